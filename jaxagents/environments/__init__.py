@@ -1,0 +1,1 @@
+"""Environments: the protocol, the registry and the adapters."""

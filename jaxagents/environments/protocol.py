@@ -1,0 +1,99 @@
+"""The environment that an agent plays: gymnax 1.x's signature with an axis of actors."""
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from jaxagents.types import Observation
+
+StepResult = tuple[
+    Array | Observation,
+    PyTree,
+    Float[Array, " actors"],
+    Bool[Array, " actors"],
+    Bool[Array, " actors"],
+    dict[str, Any],
+]
+
+
+class Environment(abc.ABC):
+    """A JAX environment of one or more actors.
+
+    Subclasses set ``n_actors`` and write `reset_env`, `step_env` and `action_space`; `reset`
+    and `step` follow, and an agent resets whole batches at once. Any other class with
+    ``n_actors``, ``action_space(params)``, ``reset(rng, params)`` and
+    ``step(rng, state, action, params)`` as here serves an agent as well.
+    """
+
+    n_actors: int
+
+    @property
+    def default_params(self) -> PyTree:
+        """The parameters that `jaxagents.make` hands out beside the environment."""
+        return None
+
+    @abc.abstractmethod
+    def action_space(self, params: PyTree) -> Any:
+        """Return ONE actor's action space: Discrete (``n``) or Box (``low, high, shape``)."""
+
+    @abc.abstractmethod
+    def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Array | Observation, PyTree]:
+        """Begin an episode.
+
+        Returns:
+            The observation, ``[actors, *obs]`` or an `Observation`, and the state.
+        """
+
+    @abc.abstractmethod
+    def step_env(
+        self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
+    ) -> StepResult:
+        """Step without resetting.
+
+        Args:
+            rng: Random key.
+            state: As `reset_env` or this method returned it.
+            action: ``[actors]`` int32, or ``[actors, dimensions]`` float32.
+            params: The environment's parameters.
+
+        Returns:
+            observation, state, reward, terminated, truncated and a dictionary of scalar infos.
+            An actor whose episode has ended keeps saying so until the reset.
+        """
+
+    def reset(self, rng: PRNGKeyArray, params: PyTree = None) -> tuple[Array | Observation, PyTree]:
+        """Begin an episode; see `reset_env`."""
+        return self.reset_env(rng, self.default_params if params is None else params)
+
+    def step(
+        self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree = None
+    ) -> StepResult:
+        """Step, and reset when every actor's episode has ended.
+
+        Returns:
+            As `step_env`; the observation after any reset, and the one before it as
+            ``info["final_observation"]``.
+        """
+        params = self.default_params if params is None else params
+        rng_step, rng_reset = jax.random.split(rng)
+        final_observation, state, reward, terminated, truncated, info = self.step_env(
+            rng_step, state, action, params
+        )
+        episode_over = jnp.all(terminated | truncated)
+        observation, state = jax.lax.cond(
+            episode_over,
+            lambda: self.reset_env(rng_reset, params),
+            lambda: (final_observation, state),
+        )
+        info = {**info, "final_observation": final_observation}
+        return observation, state, reward, terminated, truncated, info
+
+
+def as_observation(observation: Array | Observation) -> Observation:
+    """Give a bare array of features the form of an `Observation`."""
+    if isinstance(observation, Observation):
+        return observation
+    return Observation(features=jnp.asarray(observation))

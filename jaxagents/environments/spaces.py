@@ -1,0 +1,45 @@
+"""Action spaces: this package's own two, and how those of other libraries are read."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Discrete(NamedTuple):
+    """One choice out of ``n``."""
+
+    n: int
+
+
+class Box(NamedTuple):
+    """Real vectors of ``shape`` between ``low`` and ``high`` (scalars or arrays)."""
+
+    low: Any
+    high: Any
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of dimensions."""
+        return int(np.prod(self.shape))
+
+
+def as_space(space: Any) -> Discrete | Box:
+    """Read an action space of gymnax, JaxMARL, Gymnasium or this package.
+
+    Raises:
+        TypeError: it is neither discrete nor a box.
+    """
+    if hasattr(space, "n"):
+        return Discrete(int(space.n))
+    if hasattr(space, "low") and hasattr(space, "high"):
+        shape = tuple(int(size) for size in space.shape)
+        low, high = (
+            np.broadcast_to(np.asarray(bound, np.float32), shape)
+            for bound in (space.low, space.high)
+        )
+        return Box(low, high, shape)
+    raise TypeError(
+        f"action space {space!r} is neither Discrete (an attribute n) nor Box (low, high, shape); "
+        "these two are supported."
+    )

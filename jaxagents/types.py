@@ -1,0 +1,128 @@
+"""The pytrees that the stages of training pass to each other. No logic.
+
+Axes: ``time`` is a rollout's steps, ``envs`` the parallel environments, ``actors`` the
+environment's agents, ``policies`` the parameter sets. Leading axes are shown where a type
+always has them; the same type serves single and stacked values.
+"""
+
+from typing import Any, NamedTuple
+
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+
+class Observation(NamedTuple):
+    """What actors see."""
+
+    features: Array  # [*batch, actors, *obs]
+    action_mask: Bool[Array, "*batch actors n_actions"] | None = None  # True: may be chosen
+    global_state: Array | None = None  # [*batch, *state], for centralised critics
+
+
+class TimeStep(NamedTuple):
+    """What a batch of environments answers to a batch of actions."""
+
+    observation: Observation  # after any reset
+    final_observation: Observation  # before any reset
+    reward: Float[Array, "envs actors"]
+    terminated: Bool[Array, "envs actors"]
+    truncated: Bool[Array, "envs actors"]
+    active: Bool[Array, "envs actors"]  # the actor was alive when it acted
+    episode_over: Bool[Array, "envs"]  # for every actor: the environment was reset
+    info: dict[str, Array]  # the environment's scalar infos, [envs]
+
+
+class Transition(NamedTuple):
+    """One step of a rollout; stacked over time, ``[time, envs, actors, ...]``."""
+
+    observation: Observation
+    action: Array  # as the distribution drew it: unclipped, before any squashing
+    log_prob: Float[Array, "*batch"]
+    reward: Float[Array, "*batch"]
+    terminated: Bool[Array, "*batch"]
+    truncated: Bool[Array, "*batch"]
+    active: Bool[Array, "*batch"]
+    final_observation: Observation
+
+
+class Batch(NamedTuple):
+    """What one policy learns from in an update, ``[time, envs, actors, ...]`` or any subset.
+
+    The actors are the policy's own; the ``weight`` of inactive and padding actors is 0.
+    """
+
+    observation: Observation
+    action: Array
+    log_prob: Float[Array, "*batch"]
+    advantage: Float[Array, "*batch"]  # normalised
+    value_target: Float[Array, "*batch"]
+    weight: Float[Array, "*batch"]
+
+
+class NetworkState(NamedTuple):
+    """Parameters and optimizer state of one network, ``[policies, ...]`` in a `Runner`."""
+
+    params: PyTree
+    opt_state: PyTree
+
+
+@struct.dataclass
+class Runner:
+    """Everything that continuing a training needs."""
+
+    actor: NetworkState  # [policies, ...]
+    critic: NetworkState  # [policies, ...]
+    env_state: PyTree  # [envs, ...]
+    observation: Observation  # [envs, actors, ...]
+    rng: PRNGKeyArray
+    hyperparams: Any  # HyperParameters
+    n_updates_done: Int[Array, ""]
+
+
+class Training(NamedTuple):
+    """Carry of the scan over training blocks."""
+
+    runner: Runner
+    stop: Bool[Array, ""]  # the host has asked to end here
+
+
+class Rollout(NamedTuple):
+    """Carry of the scan over environment steps."""
+
+    env_state: PyTree  # [envs, ...]
+    observation: Observation  # [envs, actors, ...]
+
+
+class ActorLoop(NamedTuple):
+    """Carry of the early-stopped actor epochs of one policy."""
+
+    actor: NetworkState
+    stats: Any  # ActorStats, means over the latest epoch's active samples
+    gradient_norm: Float[Array, ""]  # before clipping
+    epoch: Int[Array, ""]  # epochs completed
+    rng: PRNGKeyArray
+
+
+class CriticLoop(NamedTuple):
+    """Carry of the critic epochs of one policy."""
+
+    critic: NetworkState
+    loss: Float[Array, ""]  # mean over the latest epoch's active samples
+    gradient_norm: Float[Array, ""]  # before clipping
+    rng: PRNGKeyArray
+
+
+class MetricStats(NamedTuple):
+    """Statistics of a metric over episodes, ``[*evaluations, actors]``; see `summarize`."""
+
+    mean: Any
+    std: Any
+    var: Any
+    min: Any
+    max: Any
+    median: Any
+    iqm: Any  # interquartile mean: of the middle half of the episodes
+    ci_low: Any  # bounds of the mean's 95 % bootstrap interval
+    ci_high: Any
+    has_nans: Any
+    episodes: Any  # the values themselves, [*evaluations, episodes, actors]
