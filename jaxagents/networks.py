@@ -1,0 +1,99 @@
+"""The default networks: feed-forward torsos with a policy or a value head."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+HIDDEN_SCALE = 2.0**0.5
+POLICY_SCALE = 0.01
+VALUE_SCALE = 1.0
+
+
+class MLP(nn.Module):
+    """Hidden layers over flattened observations.
+
+    Attributes:
+        observation_ndim: Number of trailing axes that are one observation.
+        hidden_sizes: Units of each hidden layer.
+        activation: Applied after each hidden layer.
+    """
+
+    observation_ndim: int = 1
+    hidden_sizes: Sequence[int] = (64, 64)
+    activation: Callable[[Array], Array] = nn.tanh
+
+    @nn.compact
+    def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
+        """Map ``[*batch, *obs]`` of any dtype to ``[*batch, hidden]``."""
+        batch_shape = features.shape[: features.ndim - self.observation_ndim]
+        hidden = features.reshape(*batch_shape, -1).astype(jnp.float32)
+        for size in self.hidden_sizes:
+            hidden = self.activation(dense(size, HIDDEN_SCALE)(hidden))
+        return hidden
+
+
+class PolicyNetwork(nn.Module):
+    """Logits or means: a torso and a small last layer, so that all actions begin alike."""
+
+    n_outputs: int
+    torso: nn.Module
+
+    @nn.compact
+    def __call__(self, features: Array) -> Float[Array, "*batch outputs"]:
+        """Map ``[*batch, *obs]`` to ``[*batch, n_outputs]``."""
+        return dense(self.n_outputs, POLICY_SCALE)(self.torso(features))
+
+
+class ValueNetwork(nn.Module):
+    """State values: a torso and a linear layer."""
+
+    torso: nn.Module
+
+    @nn.compact
+    def __call__(self, features: Array) -> Float[Array, "*batch"]:
+        """Map ``[*batch, *obs]`` to ``[*batch]``."""
+        return dense(1, VALUE_SCALE)(self.torso(features))[..., 0]
+
+
+def dense(size: int, scale: float) -> nn.Dense:
+    """Build a layer with orthogonal weights times ``scale`` and zero biases.
+
+    Source: Andrychowicz et al. 2021, https://arxiv.org/abs/2006.05990.
+    """
+    return nn.Dense(
+        size,
+        kernel_init=jax.nn.initializers.orthogonal(scale),
+        bias_init=jax.nn.initializers.zeros,
+    )
+
+
+def check_network(
+    name: str, network: nn.Module, observation: jax.ShapeDtypeStruct, output: tuple[int, ...]
+) -> None:
+    """Check what a network makes of observations ``[actors, *obs]``, without running it.
+
+    Raises:
+        TypeError: it is no flax module.
+        ValueError: it does not map ``[*batch, *obs]`` to ``[*batch, *output]``.
+    """
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"{name} is {type(network).__name__}; pass a flax.linen module.")
+    batch = (2, 3)
+    features = jax.ShapeDtypeStruct((*batch, *observation.shape[1:]), observation.dtype)
+    try:
+        returned, _ = jax.eval_shape(network.init_with_output, jax.random.key(0), features)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{name} fails on observations of shape {features.shape}: {reason}"
+        ) from error
+    shape = getattr(returned, "shape", None)
+    if shape != (*batch, *output):
+        raise ValueError(
+            f"{name} maps observations {list(features.shape)} to "
+            f"{shape if shape is None else list(shape)}; the environment needs "
+            f"{[*batch, *output]}."
+        )

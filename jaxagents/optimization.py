@@ -1,0 +1,67 @@
+"""Gradient descent over a policy's batch, for the actor and the critic alike."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from jaxagents.minibatches import draw_minibatches, take_minibatch
+from jaxagents.statistics import weighted_mean
+from jaxagents.types import Batch, NetworkState
+
+Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], PyTree]]
+"""From parameters and a minibatch to the loss, and statistics that are means over its samples."""
+
+
+def init_network(params: PyTree, optimizer: optax.GradientTransformation) -> NetworkState:
+    """Pair parameters with the state of an optimizer that has seen no gradient."""
+    return NetworkState(params=params, opt_state=optimizer.init(params))
+
+
+def descend(
+    network: NetworkState,
+    gradients: PyTree,
+    optimizer: optax.GradientTransformation,
+    weight: Float[Array, ""],
+) -> NetworkState:
+    """Take one step, or none if the gradients come from samples without any weight.
+
+    Without weight the gradients are 0, but an optimizer with momentum would move all the same.
+    """
+    updates, opt_state = optimizer.update(gradients, network.opt_state, network.params)
+    stepped = NetworkState(optax.apply_updates(network.params, updates), opt_state)
+    return jax.tree.map(lambda new, old: jnp.where(weight > 0, new, old), stepped, network)
+
+
+def run_epoch(
+    network: NetworkState,
+    batch: Batch,
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    rng: PRNGKeyArray,
+    n_minibatches: int,
+    unit: str,
+) -> tuple[NetworkState, PyTree, Float[Array, ""]]:
+    """Pass once over a batch ``[time, envs, actors, ...]`` in freshly drawn minibatches.
+
+    Returns:
+        The network; the statistics of the loss and the gradients' global norm, as means over the
+        epoch's samples, each minibatch taken before its own step.
+    """
+
+    def run_minibatch(
+        network: NetworkState, indices: Array
+    ) -> tuple[NetworkState, tuple[PyTree, Array, Array]]:
+        minibatch = take_minibatch(batch, indices, unit)
+        gradients, stats = jax.grad(loss, has_aux=True)(network.params, minibatch)
+        weight = jnp.sum(minibatch.weight)
+        network = descend(network, gradients, optimizer, weight)
+        return network, (stats, optax.global_norm(gradients), weight)
+
+    rollout_length, batch_size = batch.weight.shape[:2]
+    indices = draw_minibatches(rng, rollout_length, batch_size, n_minibatches, unit)
+    network, (stats, norms, weights) = jax.lax.scan(run_minibatch, network, indices)
+    stats, norm = jax.tree.map(lambda leaf: weighted_mean(leaf, weights), (stats, norms))
+    return network, stats, norm
