@@ -58,7 +58,7 @@ def run_epoch(
         gradients, stats = jax.grad(loss, has_aux=True)(network.params, minibatch)
         weight = jnp.sum(minibatch.weight)
         network = descend(network, gradients, optimizer, weight)
-        return network, (stats, optax.global_norm(gradients), weight)
+        return network, (stats, optax.tree.norm(gradients), weight)
 
     rollout_length, batch_size = batch.weight.shape[:2]
     indices = draw_minibatches(rng, rollout_length, batch_size, n_minibatches, unit)

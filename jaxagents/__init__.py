@@ -1,0 +1,66 @@
+"""Multi-agent IPPO in JAX."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxagents.config import AgentConfig, HyperParameters, OptimizerParams
+    from jaxagents.environments.protocol import Environment
+    from jaxagents.environments.registry import make, register
+    from jaxagents.environments.spaces import Box, Discrete
+    from jaxagents.ippo.base import IPPOBase
+    from jaxagents.ippo.continuous import ContinuousIPPO
+    from jaxagents.ippo.discrete import DiscreteIPPO
+    from jaxagents.tracking import Evaluation
+    from jaxagents.types import MetricStats, Observation, Runner
+
+__version__ = "1.0.0"
+
+_MODULE_OF = {
+    "AgentConfig": "config",
+    "Box": "environments.spaces",
+    "ContinuousIPPO": "ippo.continuous",
+    "Discrete": "environments.spaces",
+    "DiscreteIPPO": "ippo.discrete",
+    "Environment": "environments.protocol",
+    "Evaluation": "tracking",
+    "HyperParameters": "config",
+    "IPPOBase": "ippo.base",
+    "MetricStats": "types",
+    "Observation": "types",
+    "OptimizerParams": "config",
+    "Runner": "types",
+    "make": "environments.registry",
+    "register": "environments.registry",
+}
+
+__all__ = [
+    "AgentConfig",
+    "Box",
+    "ContinuousIPPO",
+    "Discrete",
+    "DiscreteIPPO",
+    "Environment",
+    "Evaluation",
+    "HyperParameters",
+    "IPPOBase",
+    "MetricStats",
+    "Observation",
+    "OptimizerParams",
+    "Runner",
+    "make",
+    "register",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: importing jax and flax takes seconds."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'jaxagents' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"jaxagents.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,114 @@
+"""gymnax environments, as environments of one actor."""
+
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from jaxagents.environments.protocol import Environment, StepResult
+from jaxagents.environments.spaces import as_space
+
+
+@final
+class GymnaxEnvironment(Environment):
+    """A gymnax environment of one actor.
+
+    Observations keep the library's shape and dtype behind the axis of actors, which is empty
+    beyond it where the library observes a scalar. A state that is terminal at the time limit
+    terminates: it is not truncated as well. Parameters are the library's own.
+
+    Args:
+        env: a gymnax (1.x) environment with a Discrete or Box action space.
+
+    Raises:
+        TypeError: the action space is neither.
+    """
+
+    n_actors = 1
+
+    def __init__(self, env: Any):
+        as_space(env.action_space(env.default_params))
+        self.env = env
+        self.name = env.name
+
+    @property
+    def default_params(self) -> PyTree:
+        """The library's own default parameters."""
+        return self.env.default_params
+
+    @property
+    def truncation_rule(self) -> str:
+        """When an episode is truncated, in words."""
+        limit = getattr(self.default_params, "max_steps_in_episode", None)
+        if limit is None:
+            return "the library's is_truncated"
+        return f"time limit: max_steps_in_episode = {limit:g}"
+
+    def action_space(self, params: PyTree = None) -> Any:
+        """Return the library's own action space."""
+        return self.env.action_space(self.default_params if params is None else params)
+
+    def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Array, PyTree]:
+        """Begin an episode; see `Environment.reset_env`."""
+        observation, state = self.env.reset_env(rng, params)
+        # A first state may hold Python numbers and weak types where later states do not.
+        later_state = jax.eval_shape(lambda: self._step_with_any_action(rng, state, params))
+        state = jax.tree.map(
+            lambda first, later: _cast(first, jnp.promote_types(_dtype(first), later.dtype)),
+            state,
+            later_state,
+        )
+        return _with_actor(observation), state
+
+    def step_env(
+        self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
+    ) -> StepResult:
+        """Step without resetting; see `Environment.step_env`."""
+        observation, next_state, reward, terminated, info = self.env.step_env(
+            rng, state, self._library_action(action, params), params
+        )
+        next_state = jax.tree.map(lambda now, before: _cast(now, _dtype(before)), next_state, state)
+        terminated = jnp.asarray(terminated, bool).reshape(1)
+        time_is_up = jnp.asarray(self.env.is_truncated(next_state, params), bool).reshape(1)
+        return (
+            _with_actor(observation),
+            next_state,
+            jnp.asarray(reward, jnp.float32).reshape(1),
+            terminated,
+            time_is_up & ~terminated,
+            _scalars(info),
+        )
+
+    def _library_action(self, action: Array, params: PyTree) -> Array:
+        return action[0].reshape(self.action_space(params).shape)
+
+    def _step_with_any_action(self, rng: PRNGKeyArray, state: PyTree, params: PyTree) -> PyTree:
+        space = self.action_space(params)
+        dtype = jnp.int32 if hasattr(space, "n") else jnp.float32
+        action = jnp.zeros((1, *space.shape), dtype)
+        return self.env.step_env(rng, state, self._library_action(action, params), params)[1]
+
+
+def _with_actor(observation: Any) -> Array:
+    observation = jnp.asarray(observation)
+    return _cast(observation, observation.dtype)[jnp.newaxis]
+
+
+def _dtype(value: Any) -> Any:
+    return jax.typeof(value).dtype
+
+
+def _cast(value: Any, dtype: Any) -> Array:
+    """Convert to exactly this dtype, which is not weak any more; keys stay as they are."""
+    if jnp.issubdtype(_dtype(value), jax.dtypes.extended):
+        return value
+    return jax.lax.convert_element_type(value, dtype)
+
+
+def _scalars(info: dict[str, Any]) -> dict[str, Array]:
+    return {
+        name: jnp.asarray(value)
+        for name, value in info.items()
+        if isinstance(value, bool | int | float) or getattr(value, "shape", None) == ()
+    }

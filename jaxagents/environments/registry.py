@@ -1,0 +1,217 @@
+"""Environments by name. Libraries are imported when one of theirs is asked for."""
+
+import difflib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxagents.environments.spaces import Discrete, as_space
+
+GYMNAX_IDS = (
+    "gymnax/CartPole-v1",
+    "gymnax/Pendulum-v1",
+    "gymnax/Acrobot-v1",
+    "gymnax/MountainCar-v0",
+    "gymnax/MountainCarContinuous-v0",
+    "gymnax/Asterix-MinAtar",
+    "gymnax/Breakout-MinAtar",
+    "gymnax/Freeway-MinAtar",
+    "gymnax/Seaquest-MinAtar",
+    "gymnax/SpaceInvaders-MinAtar",
+    "gymnax/Catch-bsuite",
+    "gymnax/DeepSea-bsuite",
+    "gymnax/MemoryChain-bsuite",
+    "gymnax/UmbrellaChain-bsuite",
+    "gymnax/DiscountingChain-bsuite",
+    "gymnax/MNISTBandit-bsuite",  # downloads its images when it is constructed
+    "gymnax/SimpleBandit-bsuite",
+    "gymnax/FourRooms-misc",
+    "gymnax/MetaMaze-misc",
+    "gymnax/PointRobot-misc",
+    "gymnax/BernoulliBandit-misc",
+    "gymnax/GaussianBandit-misc",
+    "gymnax/Reacher-misc",
+    "gymnax/Swimmer-misc",
+    "gymnax/Pong-misc",
+    "gymnax/FrozenLake-misc",
+)
+JAXMARL_IDS = (
+    "jaxmarl/MPE_simple_v3",
+    "jaxmarl/MPE_simple_spread_v3",
+    "jaxmarl/MPE_simple_reference_v3",
+    "jaxmarl/MPE_simple_facmac_v1",
+    "jaxmarl/MPE_simple_facmac_3a_v1",
+    "jaxmarl/MPE_simple_facmac_6a_v1",
+    "jaxmarl/MPE_simple_facmac_9a_v1",
+)
+HUNTING_IDS = ("hunting/discrete", "hunting/continuous")
+
+_PARAMS_REMEDY = " The rules are not arguments but parameters: env_params.replace(...)."
+
+_factories: dict[str, Callable[..., Any]] = {}
+
+
+class EnvironmentInfo(NamedTuple):
+    """What an environment offers, with its default parameters."""
+
+    id: str
+    n_actors: int
+    observation_shape: tuple[int, ...]  # of one actor
+    observation_dtype: str
+    action_space: str  # of one actor
+    truncation_rule: str
+
+
+def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
+    """Construct an environment.
+
+    Args:
+        env_id: one of `registered_ids`.
+        env_kwargs: arguments of the library's constructor.
+
+    Returns:
+        The environment and its default parameters, which are the library's own.
+
+    Raises:
+        ValueError: the id is unknown or not supported, or it refuses the arguments.
+    """
+    library, _, name = env_id.partition("/")
+    if env_id in _factories:
+        env = _construct(env_id, _factories[env_id], env_kwargs)
+    elif library in _MAKERS:
+        env = _MAKERS[library](name, env_kwargs)
+    else:
+        raise _unknown(env_id)
+    return env, getattr(env, "default_params", None)
+
+
+def register(env_id: str, factory: Callable[..., Any]) -> None:
+    """Let `make` construct an environment of one's own.
+
+    Args:
+        env_id: the name to be; a prefix such as "mine/" keeps it apart from the others.
+        factory: called with the keyword arguments that `make` is given; it returns the
+            environment, whose ``default_params`` (None without) `make` hands out beside it.
+
+    Raises:
+        ValueError: the id is taken.
+    """
+    if env_id in registered_ids():
+        raise ValueError(f"the environment id {env_id!r} is taken; choose another.")
+    _factories[env_id] = factory
+
+
+def registered_ids() -> list[str]:
+    """List what `make` can construct."""
+    return [*GYMNAX_IDS, *JAXMARL_IDS, *HUNTING_IDS, *_factories]
+
+
+def describe(env_id: str) -> EnvironmentInfo:
+    """Construct an environment and say what it offers."""
+    import jax
+
+    from jaxagents.environments.protocol import as_observation
+
+    env, params = make(env_id)
+    features = jax.eval_shape(
+        lambda rng: as_observation(env.reset(rng, params)[0]).features, jax.random.key(0)
+    )
+    return EnvironmentInfo(
+        id=env_id,
+        n_actors=env.n_actors,
+        observation_shape=features.shape[1:],
+        observation_dtype=features.dtype.name,
+        action_space=_space_text(env.action_space(params)),
+        truncation_rule=getattr(env, "truncation_rule", None) or _time_limit_text(params),
+    )
+
+
+def _make_gymnax(name: str, env_kwargs: dict[str, Any]) -> Any:
+    import gymnax
+
+    from jaxagents.environments.gymnax import GymnaxEnvironment
+
+    env_id = f"gymnax/{name}"
+    if name not in gymnax.registered_envs:
+        raise _unknown(env_id)
+    return GymnaxEnvironment(
+        _construct(
+            env_id, lambda **kwargs: gymnax.make(name, **kwargs)[0], env_kwargs, _PARAMS_REMEDY
+        )
+    )
+
+
+def _make_jaxmarl(name: str, env_kwargs: dict[str, Any]) -> Any:
+    from jaxagents.environments import jaxmarl
+
+    env_id = f"jaxmarl/{name}"
+    if not jaxmarl.is_registered(name):
+        raise _unknown(env_id)
+    jaxmarl.refuse_unsupported(name)
+    return jaxmarl.JaxMARLEnvironment(
+        _construct(env_id, lambda **kwargs: jaxmarl.construct(name, **kwargs), env_kwargs)
+    )
+
+
+def _make_hunting(name: str, env_kwargs: dict[str, Any]) -> Any:
+    env_id = f"hunting/{name}"
+    if env_id not in HUNTING_IDS:
+        raise _unknown(env_id)
+
+    from jaxagents.environments import hunting
+
+    variants = {"discrete": hunting.DiscreteHunting, "continuous": hunting.ContinuousHunting}
+    return _construct(env_id, variants[name], env_kwargs, _PARAMS_REMEDY)
+
+
+_MAKERS = {"gymnax": _make_gymnax, "jaxmarl": _make_jaxmarl, "hunting": _make_hunting}
+
+
+def _construct(
+    env_id: str, factory: Callable[..., Any], env_kwargs: dict[str, Any], remedy: str = ""
+) -> Any:
+    """Call the factory; what it says about its arguments becomes one kind of error."""
+    try:
+        return factory(**env_kwargs)
+    except (TypeError, ValueError, AssertionError, NotImplementedError) as error:
+        if not env_kwargs:
+            raise
+        arguments = ", ".join(f"{name}={value!r}" for name, value in env_kwargs.items())
+        raise ValueError(
+            f"{env_id} cannot be constructed with {arguments}: {error}.{remedy}"
+        ) from error
+
+
+def _unknown(env_id: str) -> ValueError:
+    nearest = _nearest(env_id)
+    suggestion = f" Did you mean {' or '.join(nearest)}?" if nearest else ""
+    return ValueError(
+        f"unknown environment id {env_id!r}.{suggestion} The command `jaxagents envs` lists all."
+    )
+
+
+def _nearest(env_id: str) -> list[str]:
+    """Find similar ids, with the library's name or without, in upper case or lower."""
+    ids = registered_ids()
+    by_spelling = {each.partition("/")[2].lower(): each for each in ids}
+    by_spelling |= {each.lower(): each for each in ids}
+    close = difflib.get_close_matches(env_id.lower(), by_spelling, n=3, cutoff=0.6)
+    return list(dict.fromkeys(by_spelling[spelling] for spelling in close))
+
+
+def _time_limit_text(params: Any) -> str:
+    limit = getattr(params, "max_steps_in_episode", None)
+    return "the environment's own" if limit is None else f"time limit: {limit:g} steps"
+
+
+def _space_text(space: Any) -> str:
+    space = as_space(space)
+    if isinstance(space, Discrete):
+        return f"Discrete({space.n})"
+    return f"Box{space.shape} from {_bound_text(space.low)} to {_bound_text(space.high)}"
+
+
+def _bound_text(bound: np.ndarray) -> str:
+    values = np.unique(bound)
+    return f"{values[0]:g}" if values.size == 1 else np.array2string(bound, threshold=6)

@@ -1,0 +1,577 @@
+"""Independent PPO: the algorithm, top to bottom.
+
+IPPO is PPO, vmapped over policies: losses and updates are written for one policy and its
+samples, and the policies axis appears in a `jax.vmap` around them.
+
+Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2017,
+https://arxiv.org/abs/1707.06347.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from jaxagents.advantages import make_batch
+from jaxagents.checkpointing import Leaves, strip_keys
+from jaxagents.config import (
+    AgentConfig,
+    HyperParameters,
+    OptimizerParams,
+    as_arrays,
+    as_key,
+    check_hyperparams,
+    flat_items,
+    is_traced,
+    per_policy,
+    scale_learning_rates,
+)
+from jaxagents.environments.protocol import as_observation
+from jaxagents.evaluation import play_episodes
+from jaxagents.ippo.actor_critic import ActorCritic
+from jaxagents.losses import ActorStats
+from jaxagents.optimization import init_network, run_epoch
+from jaxagents.recording import Recorder, highest_return
+from jaxagents.statistics import summarize
+from jaxagents.tracking import Callback
+from jaxagents.types import (
+    ActorLoop,
+    Batch,
+    CriticLoop,
+    MetricStats,
+    NetworkState,
+    Observation,
+    Rollout,
+    Runner,
+    Training,
+    Transition,
+)
+
+Metrics = dict[str, Array]
+
+_logger = logging.getLogger(__name__)
+
+
+class IPPOBase(ActorCritic):
+    """A multi-agent IPPO agent; subclasses bring the distribution of actions.
+
+    An agent is static under `jax.jit`: what its compiled methods read is fixed at construction,
+    and assigning it raises. Trained states travel as `Runner` arguments; the agent merely keeps
+    the one that it was given by `collect_training` or `restore`.
+
+    Args:
+        env: An environment of `jaxagents.make`, or any with the interface of
+            `jaxagents.Environment`.
+        env_params: Its parameters.
+        config: Sizes and choices.
+        callbacks: Called on the host with each `Evaluation` of a training; one that returns
+            True ends the training there.
+
+    Raises:
+        TypeError: the environment's actions are not this agent's kind, or it breaks the protocol.
+        ValueError: the configuration does not fit the environment.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        env_params: PyTree,
+        config: AgentConfig,
+        callbacks: Sequence[Callback] = (),
+    ):
+        super().__init__(env, env_params, config)
+        self._recorder = Recorder(config, callbacks, metadata=self._describe())
+        self._collected: tuple[Runner, Metrics | Leaves] | None = None
+        self._freeze(except_for="_collected")
+
+    # Public methods: Python that checks and waits, around one compiled method each.
+
+    def train(
+        self,
+        rng: PRNGKeyArray | None,
+        hyperparams: HyperParameters,
+        runner: Runner | None = None,
+    ) -> tuple[Runner, Metrics]:
+        """Train for ``n_steps`` updates, evaluating every ``eval_frequency`` of them.
+
+        Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters.
+
+        Args:
+            rng: Random key; unused when a runner is given, which brings its own.
+            hyperparams: Each leaf a scalar or one value per policy.
+            runner: Continue from here, up to ``n_steps`` updates in all.
+
+        Returns:
+            The runner after training, and the metrics as float32 with one row per evaluation:
+            ``returns``, ``final_rewards``, ``terminated``, ``truncated`` ``[n_evaluations,
+            n_evals, n_actors]``, ``episode_lengths`` and ``info_<name>`` ``[n_evaluations,
+            n_evals]``, ``n_updates_done`` ``[n_evaluations]``, and the training metrics as means
+            over the block's updates ``[n_evaluations, n_policies]``. What did not run is NaN.
+
+        Raises:
+            ValueError: a hyperparameter is out of range; ``checkpoint_dir`` already holds a run;
+                nothing is left to train.
+        """
+        if self._recorder.has_work and is_traced((rng, hyperparams, runner)):
+            raise ValueError(
+                "train writes checkpoints or calls callbacks, which jax.vmap cannot do; use an "
+                "agent with checkpoint_dir=None and without callbacks there."
+            )
+        self._recorder.refuse_to_overwrite()
+        if runner is None:
+            runner = self.init(rng, hyperparams)
+            return self._train(runner, 0, initial=self.config.initial_evaluation)
+        if is_traced(runner):
+            raise ValueError("train continues a runner only outside of jax transformations.")
+        runner = runner.replace(hyperparams=self._checked(hyperparams))
+        n_updates_done = int(runner.n_updates_done)
+        return self._train(runner, n_updates_done, initial=self.config.initial_evaluation)
+
+    def resume(self, hyperparams: HyperParameters | None = None) -> tuple[Runner, Metrics]:
+        """Continue the run in ``checkpoint_dir`` from its last checkpoint to ``n_steps``.
+
+        Args:
+            hyperparams: Replace those of the checkpoint.
+
+        Returns:
+            As `train`; the metrics begin with those of the run so far.
+        """
+        runner, history = self._recorder.restore(self._template(), "last", highest_return)
+        if hyperparams is not None:
+            runner = runner.replace(hyperparams=self._checked(hyperparams))
+        return self._train(runner, int(runner.n_updates_done), initial=False, history=history)
+
+    def restore(
+        self,
+        mode: Literal["best", "last"] = "best",
+        best_fn: Callable[[Leaves], int] | None = None,
+    ) -> tuple[Runner, Leaves]:
+        """Load a checkpoint and collect it, as `collect_training` does.
+
+        Args:
+            mode: "last", or "best": the highest return, averaged over episodes and actors. Such
+                an average says nothing where one actor's gain is another's loss, as in the
+                hunting environments: give a ``best_fn`` there.
+            best_fn: Chooses among the kept checkpoints: from their metrics, one row each, to
+                the row.
+
+        Returns:
+            The runner, and the metrics of all evaluations up to the last checkpoint.
+
+        Raises:
+            ValueError: there is no checkpoint, or it belongs to an agent of another structure.
+        """
+        if mode not in ("best", "last"):
+            raise ValueError(f"mode={mode!r} is unknown; choose 'best' or 'last'.")
+        runner, history = self._recorder.restore(self._template(), mode, best_fn or highest_return)
+        self.collect_training(runner, history)
+        return runner, history
+
+    def eval(
+        self,
+        rng: PRNGKeyArray,
+        n_evals: int | None = None,
+        greedy: bool = True,
+        runner: Runner | None = None,
+    ) -> Metrics:
+        """Play whole episodes with the trained policies.
+
+        Args:
+            rng: Random key.
+            n_evals: Number of episodes; None: the configuration's.
+            greedy: Take the likeliest actions instead of sampling.
+            runner: Whose policies; None: the collected training's.
+
+        Returns:
+            ``returns`` (undiscounted sums of the environment's rewards), ``final_rewards``,
+            ``terminated`` and ``truncated`` ``[n_evals, n_actors]``; ``episode_lengths`` and the
+            last step's scalar infos, as ``info_<name>``, ``[n_evals]``.
+        """
+        n_evals = self.config.n_evals if n_evals is None else n_evals
+        if n_evals < 1:
+            raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
+        params = self._runner_or_collected(runner).actor.params
+        return self._evaluate(as_key(rng), params, n_evals, greedy)
+
+    def summarize(self, values: Any) -> MetricStats:
+        """Describe a metric by its statistics over episodes; see `statistics.summarize`."""
+        return summarize(values)
+
+    def policy(
+        self,
+        runner: Runner | None,
+        observation: Observation | Array,
+        rng: PRNGKeyArray | None = None,
+    ) -> Array:
+        """Choose every actor's action, as the environment takes it.
+
+        Args:
+            runner: Whose policies; None: the collected training's.
+            observation: One environment's, ``[n_actors, *obs]``.
+            rng: Random key to sample with; None takes the likeliest actions.
+
+        Returns:
+            ``[n_actors]`` int32, or ``[n_actors, dimensions]`` float32.
+        """
+        params = self._runner_or_collected(runner).actor.params
+        return self._policy(
+            params, as_observation(observation), None if rng is None else as_key(rng)
+        )
+
+    def value(
+        self, runner: Runner | None, observation: Observation | Array
+    ) -> Float[Array, " actors"]:
+        """Estimate every actor's discounted return from one environment's observation."""
+        params = self._runner_or_collected(runner).critic.params
+        return self._value(params, as_observation(observation))
+
+    def collect_training(self, runner: Runner, metrics: Metrics | Leaves | None = None) -> None:
+        """Keep a training's outcome for `eval`, `policy` and `value`."""
+        self._collected = (runner, metrics or {})
+
+    def log_hyperparams(self, hyperparams: HyperParameters) -> dict[str, Any]:
+        """Log the hyperparameters by name, and return them so."""
+        values = flat_items(hyperparams)
+        items = {name: np.asarray(value).tolist() for name, value in values.items()}
+        for name, value in items.items():
+            _logger.info("%s = %s", name, value)
+        return items
+
+    def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
+        """Build the runner from which training starts."""
+        return self._init(as_key(rng), self._checked(hyperparams))
+
+    def step(self, runner: Runner) -> tuple[Runner, Metrics]:
+        """Do one update: collect a rollout and learn from it.
+
+        Returns:
+            The runner, and the training metrics, each ``[n_policies]``.
+        """
+        return self._step(runner)
+
+    # The training loop.
+
+    def _train(
+        self, runner: Runner, n_updates_done: int, initial: bool, history: Leaves | None = None
+    ) -> tuple[Runner, Metrics]:
+        """Run the blocks that are left, recording them if that was asked for."""
+        blocks = self._blocks(n_updates_done, initial)
+        if not self._recorder.has_work:
+            return self._run_blocks(runner, blocks)
+        with self._recorder.recording(history):
+            if not initial and history is None:
+                self._recorder.save(jax.device_get(strip_keys(runner)))
+            runner, metrics = jax.block_until_ready(self._run_blocks(runner, blocks))
+        if history:
+            metrics = {name: jnp.concatenate([history[name], metrics[name]]) for name in metrics}
+        return runner, metrics
+
+    def _blocks(self, n_updates_done: int, initial: bool) -> Int[Array, " blocks"]:
+        """Divide the updates that are left into blocks; an initial evaluation is one of none."""
+        n_steps, frequency = self.config.n_steps, self.config.eval_frequency
+        if n_updates_done >= n_steps:
+            raise ValueError(
+                f"the runner has done {n_updates_done} updates and n_steps={n_steps}: nothing is "
+                "left to train. Give the agent a larger n_steps."
+            )
+        first_end = (n_updates_done // frequency + 1) * frequency
+        ends = [n_updates_done, *range(first_end, n_steps, frequency), n_steps]
+        return jnp.asarray([0] * initial + np.diff(ends).tolist(), jnp.int32)
+
+    @partial(jax.jit, static_argnames="self")
+    def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
+        rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
+        observation, env_state = self.environments.reset(rng_env, self.config.batch_size)
+
+        def init_actor(rng: PRNGKeyArray, params: OptimizerParams) -> NetworkState:
+            return init_network(self._init_actor_params(rng), self.config.optimizer(params))
+
+        def init_critic(rng: PRNGKeyArray, params: OptimizerParams) -> NetworkState:
+            critic_params = self._init_params(self.critic_network, rng)
+            return init_network(critic_params, self.config.optimizer(params))
+
+        n_policies = self.policies.n_policies
+        optimizers = per_policy(hyperparams, n_policies)
+        return Runner(
+            actor=jax.vmap(init_actor)(
+                jax.random.split(rng_actor, n_policies), optimizers.actor_optimizer_params
+            ),
+            critic=jax.vmap(init_critic)(
+                jax.random.split(rng_critic, n_policies), optimizers.critic_optimizer_params
+            ),
+            env_state=env_state,
+            observation=observation,
+            rng=rng,
+            hyperparams=hyperparams,
+            n_updates_done=jnp.zeros((), jnp.int32),
+        )
+
+    @partial(jax.jit, static_argnames="self")
+    def _step(self, runner: Runner) -> tuple[Runner, Metrics]:
+        return self._update(runner)
+
+    @partial(jax.jit, static_argnames="self")
+    def _run_blocks(
+        self, runner: Runner, block_sizes: Int[Array, " blocks"]
+    ) -> tuple[Runner, Metrics]:
+        """Scan over blocks of updates, each followed by an evaluation."""
+        n_blocks = len(block_sizes)
+        block = self._training_block
+        if self.config.progress_bar:
+            from jax_tqdm import scan_tqdm
+
+            block = scan_tqdm(n_blocks, print_rate=1, desc="Training")(block)
+        training = Training(runner=runner, stop=jnp.zeros((), bool))
+        training, metrics = jax.lax.scan(block, training, (jnp.arange(n_blocks), block_sizes))
+        return training.runner, metrics
+
+    def _training_block(
+        self, training: Training, block: tuple[Array, Array]
+    ) -> tuple[Training, Metrics]:
+        """Do some updates, evaluate, and report to the host; nothing once it has said stop."""
+        _, n_updates = block
+
+        def run() -> tuple[Training, Metrics]:
+            runner, metrics = self._updates(training.runner, n_updates)
+            metrics |= {"n_updates_done": runner.n_updates_done}
+            if self.config.n_evals:
+                rng = jax.random.key(self.config.eval_seed)
+                metrics |= self._evaluate(rng, runner.actor.params, self.config.n_evals, True)
+            # One dtype that has a NaN, for the rows of blocks that never run.
+            metrics = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), metrics)
+            return Training(runner=runner, stop=self._report(runner, metrics)), metrics
+
+        def skip() -> tuple[Training, Metrics]:
+            shapes = jax.eval_shape(run)[1]
+            return training, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan), shapes)
+
+        return jax.lax.cond(training.stop, skip, run) if self._recorder.has_work else run()
+
+    def _updates(self, runner: Runner, n_updates: Int[Array, ""]) -> tuple[Runner, Metrics]:
+        """Do ``n_updates`` and average their metrics, NaN for none."""
+        shapes = jax.eval_shape(self._update, runner)[1]
+
+        def add_update(_: Array, carry: tuple[Runner, Metrics]) -> tuple[Runner, Metrics]:
+            runner, total = carry
+            runner, metrics = self._update(runner)
+            return runner, jax.tree.map(jnp.add, total, metrics)
+
+        # The number is traced: a shorter last block is the same compiled loop.
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        runner, total = jax.lax.fori_loop(0, n_updates, add_update, (runner, zeros))
+        return runner, jax.tree.map(lambda leaf: leaf / n_updates, total)
+
+    # The stages of one update.
+
+    def _update(self, runner: Runner) -> tuple[Runner, Metrics]:
+        n_policies = self.policies.n_policies
+        rng, rng_rollout, rng_actor, rng_critic = jax.random.split(runner.rng, 4)
+        runner, transitions = self._collect_rollout(runner, rng_rollout)
+        batch, explained_variance = self._advantages(runner, transitions)
+        hyperparams = per_policy(self._annealed(runner), n_policies)
+        actor, actor_metrics = jax.vmap(self._update_actor)(
+            runner.actor, batch, hyperparams, jax.random.split(rng_actor, n_policies)
+        )
+        critic, critic_metrics = jax.vmap(self._update_critic)(
+            runner.critic, batch, hyperparams, jax.random.split(rng_critic, n_policies)
+        )
+        runner = runner.replace(
+            actor=actor, critic=critic, rng=rng, n_updates_done=runner.n_updates_done + 1
+        )
+        return runner, {
+            **actor_metrics,
+            **critic_metrics,
+            "explained_variance": explained_variance,
+        }
+
+    def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:
+        """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``."""
+
+        def act(rollout: Rollout, rng: PRNGKeyArray) -> tuple[Rollout, Transition]:
+            rng_action, rng_env = jax.random.split(rng)
+            head = self.policies.apply(self._head, runner.actor.params, rollout.observation, axis=1)
+            action = self._sample(rng_action, head)
+            step, env_state = self.environments.step(
+                rng_env, rollout.env_state, self._environment_action(action)
+            )
+            transition = Transition(
+                observation=rollout.observation,
+                action=action,
+                log_prob=self._log_prob(head, action),
+                reward=step.reward,
+                terminated=step.terminated,
+                truncated=step.truncated,
+                active=step.active,
+                final_observation=step.final_observation._replace(action_mask=None),
+            )
+            return Rollout(env_state=env_state, observation=step.observation), transition
+
+        rollout = Rollout(env_state=runner.env_state, observation=runner.observation)
+        rollout, transitions = jax.lax.scan(
+            act, rollout, jax.random.split(rng, self.config.rollout_length)
+        )
+        runner = runner.replace(env_state=rollout.env_state, observation=rollout.observation)
+        return runner, transitions
+
+    def _advantages(
+        self, runner: Runner, transitions: Transition
+    ) -> tuple[Batch, Float[Array, " policies"]]:
+        """Value the rollout and make of it each policy's batch, ``[policies, ...]``.
+
+        Returns:
+            The batches, and the share of their value targets' variance that the values explain.
+        """
+        to_policies = partial(self.policies.to_policies, axis=2)
+
+        def values(features: Array) -> Float[Array, "policies time envs actors"]:
+            return jax.vmap(self._values)(runner.critic.params, to_policies(features))
+
+        features = transitions.observation.features
+        value = values(jnp.concatenate([features, runner.observation.features[None]]))
+        value, next_value = value[:, :-1], value[:, 1:]
+        # Only a truncated step bootstraps from an observation that nobody acts on.
+        final_value = jax.lax.cond(
+            jnp.any(transitions.truncated),
+            lambda: values(transitions.final_observation.features),
+            lambda: jnp.zeros_like(value),
+        )
+        transitions = to_policies(transitions)
+        return jax.vmap(make_batch)(
+            transitions,
+            value,
+            jnp.where(transitions.truncated, final_value, next_value),
+            self.policies.membership(),
+            per_policy(runner.hyperparams, self.policies.n_policies),
+        )
+
+    def _update_actor(
+        self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray
+    ) -> tuple[NetworkState, Metrics]:
+        """Train one policy's actor until ``actor_epochs`` or ``kl_threshold`` is reached."""
+        optimizer = self.config.optimizer(hyperparams.actor_optimizer_params)
+        loss = partial(self._actor_loss, hyperparams=hyperparams)
+
+        def unfinished(loop: ActorLoop) -> Bool[Array, ""]:
+            # Stop on the whole epoch's KL: one minibatch's estimate is too noisy.
+            return (loop.epoch < self.config.actor_epochs) & (
+                loop.stats.kl <= hyperparams.kl_threshold
+            )
+
+        def train_epoch(loop: ActorLoop) -> ActorLoop:
+            rng, rng_epoch = jax.random.split(loop.rng)
+            actor, stats, norm = self._run_epoch(loop.actor, batch, loss, optimizer, rng_epoch)
+            return ActorLoop(
+                actor=actor, stats=stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng
+            )
+
+        zero = jnp.zeros(())
+        loop = ActorLoop(
+            actor=actor,
+            stats=ActorStats(loss=zero, entropy=zero, kl=zero, clip_fraction=zero),
+            gradient_norm=zero,
+            epoch=jnp.zeros((), jnp.int32),
+            rng=rng,
+        )
+        loop = jax.lax.while_loop(unfinished, train_epoch, loop)
+        return loop.actor, {
+            "actor_loss": loop.stats.loss,
+            "entropy": loop.stats.entropy,
+            "kl": loop.stats.kl,
+            "clip_fraction": loop.stats.clip_fraction,
+            "actor_gradient_norm": loop.gradient_norm,
+            "actor_epochs": loop.epoch,
+        }
+
+    def _update_critic(
+        self, critic: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray
+    ) -> tuple[NetworkState, Metrics]:
+        """Train one policy's critic for ``critic_epochs``."""
+        optimizer = self.config.optimizer(hyperparams.critic_optimizer_params)
+        loss = partial(self._critic_loss, hyperparams=hyperparams)
+
+        def train_epoch(_: Array, loop: CriticLoop) -> CriticLoop:
+            rng, rng_epoch = jax.random.split(loop.rng)
+            critic, value, norm = self._run_epoch(loop.critic, batch, loss, optimizer, rng_epoch)
+            return CriticLoop(critic=critic, loss=value, gradient_norm=norm, rng=rng)
+
+        zero = jnp.zeros(())
+        loop = CriticLoop(critic=critic, loss=zero, gradient_norm=zero, rng=rng)
+        loop = jax.lax.fori_loop(0, self.config.critic_epochs, train_epoch, loop)
+        return loop.critic, {"critic_loss": loop.loss, "critic_gradient_norm": loop.gradient_norm}
+
+    # Parts of the stages.
+
+    def _run_epoch(self, *args: Any) -> tuple[NetworkState, PyTree, Float[Array, ""]]:
+        return run_epoch(*args, self.config.n_minibatches, self.config.minibatch_unit)
+
+    def _annealed(self, runner: Runner) -> HyperParameters:
+        """Let the learning rates fall linearly over ``n_steps``, if so configured.
+
+        By the updates done, never by an optimizer's own count: a policy that stops its epochs
+        early would anneal more slowly.
+        """
+        if not self.config.anneal_learning_rate:
+            return runner.hyperparams
+        fraction_left = 1.0 - runner.n_updates_done / self.config.n_steps
+        return scale_learning_rates(runner.hyperparams, fraction_left)
+
+    # Compiled parts of the public methods.
+
+    @partial(jax.jit, static_argnames=("self", "n_evals", "greedy"))
+    def _evaluate(self, rng: PRNGKeyArray, params: PyTree, n_evals: int, greedy: bool) -> Metrics:
+        def act(rng: PRNGKeyArray, observation: Observation) -> Array:
+            return self._act(params, observation, None if greedy else rng)
+
+        return play_episodes(self.environments, act, rng, n_evals).as_metrics()
+
+    @partial(jax.jit, static_argnames="self")
+    def _policy(self, params: PyTree, observation: Observation, rng: PRNGKeyArray | None) -> Array:
+        one_env = jax.tree.map(lambda leaf: leaf[None], observation)
+        return self._act(params, one_env, rng)[0]
+
+    @partial(jax.jit, static_argnames="self")
+    def _value(self, params: PyTree, observation: Observation) -> Float[Array, " actors"]:
+        return self.policies.apply(self._values, params, observation.features, axis=0)
+
+    # The host's side.
+
+    def _report(self, runner: Runner, metrics: Metrics) -> Bool[Array, ""]:
+        """Hand an evaluation to the host, which answers whether to stop."""
+        if not self._recorder.has_work:
+            return jnp.zeros((), bool)
+        stop = jax.ShapeDtypeStruct((), bool)
+        return io_callback(self._on_evaluation, stop, strip_keys(runner), metrics, ordered=True)
+
+    def _on_evaluation(self, runner: Runner, metrics: Metrics) -> np.bool_:
+        return self._recorder.on_evaluation(runner, metrics)
+
+    def _checked(self, hyperparams: HyperParameters) -> HyperParameters:
+        check_hyperparams(hyperparams, self.policies.n_policies)
+        return as_arrays(hyperparams)
+
+    def _template(self) -> Runner:
+        """Shape a runner of this agent, for checkpoints to be read into."""
+        return jax.eval_shape(self._init, jax.random.key(0), as_arrays(HyperParameters()))
+
+    def _runner_or_collected(self, runner: Runner | None) -> Runner:
+        if runner is not None:
+            return runner
+        if self._collected is None:
+            raise ValueError(
+                "no training is collected; call collect_training(runner, metrics) or restore() "
+                "first, or pass a runner."
+            )
+        return self._collected[0]
+
+    def _describe(self) -> dict[str, Any]:
+        return {
+            "agent": type(self).__name__,
+            "environment": type(self.env).__name__,
+            "policy_of_actor": self.policies.policy_of_actor.tolist(),
+        }

@@ -1,0 +1,61 @@
+"""IPPO for discrete actions."""
+
+from typing import final
+
+import distrax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.ippo.base import IPPOBase
+from jaxagents.types import Observation
+
+# Not -inf: a row without any available action, of an inactive actor, must stay finite.
+UNAVAILABLE = -1e9
+
+
+@final
+class DiscreteIPPO(IPPOBase):
+    """IPPO with a categorical distribution; a head is its logits ``[*batch, n_actions]``.
+
+    Actions that the observation's ``action_mask`` rules out have probability 0.
+    """
+
+    @property
+    def _n_outputs(self) -> int:
+        return self.environments.space.n
+
+    def _check_space(self, space: Discrete | Box) -> None:
+        if not isinstance(space, Discrete):
+            raise TypeError(
+                f"DiscreteIPPO plays discrete actions, but {type(self.env).__name__} has a Box of "
+                f"shape {space.shape}; use jaxagents.ContinuousIPPO."
+            )
+
+    def _init_actor_params(self, rng: PRNGKeyArray) -> PyTree:
+        return self._init_params(self.actor_network, rng)
+
+    def _head(self, params: PyTree, observation: Observation) -> Float[Array, "*batch actions"]:
+        logits = self.actor_network.apply(params, observation.features)
+        if observation.action_mask is None:
+            return logits
+        return jnp.where(observation.action_mask, logits, UNAVAILABLE)
+
+    def _sample_actions(
+        self, rng: PRNGKeyArray, head: Float[Array, "*batch actions"]
+    ) -> Int[Array, "*batch"]:
+        return distrax.Categorical(logits=head).sample(seed=rng)
+
+    def _likeliest_actions(self, head: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
+        return distrax.Categorical(logits=head).mode()
+
+    def _log_prob(
+        self, head: Float[Array, "*batch actions"], action: Int[Array, "*batch"]
+    ) -> Float[Array, "*batch"]:
+        return distrax.Categorical(logits=head).log_prob(action)
+
+    def _entropy(self, head: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
+        return distrax.Categorical(logits=head).entropy()
+
+    def _environment_action(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+        return action
