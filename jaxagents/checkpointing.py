@@ -63,7 +63,7 @@ def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
                 f"{wanted.dtype}{list(wanted.shape)} in this agent"
             )
         array = jnp.asarray(saved)
-        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf)) if is_key else array
+        return jax.random.wrap_key_data(array, impl=_key_impl(leaf)) if is_key else array
 
     return jax.tree_util.tree_map_with_path(restore, template)
 
@@ -239,3 +239,10 @@ def _name(path: Any) -> str:
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _key_impl(shape: jax.ShapeDtypeStruct) -> Any:
+    """Read the random number generator of keys that are known by their shape only."""
+    impls = []
+    jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), shape)
+    return impls[0]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, final
+from typing import Any, final
 
 import jax
 import numpy as np
@@ -110,9 +110,7 @@ class Recorder:
             score=float("nan") if returns is None else float(np.mean(returns)),
         )
 
-    def restore(
-        self, template: Runner, mode: Literal["best", "last"], best_fn: BestFn
-    ) -> tuple[Runner, Leaves]:
+    def restore(self, template: Runner, mode: str, best_fn: BestFn) -> tuple[Runner, Leaves]:
         """Read a runner like ``template``, and the metrics of all evaluations so far.
 
         Raises:

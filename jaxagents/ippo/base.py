@@ -10,7 +10,7 @@ https://arxiv.org/abs/1707.06347.
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -149,7 +149,7 @@ class IPPOBase(ActorCritic):
 
     def restore(
         self,
-        mode: Literal["best", "last"] = "best",
+        mode: str = "best",
         best_fn: Callable[[Leaves], int] | None = None,
     ) -> tuple[Runner, Leaves]:
         """Load a checkpoint and collect it, as `collect_training` does.

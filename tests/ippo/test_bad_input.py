@@ -1,0 +1,86 @@
+"""Mistakes give one clear line, before anything is traced."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+import jaxagents as ja
+from tests.ippo.test_training import FAST, TINY, tiny
+from tests.probes import Aim, Walk
+
+
+class Constant(nn.Module):
+    """A network with an output of a fixed width, whatever it sees."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, features):
+        return nn.Dense(self.width)(features)
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: ja.DiscreteIPPO(Aim(), None, TINY), TypeError, "use jaxagents.ContinuousIPPO"),
+        (lambda: ja.ContinuousIPPO(Walk(), None, TINY), TypeError, "use jaxagents.DiscreteIPPO"),
+        (
+            lambda: ja.ContinuousIPPO(Aim(2, -np.inf, np.inf), None, tiny(squash=True)),
+            ValueError,
+            "use squash=False",
+        ),
+        (
+            lambda: ja.DiscreteIPPO(Walk(), None, tiny(parameter_sharing=(0, 1, 1))),
+            ValueError,
+            "names 3 actors, but the environment has 2",
+        ),
+        (
+            lambda: ja.DiscreteIPPO(Walk(), None, tiny(actor_network=Constant(5))),
+            ValueError,
+            r"actor_network maps .* \[2, 3, 5\]; the environment needs \[2, 3, 3\]",
+        ),
+        (
+            lambda: ja.DiscreteIPPO(Walk(), None, tiny(critic_network=Constant(1))),
+            ValueError,
+            r"critic_network maps .* \[2, 3, 1\]; the environment needs \[2, 3\]",
+        ),
+        (lambda: ja.DiscreteIPPO(object(), None, TINY), TypeError, "has no n_actors"),
+    ],
+)
+def test_an_agent_that_does_not_fit_is_refused_at_construction(build, error, message):
+    with pytest.raises(error, match=message) as raised:
+        build()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("hyperparams", "message"),
+    [
+        (FAST.replace(gamma=1.5), "gamma=1.5 is out of range; it must be between 0 and 1"),
+        (FAST.replace(ent_coeff=-0.1), "ent_coeff=-0.1"),
+        (FAST.replace(eps_clip=float("nan")), "eps_clip=nan"),
+        (FAST.replace(gae_lambda=jnp.zeros(3)), r"gae_lambda has shape \(3,\)"),
+        (
+            FAST.replace(actor_optimizer_params=ja.OptimizerParams(learning_rate=-1.0)),
+            "actor_optimizer_params.learning_rate=-1.0",
+        ),
+    ],
+)
+def test_hyperparameters_out_of_range_are_refused_before_tracing(hyperparams, message):
+    agent = ja.DiscreteIPPO(Walk(), None, TINY)
+    for entry in (agent.train, agent.init):
+        with pytest.raises(ValueError, match=message):
+            entry(jax.random.key(0), hyperparams)
+
+
+def test_what_needs_a_training_says_so():
+    agent = ja.DiscreteIPPO(Walk(), None, TINY)
+    with pytest.raises(ValueError, match="collect_training"):
+        agent.eval(jax.random.key(0), 1)
+    for entry in (agent.restore, agent.resume):
+        with pytest.raises(ValueError, match="checkpoint_dir=None"):
+            entry()
+    with pytest.raises(ValueError, match="mode='newest'"):
+        agent.restore(mode="newest")

@@ -1,0 +1,114 @@
+"""Tiny environments whose optimum and values are known by hand."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxagents.environments.protocol import Environment
+from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.types import Observation
+
+
+class TruncatedCycle(Environment):
+    """Positions 0 -> 1 -> 2 -> 0, reward 1 for leaving 0, truncated after every single step."""
+
+    n_actors = 1
+
+    def action_space(self, params: Any) -> Discrete:
+        return Discrete(2)
+
+    def reset_env(self, rng, params):
+        position = jax.random.randint(rng, (), 0, 3)
+        return jax.nn.one_hot(position, 3)[None], position
+
+    def step_env(self, rng, state, action, params):
+        position = (state + 1) % 3
+        reward = (state == 0).astype(jnp.float32)[None]
+        yes = jnp.ones(1, bool)
+        return jax.nn.one_hot(position, 3)[None], position, reward, ~yes, yes, {}
+
+
+class Coordination(Environment):
+    """One step: everybody earns 1 if all choose what their own observation shows."""
+
+    def __init__(self, n_actors: int = 2, n_actions: int = 3):
+        self.n_actors = n_actors
+        self._n_actions = n_actions
+
+    def action_space(self, params: Any) -> Discrete:
+        return Discrete(self._n_actions)
+
+    def reset_env(self, rng, params):
+        shown = jax.random.randint(rng, (self.n_actors,), 0, self._n_actions)
+        return jax.nn.one_hot(shown, self._n_actions), shown
+
+    def step_env(self, rng, state, action, params):
+        right = (action == state).astype(jnp.float32)
+        reward = jnp.full(self.n_actors, right.mean())
+        over = jnp.ones(self.n_actors, bool)
+        observation = jax.nn.one_hot(state, self._n_actions)
+        return observation, state, reward, over, ~over, {"won": right.min()}
+
+
+class Aim(Environment):
+    """One step: each actor earns minus its squared distance from the target that it sees."""
+
+    def __init__(self, n_actors: int = 2, low: float = -1.0, high: float = 1.0):
+        self.n_actors = n_actors
+        self._box = Box(low, high, (2,))
+
+    def action_space(self, params: Any) -> Box:
+        return self._box
+
+    def reset_env(self, rng, params):
+        target = jax.random.uniform(rng, (self.n_actors, 2), minval=-0.8, maxval=0.8)
+        return target, target
+
+    def step_env(self, rng, state, action, params):
+        reward = -jnp.sum((action - state) ** 2, axis=-1)
+        over = jnp.ones(self.n_actors, bool)
+        return state, state, reward, over, ~over, {}
+
+
+class Walk(Environment):
+    """Actors walk alone on a line: no actor's reward or observation depends on another's.
+
+    Actor i dies when its own clock reaches ``deaths[i]`` steps; the episode is truncated after
+    ``limit`` steps. Rewards: the action, 0 after death.
+    """
+
+    def __init__(self, deaths: tuple[int, ...] = (100, 100), limit: int = 5, masked: bool = False):
+        self.n_actors = len(deaths)
+        self._deaths = jnp.array(deaths)
+        self._limit = limit
+        self._masked = masked
+
+    def action_space(self, params: Any) -> Discrete:
+        return Discrete(3)
+
+    def reset_env(self, rng, params):
+        state = {
+            "time": jnp.zeros((), jnp.int32),
+            "position": jax.random.normal(rng, (self.n_actors,)),
+        }
+        return self._observe(state), state
+
+    def step_env(self, rng, state, action, params):
+        alive = state["time"] < self._deaths
+        state = {
+            "time": state["time"] + 1,
+            "position": state["position"] + 0.1 * (action - 1) + 0.05,
+        }
+        terminated = state["time"] >= self._deaths
+        truncated = jnp.broadcast_to(state["time"] >= self._limit, terminated.shape) & ~terminated
+        reward = jnp.where(alive, action.astype(jnp.float32), 0.0)
+        return self._observe(state), state, reward, terminated, truncated, {}
+
+    def _observe(self, state):
+        features = jnp.stack([state["position"], jnp.sin(3 * state["position"])], axis=-1)
+        if not self._masked:
+            return features
+        # The last action is ruled out for actors on the right.
+        mask = jnp.ones((self.n_actors, 3), bool).at[:, 2].set(state["position"] < 0)
+        return Observation(features=features, action_mask=mask)
