@@ -1,0 +1,567 @@
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxagents.environments.batch import JaxEnvironmentBatch
+from jaxagents.environments.protocol import Environment
+from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.types import Observation
+from tests.probes import Aim, Walk
+
+GO_ON, DIE, BE_CUT_OFF = range(3)
+NOBODY_ENDS, BOTH_DIE = [GO_ON, GO_ON], [DIE, DIE]
+
+
+class ObedientState(NamedTuple):
+    mark: jax.Array  # drawn at the reset: tells the episodes apart
+    time: jax.Array
+    died: jax.Array  # [actors]
+    cut_off: jax.Array  # [actors]
+
+
+class Obedient(Environment):
+    """Two actors whose actions say how their episodes end; actions after the end are ignored.
+
+    Observations are (mark, time, noise of the step), rewards 10 · time + the actor's index.
+    """
+
+    n_actors = 2
+
+    def __init__(self, repeats_ends: bool = True):
+        self._repeats_ends = repeats_ends
+
+    def action_space(self, params):
+        return Discrete(3)
+
+    def reset_env(self, rng, params):
+        nobody = jnp.zeros(2, bool)
+        state = ObedientState(jax.random.uniform(rng), jnp.zeros((), jnp.int32), nobody, nobody)
+        return self._observe(state, 0.0), state
+
+    def step_env(self, rng, state, action, params):
+        gone = state.died | state.cut_off
+        dies, is_cut_off = ~gone & (action == DIE), ~gone & (action == BE_CUT_OFF)
+        state = ObedientState(
+            state.mark, state.time + 1, state.died | dies, state.cut_off | is_cut_off
+        )
+        reward = 10.0 * state.time + jnp.arange(2)
+        ends = (state.died, state.cut_off) if self._repeats_ends else (dies, is_cut_off)
+        info = {"time": state.time, "late": state.time > 1, "ends": gone, "nested": {"time": 1.0}}
+        return self._observe(state, jax.random.uniform(rng)), state, reward, *ends, info
+
+    def _observe(self, state, noise):
+        return jnp.broadcast_to(jnp.stack([state.mark, state.time, noise]), (2, 3))
+
+
+class ObedientWithOwnStep(Obedient):
+    """A subclass that resets itself: its mark is then negative."""
+
+    def step(self, rng, state, action, params=None):
+        final_observation, state, *rest, info = self.step_env(rng, state, action, params)
+        fresh, fresh_state = self.reset_env(rng, params)
+        over = jnp.all(state.died | state.cut_off)
+        fresh, fresh_state = (
+            fresh.at[:, 0].multiply(-1.0),
+            fresh_state._replace(mark=-fresh_state.mark),
+        )
+        observation, state = jax.tree.map(
+            lambda new, old: jnp.where(over, new, old),
+            (fresh, fresh_state),
+            (final_observation, state),
+        )
+        return observation, state, *rest, info | {"final_observation": final_observation}
+
+
+class DuckTyped:
+    """The same without the base class."""
+
+    n_actors = 2
+
+    def __init__(self):
+        self._env = ObedientWithOwnStep(repeats_ends=False)
+
+    def action_space(self, params):
+        return self._env.action_space(params)
+
+    def reset(self, rng, params):
+        return self._env.reset(rng, params)
+
+    def step(self, rng, state, action, params):
+        return self._env.step(rng, state, action, params)
+
+
+KINDS = {
+    "subclass": Obedient,
+    "subclass that reports ends once": lambda: Obedient(repeats_ends=False),
+    "duck-typed that reports ends once": DuckTyped,
+}
+any_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@functools.cache
+def compiled(kind, max_episode_steps=None):
+    environments = JaxEnvironmentBatch(KINDS[kind](), None, max_episode_steps)
+    return jax.jit(environments.reset, static_argnums=1), jax.jit(environments.step)
+
+
+def play(kind, actions, max_episode_steps=None):
+    """Play actions ``[time][envs][actors]`` in three environments.
+
+    Returns:
+        The first observation and state; of every step, the `TimeStep` and the state after it.
+    """
+    reset, step = compiled(kind, max_episode_steps)
+    observation, state = reset(jax.random.key(0), 3)
+    first, steps = (observation, state), []
+    for index, action in enumerate(actions):
+        time_step, state = step(jax.random.key(1 + index), state, jnp.array(action, jnp.int32))
+        steps.append((time_step, state))
+    return *first, steps
+
+
+def mark(observation):
+    return np.asarray(observation.features[:, 0, 0])
+
+
+def time(observation):
+    return observation.features[:, 0, 1].tolist()
+
+
+def noise(observation):
+    return np.asarray(observation.features[:, 0, 2])
+
+
+def test_the_environments_sizes_are_read_without_running_it():
+    environments = JaxEnvironmentBatch(Obedient(), None)
+    assert (environments.n_actors, environments.space) == (2, Discrete(3))
+    features = environments.observation.features
+    assert (features.shape, features.dtype) == ((2, 3), jnp.float32)
+    assert isinstance(features, jax.ShapeDtypeStruct)
+    assert environments.observation.action_mask is None
+
+
+@any_kind
+def test_a_reset_begins_different_episodes_with_everybody_active(kind):
+    reset, _ = compiled(kind)
+    observation, state = reset(jax.random.key(0), 3)
+    other, _ = reset(jax.random.key(1), 3)
+    assert observation.features.shape == (3, 2, 3)
+    assert len({*mark(observation).tolist(), *mark(other).tolist()}) == 6
+    assert state.active.tolist() == [[True, True]] * 3
+    assert state.episode_steps.tolist() == [0, 0, 0]
+
+
+@any_kind
+def test_an_environment_is_reset_only_where_the_episode_is_over_for_all(kind):
+    actions = [[NOBODY_ENDS, [DIE, BE_CUT_OFF], [DIE, GO_ON]]]
+    first, _, [(step, state)] = play(kind, actions)
+
+    assert step.episode_over.tolist() == [False, True, False]
+    assert step.terminated.tolist() == [[False, False], [True, False], [True, False]]
+    assert step.truncated.tolist() == [[False, False], [False, True], [False, False]]
+    assert time(step.observation) == [1, 0, 1]
+    assert (mark(step.observation) == mark(first)).tolist() == [True, False, True]
+    assert state.episode_steps.tolist() == [1, 0, 1]
+    np.testing.assert_array_equal(state.env_state.mark, mark(step.observation))
+    np.testing.assert_array_equal(state.env_state.time, [1, 0, 1])
+
+
+@any_kind
+def test_the_final_observation_is_the_one_before_the_reset(kind):
+    first, _, [(step, _)] = play(kind, [[NOBODY_ENDS, [DIE, BE_CUT_OFF], BOTH_DIE]])
+    assert time(step.final_observation) == [1, 1, 1]
+    np.testing.assert_array_equal(mark(step.final_observation), mark(first))
+    np.testing.assert_array_equal(step.final_observation.features[0], step.observation.features[0])
+
+
+@any_kind
+def test_rewards_are_those_of_the_step_that_ended_the_episode(kind):
+    *_, [(step, _)] = play(kind, [[NOBODY_ENDS, BOTH_DIE, [DIE, GO_ON]]])
+    np.testing.assert_array_equal(step.reward, [[10.0, 11.0]] * 3)
+
+
+@any_kind
+def test_an_actor_is_inactive_from_its_death_until_the_reset(kind):
+    actions = [[DIE, GO_ON], [GO_ON, GO_ON], [GO_ON, BE_CUT_OFF], [GO_ON, DIE], [DIE, GO_ON]]
+    *_, steps = play(kind, [[action, NOBODY_ENDS, NOBODY_ENDS] for action in actions])
+
+    assert [step.active[0].tolist() for step, _ in steps] == [
+        [True, True],
+        [False, True],
+        [False, True],
+        [True, True],  # a new episode
+        [True, False],
+    ]
+    assert [step.episode_over[0].item() for step, _ in steps] == [False, False, True, False, True]
+    assert [state.active[0].tolist() for _, state in steps] == [
+        [False, True],
+        [False, True],
+        [True, True],
+        [True, False],
+        [True, True],
+    ]
+
+
+@any_kind
+def test_actors_are_active_exactly_from_a_reset_to_their_own_end(kind):
+    actions = jax.random.choice(
+        jax.random.key(3), 3, (30, 3, 2), p=jnp.array([0.7, 0.2, 0.1])
+    ).tolist()
+    _, first, steps = play(kind, actions, max_episode_steps=2)
+    before = first.active
+    for step, state in steps:
+        np.testing.assert_array_equal(step.active, before)
+        ended = step.terminated | step.truncated
+        goes_on = step.active & ~ended
+        np.testing.assert_array_equal(state.active, goes_on | step.episode_over[:, None])
+        np.testing.assert_array_equal(step.episode_over, ~goes_on.any(axis=1))
+        assert not np.any(step.terminated & step.truncated)
+        before = state.active
+
+
+@any_kind
+def test_environments_that_are_reset_together_begin_different_episodes(kind):
+    first, _, steps = play(kind, [[BOTH_DIE] * 3] * 2)
+    marks = [mark(first), *(mark(step.observation) for step, _ in steps)]
+    assert len(np.unique(marks)) == 9
+
+
+@any_kind
+def test_environments_are_stepped_with_different_keys(kind):
+    *_, steps = play(kind, [[NOBODY_ENDS] * 3] * 2)
+    assert len(np.unique([noise(step.observation) for step, _ in steps])) == 6
+
+
+@any_kind
+def test_max_episode_steps_truncates_everybody_who_is_left_and_resets(kind):
+    actions = [
+        [NOBODY_ENDS, [DIE, GO_ON], NOBODY_ENDS],
+        [NOBODY_ENDS, NOBODY_ENDS, [DIE, GO_ON]],
+    ]
+    first, _, [(step, state), (last_step, last_state)] = play(kind, actions, max_episode_steps=2)
+
+    assert step.episode_over.tolist() == [False, False, False]
+    assert not np.any(step.truncated)
+    assert state.episode_steps.tolist() == [1, 1, 1]
+
+    active = np.array([[True, True], [False, True], [True, True]])
+    np.testing.assert_array_equal(last_step.active, active)
+    terminated, truncated = np.asarray(last_step.terminated), np.asarray(last_step.truncated)
+    assert (terminated & active).tolist() == [[False, False], [False, False], [True, False]]
+    assert (truncated & active).tolist() == [[True, True], [False, True], [False, True]]
+    assert last_step.episode_over.tolist() == [True, True, True]
+    assert (time(last_step.observation), time(last_step.final_observation)) == ([0] * 3, [2] * 3)
+    np.testing.assert_array_equal(mark(last_step.final_observation), mark(first))
+    assert len(np.unique([mark(first), mark(last_step.observation)])) == 6
+    assert last_state.episode_steps.tolist() == [0, 0, 0]
+    assert last_state.active.tolist() == [[True, True]] * 3
+    np.testing.assert_array_equal(last_state.env_state.time, [0, 0, 0])
+
+
+@any_kind
+def test_the_steps_of_an_episode_are_counted_from_its_own_reset(kind):
+    # The second environment's first episode is over by itself after one step, the third's after
+    # as many as are allowed.
+    actions = [[NOBODY_ENDS, BOTH_DIE, NOBODY_ENDS], [NOBODY_ENDS, NOBODY_ENDS, BOTH_DIE]]
+    *_, steps = play(kind, [*actions, *[[NOBODY_ENDS] * 3] * 2], max_episode_steps=2)
+    assert [step.episode_over.tolist() for step, _ in steps] == [
+        [False, True, False],
+        [True, False, True],
+        [False, True, False],
+        [True, False, True],
+    ]
+
+
+@any_kind
+def test_without_max_episode_steps_an_episode_goes_on(kind):
+    *_, steps = play(kind, [[NOBODY_ENDS] * 3] * 4)
+    step, state = steps[-1]
+    assert time(step.observation) == [4, 4, 4]
+    assert not np.any(step.truncated)
+    assert state.episode_steps.tolist() == [4, 4, 4]
+
+
+@any_kind
+def test_only_scalar_infos_are_passed_on(kind):
+    *_, [(step, _)] = play(kind, [[NOBODY_ENDS, BOTH_DIE, [DIE, GO_ON]]])
+    assert {name: value.tolist() for name, value in step.info.items()} == {
+        "time": [1, 1, 1],
+        "late": [False, False, False],
+    }
+
+
+@any_kind
+def test_a_state_has_the_same_structure_and_types_before_and_after_a_step(kind):
+    first_observation, first, [(step, state)] = play(kind, [[NOBODY_ENDS, BOTH_DIE, BOTH_DIE]])
+    before, after = (jax.tree.map(jax.typeof, tree) for tree in (first, state))
+    assert before == after
+    assert jax.typeof(first_observation.features) == jax.typeof(step.observation.features)
+
+
+def test_a_batch_of_subclasses_is_reset_only_on_steps_that_end_an_episode():
+    resets = []
+
+    class Counting(Obedient):
+        def reset_env(self, rng, params):
+            observation, state = super().reset_env(rng, params)
+            jax.debug.callback(lambda _: resets.append(1), state.mark)
+            return observation, state
+
+    environments = JaxEnvironmentBatch(Counting(), None)
+    step = jax.jit(environments.step)
+    _, state = environments.reset(jax.random.key(0), 2)
+    jax.effects_barrier()
+    resets.clear()
+    for actions, n_resets in (([NOBODY_ENDS, [DIE, GO_ON]], 0), ([NOBODY_ENDS, BOTH_DIE], 2)):
+        _, state = step(jax.random.key(1), state, jnp.array(actions))
+        jax.effects_barrier()
+        assert len(resets) == n_resets
+
+
+@pytest.mark.parametrize("max_episode_steps", [None, 2])
+def test_a_subclass_that_overrides_step_resets_itself(max_episode_steps):
+    environments = JaxEnvironmentBatch(ObedientWithOwnStep(), None, max_episode_steps)
+    step = jax.jit(environments.step)
+    _, state = environments.reset(jax.random.key(0), 3)
+    for actions in ([NOBODY_ENDS, BOTH_DIE, NOBODY_ENDS], [NOBODY_ENDS, NOBODY_ENDS, BOTH_DIE]):
+        time_step, state = step(jax.random.key(1), state, jnp.array(actions))
+    is_from_its_own_reset = mark(time_step.observation) < 0
+    if max_episode_steps is None:
+        assert time_step.episode_over.tolist() == [False, False, True]
+        assert is_from_its_own_reset.tolist() == [False, True, True]
+    else:
+        # The limit holds for the first environment, and all that are over are reset for it.
+        assert time_step.episode_over.tolist() == [True, False, True]
+        assert time(time_step.observation) == [0, 1, 0]
+
+
+def test_masks_are_reset_along_with_the_observations():
+    environments = JaxEnvironmentBatch(Walk(limit=1, masked=True), None)
+    assert environments.observation.action_mask.shape == (2, 3)
+    observation, state = jax.jit(environments.reset, static_argnums=1)(jax.random.key(0), 8)
+    step, _ = jax.jit(environments.step)(jax.random.key(1), state, jnp.ones((8, 2), jnp.int32))
+    for seen in (observation, step.observation, step.final_observation):
+        on_the_left = np.asarray(seen.features[..., 0]) < 0
+        assert on_the_left.any()
+        assert not on_the_left.all()
+        np.testing.assert_array_equal(seen.action_mask[..., 2], on_the_left)
+    assert not np.array_equal(step.observation.action_mask, step.final_observation.action_mask)
+
+
+def test_continuous_actions_reach_the_environment_as_vectors_of_each_actor():
+    environments = JaxEnvironmentBatch(Aim(), None)
+    assert isinstance(environments.space, Box)
+    observation, state = environments.reset(jax.random.key(0), 3)
+    off = jnp.zeros((3, 2, 2)).at[1, 0].set(jnp.array([3.0, 4.0]))
+    step, _ = environments.step(jax.random.key(1), state, observation.features + off)
+    np.testing.assert_allclose(step.reward, [[0, 0], [-25, 0], [0, 0]], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("actions", "over"), [((GO_ON, GO_ON), False), ((DIE, GO_ON), False), ((DIE, BE_CUT_OFF), True)]
+)
+def test_a_subclass_alone_resets_itself_when_everybodys_episode_has_ended(actions, over):
+    env = Obedient()
+    observation, state = env.reset(jax.random.key(0))
+    observation, state, reward, terminated, truncated, info = env.step(
+        jax.random.key(1), state, jnp.array(actions)
+    )
+    assert observation[:, 1].tolist() == ([0, 0] if over else [1, 1])
+    assert state.time == (0 if over else 1)
+    assert info["final_observation"][:, 1].tolist() == [1, 1]
+    assert terminated.tolist() == [action == DIE for action in actions]
+    assert truncated.tolist() == [action == BE_CUT_OFF for action in actions]
+    assert (reward.tolist(), info["time"]) == ([10.0, 11.0], 1)
+
+
+class Paying(Environment):
+    """Observes and pays what its parameters say, for one step."""
+
+    n_actors = 1
+    default_params = 7.0
+
+    def action_space(self, params):
+        return Discrete(2)
+
+    def reset_env(self, rng, params):
+        return jnp.full((1, 1), params), jnp.zeros(())
+
+    def step_env(self, rng, state, action, params):
+        yes = jnp.ones(1, bool)
+        return jnp.zeros((1, 1)), state, jnp.full(1, params), yes, ~yes, {}
+
+
+def test_the_parameters_reach_every_reset_and_step():
+    environments = JaxEnvironmentBatch(Paying(), 5.0)
+    observation, state = environments.reset(jax.random.key(0), 2)
+    step, _ = environments.step(jax.random.key(1), state, jnp.zeros((2, 1), jnp.int32))
+    assert observation.features.ravel().tolist() == [5.0, 5.0]
+    assert step.observation.features.ravel().tolist() == [5.0, 5.0]
+    assert step.reward.ravel().tolist() == [5.0, 5.0]
+
+
+@pytest.mark.parametrize(("params", "used"), [((), 7.0), ((None,), 7.0), ((5.0,), 5.0)])
+def test_a_subclass_alone_uses_its_default_parameters_unless_given_others(params, used):
+    rng, action = jax.random.key(0), jnp.zeros(1, jnp.int32)
+    observation, state = Paying().reset(rng, *params)
+    after_reset, _, reward, *_ = Paying().step(rng, state, action, *params)
+    assert (observation.item(), after_reset.item(), reward.item()) == (used, used, used)
+
+
+NOBODY = jnp.zeros(2, bool)
+SEEN = jnp.zeros((2, 4))
+STATE = jnp.zeros(())
+THREE_ACTIONS = Discrete(3)
+
+
+class Returning:
+    """A duck-typed environment that returns what it is told."""
+
+    n_actors = 2
+
+    def __init__(self, resets=(SEEN, STATE), space=THREE_ACTIONS, **fields):
+        step = {
+            "observation": SEEN,
+            "state": STATE,
+            "reward": jnp.zeros(2),
+            "terminated": NOBODY,
+            "truncated": NOBODY,
+            "info": {"final_observation": SEEN},
+        } | fields
+        self._resets, self._space = resets, space
+        self._steps = tuple(value for value in step.values() if value is not None)
+
+    def action_space(self, params):
+        return self._space
+
+    def reset(self, rng, params):
+        return self._resets
+
+    def step(self, rng, state, action, params):
+        return self._steps
+
+
+def message_of(env):
+    """Return the TypeError's message with which an environment is refused."""
+    with pytest.raises(TypeError) as error:
+        JaxEnvironmentBatch(env, None)
+    return str(error.value)
+
+
+def test_an_environment_that_follows_the_protocol_is_accepted():
+    assert JaxEnvironmentBatch(Returning(), None).observation.features.shape == (2, 4)
+
+
+def test_rewards_become_floats_flags_booleans_and_observations_keep_their_type():
+    image, ints = jnp.ones((2, 4), jnp.uint8), jnp.array([1, 0])
+    env = Returning(
+        resets=(image, STATE),
+        observation=image,
+        reward=ints,
+        terminated=ints,
+        truncated=ints.astype(jnp.float32),
+        info={"final_observation": image},
+    )
+    for max_episode_steps in (None, 1):
+        environments = JaxEnvironmentBatch(env, None, max_episode_steps)
+        _, state = environments.reset(jax.random.key(0), 3)
+        step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
+        assert step.reward.dtype == jnp.float32
+        assert step.terminated.dtype == step.truncated.dtype == jnp.bool_
+        assert step.observation.features.dtype == jnp.uint8
+        assert step.final_observation.features.dtype == jnp.uint8
+
+
+@pytest.mark.parametrize("attribute", ["n_actors", "action_space", "reset", "step"])
+def test_a_missing_attribute_is_an_error_that_names_it_and_the_protocol(attribute):
+    members = dict.fromkeys(("n_actors", "action_space", "reset", "step"))
+    members.pop(attribute)
+    message = message_of(type("Home", (), members)())
+    assert message.startswith(f"Home has no {attribute}; an environment has n_actors, ")
+    assert "jaxagents.make builds those of gymnax and JaxMARL." in message
+    assert "\n" not in message
+
+
+def test_an_unsupported_action_space_is_an_error_that_lists_the_supported_ones():
+    message = message_of(Returning(space=(3, 2)))
+    assert message.startswith("action space (3, 2) is neither Discrete (an attribute n) nor Box")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("resets", "count"), [((SEEN, 0, 0), 3), ((SEEN,), 1), (SEEN, 1), ([SEEN, 0], 1)]
+)
+def test_a_reset_of_the_wrong_number_of_values_is_an_error_with_both_numbers(resets, count):
+    assert message_of(Returning(resets=resets)) == (
+        f"Returning.reset returns {count} values; the protocol has 2: observation, state."
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [({"truncated": None}, 5), ({"truncated": None, "info": None}, 4), ({"extra": {}}, 7)],
+)
+def test_a_step_of_the_wrong_number_of_values_is_an_error_with_both_numbers(fields, count):
+    assert message_of(Returning(**fields)) == (
+        f"Returning.step returns {count} values; the protocol has 6: "
+        "observation, state, reward, terminated, truncated, info."
+    )
+
+
+@pytest.mark.parametrize("field", ["reward", "terminated", "truncated"])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 1)])
+def test_a_step_without_one_value_per_actor_is_an_error_with_both_shapes(field, shape):
+    assert message_of(Returning(**{field: jnp.zeros(shape)})) == (
+        f"Returning.step returns {field} of shape {shape}; it must be (2,), one value per actor."
+    )
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (3, 2)])
+def test_observations_without_the_axis_of_actors_are_an_error(shape):
+    wrong = jnp.zeros(shape)
+    for env, source in (
+        (Returning(resets=(wrong, STATE)), "reset"),
+        (Returning(resets=(Observation(wrong), STATE)), "reset"),
+        (Returning(observation=wrong), "step"),
+    ):
+        assert message_of(env) == (
+            f"Returning.{source} returns observations of shape {shape}; the first axis must be "
+            "the 2 actors."
+        )
+
+
+def test_observations_that_are_no_array_are_an_error():
+    message = message_of(Returning(resets=({"agent_0": SEEN}, STATE)))
+    assert message.startswith("Returning.reset returns observations of shape None; the first axis")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 4), (3, 2)])
+def test_a_mask_of_the_wrong_shape_is_an_error_with_both_shapes(shape):
+    masked = Observation(SEEN, action_mask=jnp.ones(shape, bool))
+    for env, source in (
+        (Returning(resets=(masked, STATE)), "reset"),
+        (Returning(observation=masked), "step"),
+    ):
+        assert message_of(env) == (
+            f"Returning.{source} returns an action_mask of shape {shape}; it must be (2, 3), "
+            "actors by actions."
+        )
+
+
+def test_a_mask_of_continuous_actions_is_an_error():
+    masked = Observation(SEEN, action_mask=jnp.ones((2, 3), bool))
+    env = Returning(resets=(masked, STATE), space=Box(-1.0, 1.0, (3,)))
+    message = "Returning.reset returns an action_mask, but its actions are not discrete."
+    assert message_of(env) == message
+
+
+def test_an_info_without_the_final_observation_is_an_error():
+    assert message_of(Returning(info={"won": jnp.zeros(())})) == (
+        'Returning.step returns an info without "final_observation"; put the observation before '
+        "any reset there."
+    )

@@ -1,0 +1,176 @@
+import os
+import subprocess
+import sys
+
+import gymnax
+import jax
+import numpy as np
+import pytest
+
+import jaxagents.environments.registry as registry
+from jaxagents.environments.registry import describe, make, register, registered_ids
+
+
+@pytest.fixture
+def own_registrations(monkeypatch):
+    monkeypatch.setattr(registry, "_factories", {})
+
+
+def test_importing_the_registry_imports_no_library_of_environments():
+    program = (
+        "import sys, jaxagents.environments.registry as registry\n"
+        "assert len(registry.registered_ids()) > 30\n"
+        "assert not {'gymnax', 'jaxmarl', 'brax'} & set(sys.modules)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_every_gymnax_environment_is_listed():
+    assert list(registry.GYMNAX_IDS) == [f"gymnax/{name}" for name in gymnax.registered_envs]
+
+
+def test_making_returns_the_librarys_own_parameters():
+    env, params = make("gymnax/CartPole-v1")
+
+    assert params == gymnax.make("CartPole-v1")[1]
+    assert params.replace(max_steps_in_episode=7).max_steps_in_episode == 7
+    assert (env.n_actors, env.name) == (1, "CartPole-v1")
+
+
+def test_arguments_reach_the_librarys_constructor():
+    frozen_lake, params = make("gymnax/FrozenLake-misc", map_name="8x8")
+    spread, spread_params = make("jaxmarl/MPE_simple_spread_v3", num_agents=2)
+
+    assert (frozen_lake.env.n_states, params.max_steps_in_episode) == (64, 200)
+    assert (spread.n_actors, spread_params) == (2, None)
+
+
+@pytest.mark.parametrize("name", ["discrete", "continuous"])
+def test_hunting_is_made_with_its_parameters(name):
+    env, params = make(f"hunting/{name}")
+
+    assert env.n_actors == 2
+    assert params == env.default_params
+
+
+@pytest.mark.parametrize(
+    ("env_id", "nearest"),
+    [
+        ("gymnax/CartPole-v0", "gymnax/CartPole-v1"),
+        ("CartPole-v1", "gymnax/CartPole-v1"),
+        ("gymnax/cartpole-v1", "gymnax/CartPole-v1"),
+        ("simple_spread", "jaxmarl/MPE_simple_spread_v3"),
+        ("jaxmarl/MPE_simple_spread_v2", "jaxmarl/MPE_simple_spread_v3"),
+        ("hunting/discret", "hunting/discrete"),
+    ],
+)
+def test_near_misses_are_answered_with_the_nearest_ids_and_the_command(env_id, nearest):
+    with pytest.raises(ValueError, match="unknown environment id") as refusal:
+        make(env_id)
+
+    assert f"{env_id!r}. Did you mean {nearest}" in str(refusal.value)
+    assert "`jaxagents envs`" in str(refusal.value)
+
+
+def test_ids_like_no_other_are_answered_with_the_command_alone():
+    with pytest.raises(ValueError, match=r"'\?\?\?'\. The command `jaxagents envs` lists all"):
+        make("???")
+
+
+@pytest.mark.parametrize("name", ["hanabi", "ant_4x2", "JaxRobotarium_rware"])
+def test_environments_of_jaxmarl_that_are_not_supported_yet_are_told_from_unknown_ones(name):
+    with pytest.raises(ValueError, match=f"jaxmarl/{name} is not supported yet"):
+        make(f"jaxmarl/{name}")
+
+
+def test_unequal_actors_are_refused_with_their_shapes():
+    with pytest.raises(ValueError, match=r"eve_0 observes \(4,\).*alice_0 observes \(8,\)"):
+        make("jaxmarl/MPE_simple_crypto_v3")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "env_kwargs", "cause"),
+    [
+        ("gymnax/CartPole-v1", {"max_steps_in_episode": 9}, r"env_params\.replace"),
+        ("gymnax/FrozenLake-misc", {"map_name": "9x9"}, "must be '4x4' or '8x8'"),
+        ("jaxmarl/MPE_simple_spread_v3", {"nmu_agents": 2}, "unexpected keyword argument"),
+        ("jaxmarl/MPE_simple_spread_v3", {"action_type": "box"}, "not supported"),
+        ("jaxmarl/MPE_simple_reference_v3", {"num_agents": 3}, "only supports 2 agents"),
+        ("jaxmarl/MPE_simple_facmac_3a_v1", {"max_steps": 9}, "unexpected keyword argument"),
+        ("hunting/discrete", {"capture_radius": 9.0}, r"env_params\.replace"),
+    ],
+)
+def test_wrong_arguments_are_named_with_the_id(env_id, env_kwargs, cause):
+    ((name, value),) = env_kwargs.items()
+
+    with pytest.raises(
+        ValueError, match=f"^{env_id} cannot be constructed with {name}={value!r}: .*{cause}"
+    ):
+        make(env_id, **env_kwargs)
+
+
+class OwnEnvironment:
+    n_actors = 2
+
+    def __init__(self, size=3):
+        self.size = size
+
+    def action_space(self, params):
+        return registry.as_space(gymnax.environments.spaces.Box(-1, np.array([1, 2]), (2,)))
+
+    def reset(self, rng, params):
+        return jax.numpy.zeros((2, self.size), "int8"), None
+
+
+def test_an_environment_of_ones_own_can_be_registered(own_registrations):
+    register("mine/room", OwnEnvironment)
+
+    env, params = make("mine/room", size=5)
+
+    assert (type(env), env.size, params) == (OwnEnvironment, 5, None)
+    assert registered_ids()[-1] == "mine/room"
+    info = describe("mine/room")
+    assert info.observation_shape == (3,)
+    assert info.observation_dtype == "int8"
+    assert info.action_space == "Box(2,) from -1 to [1. 2.]"
+    assert info.truncation_rule == "the environment's own"
+
+
+@pytest.mark.parametrize("env_id", ["gymnax/CartPole-v1", "mine/room"])
+def test_a_taken_id_is_refused(own_registrations, env_id):
+    register("mine/room", OwnEnvironment)
+
+    with pytest.raises(ValueError, match=f"'{env_id}' is taken"):
+        register(env_id, OwnEnvironment)
+
+
+LIMIT_100 = "time limit: max_steps_in_episode = 100"
+MPE_LIMIT = "time limit: the step after max_steps = 25 steps is the last"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "info"),
+    [
+        (
+            "gymnax/FrozenLake-misc",
+            (1, (), "int32", "Discrete(4)", LIMIT_100),
+        ),
+        (
+            "gymnax/PointRobot-misc",
+            (1, (6,), "float32", "Box(2,) from -0.1 to 0.1", LIMIT_100),
+        ),
+        (
+            "jaxmarl/MPE_simple_spread_v3",
+            (3, (18,), "float32", "Discrete(5)", MPE_LIMIT),
+        ),
+        ("hunting/discrete", (2, (6,), "float32", "Discrete(4)", "time limit: 100 steps")),
+    ],
+)
+def test_descriptions_say_what_an_environment_offers(env_id, info):
+    assert describe(env_id) == (env_id, *info)

@@ -1,0 +1,84 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxagents.minibatches import draw_minibatches, take_minibatch
+from jaxagents.types import Observation
+
+N_STEPS, N_ENVS, N_ACTORS = 6, 4, 3
+N_UNITS = {"trajectory": N_ENVS, "time": N_STEPS, "step": N_STEPS * N_ENVS}
+UNITS = list(N_UNITS)
+
+SAMPLES = jnp.arange(N_STEPS * N_ENVS * N_ACTORS).reshape(N_STEPS, N_ENVS, N_ACTORS)
+"""Each sample's number: of its actor, environment and time, the slowest to change."""
+
+
+def draw(seed, unit):
+    return draw_minibatches(jax.random.key(seed), N_STEPS, N_ENVS, n_minibatches=2, unit=unit)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_unit_is_dealt_exactly_once_an_epoch(unit):
+    indices = draw(0, unit)
+    assert indices.shape == (2, N_UNITS[unit] // 2)
+    np.testing.assert_array_equal(jnp.sort(indices.ravel()), jnp.arange(N_UNITS[unit]))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_sample_is_learnt_from_exactly_once_an_epoch(unit):
+    minibatches = [take_minibatch(SAMPLES, indices, unit) for indices in draw(0, unit)]
+    samples = jnp.concatenate([minibatch.ravel() for minibatch in minibatches])
+    np.testing.assert_array_equal(jnp.sort(samples), SAMPLES.ravel())
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_different_keys_deal_differently_and_equal_keys_alike(unit):
+    np.testing.assert_array_equal(draw(0, unit), draw(0, unit))
+    assert len({tuple(draw(seed, unit).ravel().tolist()) for seed in range(8)}) > 4
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_actors_of_a_step_stay_together_and_in_order(unit):
+    minibatch = take_minibatch(SAMPLES, draw(0, unit)[0], unit)
+    actors_of_steps = minibatch.reshape(-1, N_ACTORS)
+    np.testing.assert_array_equal(actors_of_steps % N_ACTORS, [range(N_ACTORS)] * 12)
+    assert jnp.all(actors_of_steps // N_ACTORS == actors_of_steps[:, :1] // N_ACTORS)
+
+
+def test_trajectories_are_whole_and_in_the_order_of_time():
+    np.testing.assert_array_equal(
+        take_minibatch(SAMPLES, jnp.array([3, 1]), "trajectory"), SAMPLES[:, jnp.array([3, 1])]
+    )
+
+
+def test_time_rows_hold_all_environments():
+    np.testing.assert_array_equal(
+        take_minibatch(SAMPLES, jnp.array([5, 0, 2]), "time"), SAMPLES[jnp.array([5, 0, 2])]
+    )
+
+
+def test_single_steps_are_counted_along_the_environments_first():
+    np.testing.assert_array_equal(
+        take_minibatch(SAMPLES, jnp.array([0, 5, 23]), "step"),
+        [SAMPLES[0, 0], SAMPLES[1, 1], SAMPLES[5, 3]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "shape"),
+    [("trajectory", (N_STEPS, 2, N_ACTORS)), ("time", (3, N_ENVS, N_ACTORS)), ("step", (12, 3))],
+)
+def test_a_minibatch_keeps_the_axes_behind_the_actors_and_the_structure(unit, shape):
+    batch = {"weight": SAMPLES, "observation": Observation(jnp.zeros((*SAMPLES.shape, 5, 2)))}
+    minibatch = take_minibatch(batch, draw(0, unit)[0], unit)
+    assert minibatch["weight"].shape == shape
+    assert minibatch["observation"].features.shape == (*shape, 5, 2)
+    assert minibatch["observation"].action_mask is None
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_all_leaves_are_dealt_alike(unit):
+    batch = {"one": SAMPLES, "other": SAMPLES[..., None] + 1000}
+    minibatch = take_minibatch(batch, draw(0, unit)[1], unit)
+    np.testing.assert_array_equal(minibatch["one"] + 1000, minibatch["other"][..., 0])

@@ -1,0 +1,197 @@
+import inspect
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxagents.networks import MLP, PolicyNetwork, ValueNetwork, check_network
+
+N_FEATURES, N_HIDDEN, N_ACTIONS = 5, 16, 3
+
+
+def layers(network, *observation_shape):
+    """Initialise a network; list its layers' weights ``[inputs, outputs]`` and biases."""
+    features = jnp.zeros((1, *observation_shape))
+    params = network.init(jax.random.key(0), features)["params"]
+    torso = [params["torso"][name] for name in sorted(params["torso"])]
+    return [(layer["kernel"], layer["bias"]) for layer in (*torso, params["Dense_0"])]
+
+
+def assert_orthogonal(weights, scale):
+    """Check W^T W = scale² I, or W W^T where there are more outputs than inputs."""
+    tall = weights if weights.shape[0] >= weights.shape[1] else weights.T
+    np.testing.assert_allclose(
+        tall.T @ tall, scale**2 * np.eye(tall.shape[1]), atol=1e-5 * scale**2
+    )
+
+
+@pytest.mark.parametrize(
+    ("network", "last_scale"),
+    [
+        (PolicyNetwork(N_ACTIONS, MLP(hidden_sizes=(N_HIDDEN, 8))), 0.01),
+        (ValueNetwork(MLP(hidden_sizes=(N_HIDDEN, 8))), 1.0),
+    ],
+)
+def test_weights_start_orthogonal_at_the_scale_of_their_layer_and_biases_at_zero(
+    network, last_scale
+):
+    first, second, last = layers(network, N_FEATURES)
+    for (weights, bias), scale in ((first, 2**0.5), (second, 2**0.5), (last, last_scale)):
+        assert_orthogonal(np.asarray(weights, np.float64), scale)
+        np.testing.assert_array_equal(bias, np.zeros(weights.shape[1]))
+    assert [weights.shape for weights, _ in (first, second)] == [(5, 16), (16, 8)]
+
+
+def test_the_default_torso_has_two_hidden_layers_of_64_tanh_units():
+    torso = MLP()
+    params = jax.eval_shape(torso.init, jax.random.key(0), jnp.zeros((1, N_FEATURES)))["params"]
+    assert {name: layer["kernel"].shape for name, layer in params.items()} == {
+        "Dense_0": (N_FEATURES, 64),
+        "Dense_1": (64, 64),
+    }
+    params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), params)
+    params["Dense_1"]["bias"] = jnp.full(64, 0.5)
+    hidden = torso.apply({"params": params}, jnp.ones((2, N_FEATURES)))
+    np.testing.assert_allclose(hidden, np.full((2, 64), np.tanh(0.5)), rtol=1e-6)
+
+
+def test_hidden_sizes_and_activation_may_be_chosen():
+    torso = MLP(hidden_sizes=(7,), activation=nn.relu)
+    hidden, variables = torso.init_with_output(jax.random.key(0), jnp.ones((2, N_FEATURES)))
+    assert (hidden.shape, list(variables["params"])) == ((2, 7), ["Dense_0"])
+    weights = variables["params"]["Dense_0"]["kernel"]
+    np.testing.assert_allclose(hidden[0], np.maximum(np.sum(weights, axis=0), 0.0), atol=1e-6)
+
+
+def outputs(network, features):
+    """Initialise a network and apply it."""
+    returned, _ = network.init_with_output(jax.random.key(0), features)
+    return np.asarray(returned)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (4, 2, 3)])
+def test_networks_keep_all_axes_before_the_observations(batch):
+    features = jnp.ones((*batch, N_FEATURES))
+    torso = MLP(hidden_sizes=(4,))
+    assert outputs(PolicyNetwork(N_ACTIONS, torso), features).shape == (*batch, N_ACTIONS)
+    assert outputs(ValueNetwork(torso), features).shape == batch
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8, jnp.bool_])
+def test_observations_that_are_no_floats_are_read_as_numbers(dtype):
+    features = jnp.array([[0, 1, 1], [1, 0, 1]], dtype)
+    network = ValueNetwork(MLP(hidden_sizes=(4,)))
+    values = outputs(network, features)
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, outputs(network, features.astype(jnp.float32)))
+
+
+def test_scalar_observations_are_one_feature_each():
+    scalars = jnp.array([[1, 2, 3], [4, 5, 6]])
+    network, vectors = (ValueNetwork(MLP(ndim, hidden_sizes=(4,))) for ndim in (0, 1))
+    values = outputs(network, scalars)
+    assert values.shape == (2, 3)
+    np.testing.assert_array_equal(values, outputs(vectors, scalars[..., None]))
+
+
+def test_images_are_flattened_and_their_batch_axes_kept():
+    images = jnp.arange(2.0 * 3 * 4 * 2 * 3).reshape(2, 3, 4, 2, 3) / 144
+    network, vectors = (ValueNetwork(MLP(ndim, hidden_sizes=(4,))) for ndim in (3, 1))
+    values = outputs(network, images)
+    assert values.shape == (2, 3)
+    np.testing.assert_array_equal(values, outputs(vectors, images.reshape(2, 3, 4 * 2 * 3)))
+
+
+OBSERVATION = jax.ShapeDtypeStruct((2, N_FEATURES), jnp.float32)  # [actors, *obs]
+
+
+def check(network, output, observation=OBSERVATION):
+    check_network("actor_network", network, observation, output)
+
+
+@pytest.mark.parametrize("shape", [(), (N_FEATURES,), (4, 4, 3)])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32])
+def test_the_default_networks_fit_observations_of_any_shape(shape, dtype):
+    observation = jax.ShapeDtypeStruct((2, *shape), dtype)
+    torso = MLP(observation_ndim=len(shape))
+    check(PolicyNetwork(N_ACTIONS, torso), (N_ACTIONS,), observation)
+    check(ValueNetwork(torso), (), observation)
+
+
+def test_checking_a_network_does_not_run_it():
+    class Unrunnable(nn.Module):
+        @nn.compact
+        def __call__(self, features):
+            assert isinstance(features, jax.core.Tracer)
+            return nn.Dense(N_ACTIONS)(features)
+
+    check(Unrunnable(), (N_ACTIONS,))
+
+
+class Keeping(nn.Module):
+    """A value network that forgets to drop its last axis."""
+
+    @nn.compact
+    def __call__(self, features):
+        return nn.Dense(1)(features)
+
+
+class Returning(nn.Module):
+    @nn.compact
+    def __call__(self, features):
+        return features, features
+
+
+class Image(nn.Module):
+    """A network that insists on images."""
+
+    @nn.compact
+    def __call__(self, features):
+        _, _, height, width, channels = features.shape
+        return features.sum(axis=(-3, -2, -1)) * height * width * channels
+
+
+class FlatBatch(nn.Module):
+    """A network that takes one axis of batches only."""
+
+    @nn.compact
+    def __call__(self, features):
+        return jnp.dot(features, jnp.ones((N_FEATURES + 1, N_ACTIONS)))
+
+
+@pytest.mark.parametrize(
+    ("network", "output", "maps_to"),
+    [
+        (PolicyNetwork(4, MLP()), (3,), r"\[2, 3, 4\]; the environment needs \[2, 3, 3\]"),
+        (Keeping(), (), r"\[2, 3, 1\]; the environment needs \[2, 3\]"),
+        (ValueNetwork(MLP()), (3,), r"\[2, 3\]; the environment needs \[2, 3, 3\]"),
+        (Returning(), (3,), r"None; the environment needs \[2, 3, 3\]"),
+    ],
+)
+def test_a_network_of_the_wrong_output_is_an_error_of_one_line_with_both_shapes(
+    network, output, maps_to
+):
+    with pytest.raises(
+        ValueError, match=rf"^actor_network maps observations \[2, 3, 5\] to {maps_to}\.$"
+    ) as error:
+        check(network, output)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("network", [Image(), FlatBatch()])
+def test_a_network_that_fails_is_an_error_of_one_line_with_the_shape_and_the_cause(network):
+    message = r"^actor_network fails on observations of shape \(2, 3, 5\): ."
+    with pytest.raises(ValueError, match=message) as error:
+        check(network, (3,))
+    assert "\n" not in str(error.value)
+    assert error.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(("network", "kind"), [(MLP, "type"), ("mlp", "str"), (None, "NoneType")])
+def test_a_network_that_is_no_module_is_an_error(network, kind):
+    # Users run without the type checks of these tests, which would come first here.
+    check_network_of_users = inspect.unwrap(check_network)
+    with pytest.raises(TypeError, match=f"^actor_network is {kind}; pass a flax.linen module.$"):
+        check_network_of_users("actor_network", network, OBSERVATION, (3,))
