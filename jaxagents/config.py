@@ -5,7 +5,7 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal
@@ -16,17 +16,17 @@ import numpy as np
 import optax
 from flax import linen as nn
 from flax import struct
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 ScalarLike = float | Float[Array, ""]
 """A Python number or a traced one."""
 
-PerPolicy = float | Sequence[float] | jax.Array
-"""A scalar for all policies, or one value per policy ``[policies]``."""
+PerPolicy = float | Any
+"""A scalar for all policies, or a sequence or array of one value per policy."""
 
 
-@struct.dataclass
-class OptimizerParams:
+class OptimizerParams(struct.PyTreeNode):
     """What the optimizer of one network is built from.
 
     Attributes:
@@ -40,8 +40,7 @@ class OptimizerParams:
     grad_clip: PerPolicy = 0.5
 
 
-@struct.dataclass
-class HyperParameters:
+class HyperParameters(struct.PyTreeNode):
     """The coefficients of PPO, each a scalar or one value per policy.
 
     Attributes:
@@ -232,7 +231,7 @@ def check_hyperparams(hyperparams: HyperParameters, n_policies: int) -> None:
             f"hyperparams is {type(hyperparams).__name__}; pass jaxagents.HyperParameters."
         )
     for name, value in flat_items(hyperparams).items():
-        if not isinstance(value, jax.core.Tracer):
+        if not isinstance(value, Tracer):
             _check_leaf(name, value, n_policies)
 
 
@@ -272,7 +271,7 @@ def flat_items(hyperparams: HyperParameters) -> dict[str, Any]:
 
 def is_traced(tree: PyTree) -> bool:
     """Whether anything in a tree has no concrete value, as under `jax.vmap`."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def as_key(rng: Any) -> PRNGKeyArray:

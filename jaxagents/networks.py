@@ -1,11 +1,12 @@
 """The default networks: feed-forward torsos with a policy or a value head."""
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 HIDDEN_SCALE = 2.0**0.5
 POLICY_SCALE = 0.01
@@ -70,8 +71,16 @@ def dense(size: int, scale: float) -> nn.Dense:
     )
 
 
+def apply(network: nn.Module, params: PyTree, features: Array) -> Array:
+    """Apply a network that has parameters and no other state."""
+    return cast(Array, network.apply(params, features))
+
+
 def check_network(
-    name: str, network: nn.Module, observation: jax.ShapeDtypeStruct, output: tuple[int, ...]
+    name: str,
+    network: nn.Module,
+    observation: Array | jax.ShapeDtypeStruct,
+    output: tuple[int, ...],
 ) -> None:
     """Check what a network makes of observations ``[actors, *obs]``, without running it.
 

@@ -132,10 +132,10 @@ class Recorder:
             ) from None
 
     def _open(self) -> Checkpointer:
-        if self._config.checkpoint_dir is None:
+        directory = self._config.checkpoint_dir
+        if directory is None:
             raise ValueError("the agent has checkpoint_dir=None; configure the run's directory.")
-        config = self._config
-        return Checkpointer(config.checkpoint_dir, config.keep_latest, config.keep_best)
+        return Checkpointer(directory, self._config.keep_latest, self._config.keep_best)
 
     def _call_back(self, runner: PyTree, row: Mapping[str, np.ndarray]) -> bool:
         n_updates_done = int(runner.n_updates_done)

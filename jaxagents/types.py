@@ -66,8 +66,7 @@ class NetworkState(NamedTuple):
     opt_state: PyTree
 
 
-@struct.dataclass
-class Runner:
+class Runner(struct.PyTreeNode):
     """Everything that continuing a training needs."""
 
     actor: NetworkState  # [policies, ...]

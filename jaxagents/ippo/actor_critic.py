@@ -12,7 +12,7 @@ from jaxagents.config import AgentConfig, HyperParameters
 from jaxagents.environments.batch import JaxEnvironmentBatch
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.losses import ActorStats, actor_loss, critic_loss
-from jaxagents.networks import MLP, PolicyNetwork, ValueNetwork, check_network
+from jaxagents.networks import MLP, PolicyNetwork, ValueNetwork, apply, check_network
 from jaxagents.policies import make_policy_map
 from jaxagents.types import Batch, Observation
 
@@ -99,7 +99,7 @@ class ActorCritic(abc.ABC):
 
     def _values(self, params: PyTree, features: Array) -> Float[Array, "*batch"]:
         """Apply one policy's critic to ``[*batch, *obs]``."""
-        return self.critic_network.apply(params, features)
+        return apply(self.critic_network, params, features)
 
     def _init_params(self, network: nn.Module, rng: PRNGKeyArray) -> PyTree:
         features = self.environments.observation.features

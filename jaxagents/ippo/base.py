@@ -322,9 +322,9 @@ class IPPOBase(ActorCritic):
     ) -> tuple[Runner, Metrics]:
         """Scan over blocks of updates, each followed by an evaluation."""
         n_blocks = len(block_sizes)
-        block = self._training_block
+        block: Any = self._training_block
         if self.config.progress_bar:
-            from jax_tqdm import scan_tqdm
+            from jax_tqdm.scan_pbar import scan_tqdm
 
             block = scan_tqdm(n_blocks, print_rate=1, desc="Training")(block)
         training = Training(runner=runner, stop=jnp.zeros((), bool))
@@ -497,18 +497,18 @@ class IPPOBase(ActorCritic):
 
         def train_epoch(_: Array, loop: CriticLoop) -> CriticLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
-            critic, value, norm = self._run_epoch(loop.critic, batch, loss, optimizer, rng_epoch)
-            return CriticLoop(critic=critic, loss=value, gradient_norm=norm, rng=rng)
+            critic, mean, norm = self._run_epoch(loop.critic, batch, loss, optimizer, rng_epoch)
+            return CriticLoop(critic=critic, loss=mean, gradient_norm=norm, rng=rng)
 
         zero = jnp.zeros(())
         loop = CriticLoop(critic=critic, loss=zero, gradient_norm=zero, rng=rng)
         loop = jax.lax.fori_loop(0, self.config.critic_epochs, train_epoch, loop)
         return loop.critic, {"critic_loss": loop.loss, "critic_gradient_norm": loop.gradient_norm}
 
-    # Parts of the stages.
-
-    def _run_epoch(self, *args: Any) -> tuple[NetworkState, PyTree, Float[Array, ""]]:
-        return run_epoch(*args, self.config.n_minibatches, self.config.minibatch_unit)
+    @property
+    def _run_epoch(self) -> Callable[..., tuple[NetworkState, Any, Float[Array, ""]]]:
+        config = self.config
+        return partial(run_epoch, n_minibatches=config.n_minibatches, unit=config.minibatch_unit)
 
     def _annealed(self, runner: Runner) -> HyperParameters:
         """Let the learning rates fall linearly over ``n_steps``, if so configured.

@@ -1,6 +1,6 @@
 """IPPO for continuous actions."""
 
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import distrax
 import jax
@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.ippo.base import IPPOBase
+from jaxagents.networks import apply
 from jaxagents.types import Observation
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
@@ -34,7 +35,11 @@ class ContinuousIPPO(IPPOBase):
 
     @property
     def _n_outputs(self) -> int:
-        return self.environments.space.size
+        return self._box.size
+
+    @property
+    def _box(self) -> Box:
+        return cast(Box, self.environments.space)
 
     def _check_space(self, space: Discrete | Box) -> None:
         if not isinstance(space, Box):
@@ -53,7 +58,7 @@ class ContinuousIPPO(IPPOBase):
         return {"network": network, "log_std": jnp.zeros(self._n_outputs)}
 
     def _head(self, params: PyTree, observation: Observation) -> Gaussian:
-        mean = self.actor_network.apply(params["network"], observation.features)
+        mean = apply(self.actor_network, params["network"], observation.features)
         log_std = params["log_std"]
         # Outside its bounds the parameter keeps its gradient, so that it can come back.
         bounded = log_std + jax.lax.stop_gradient(jnp.clip(log_std, *LOG_STD_BOUNDS) - log_std)
@@ -73,14 +78,15 @@ class ContinuousIPPO(IPPOBase):
         log_prob = _distribution(head).log_prob(action)
         if not self.config.squash:
             return log_prob
-        half_range = (self.environments.space.high - self.environments.space.low).ravel() / 2
-        return log_prob - jnp.sum(log_tanh_slope(action) + np.log(half_range), axis=-1)
+        half_range = np.ravel(self._box.high - self._box.low) / 2
+        log_slope = log_tanh_slope(action) + np.log(half_range)
+        return log_prob - jnp.sum(log_slope, axis=-1)
 
     def _entropy(self, head: Gaussian) -> Float[Array, "*batch"]:
         return _distribution(head).entropy()
 
     def _environment_action(self, action: Float[Array, "*batch dimensions"]) -> Array:
-        space = self.environments.space
+        space = self._box
         action = action.reshape(*action.shape[:-1], *space.shape)
         if not self.config.squash:
             return jnp.clip(action, space.low, space.high)
@@ -93,8 +99,8 @@ def log_tanh_slope(action: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     As 2 (log 2 - a - log(1 + exp(-2a))): Haarnoja et al. 2018, https://arxiv.org/abs/1801.01290,
     appendix C, rearranged.
     """
-    return 2.0 * (np.log(2.0) - action - jax.nn.softplus(-2.0 * action))
+    return 2.0 * (jnp.log(2.0) - action - jax.nn.softplus(-2.0 * action))
 
 
-def _distribution(head: Gaussian) -> distrax.MultivariateNormalDiag:
+def _distribution(head: Gaussian) -> Any:
     return distrax.MultivariateNormalDiag(head.mean, jnp.exp(head.log_std))

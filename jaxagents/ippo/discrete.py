@@ -1,6 +1,6 @@
 """IPPO for discrete actions."""
 
-from typing import final
+from typing import Any, cast, final
 
 import distrax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.ippo.base import IPPOBase
+from jaxagents.networks import apply
 from jaxagents.types import Observation
 
 # Not -inf: a row without any available action, of an inactive actor, must stay finite.
@@ -23,7 +24,7 @@ class DiscreteIPPO(IPPOBase):
 
     @property
     def _n_outputs(self) -> int:
-        return self.environments.space.n
+        return cast(Discrete, self.environments.space).n
 
     def _check_space(self, space: Discrete | Box) -> None:
         if not isinstance(space, Discrete):
@@ -36,7 +37,7 @@ class DiscreteIPPO(IPPOBase):
         return self._init_params(self.actor_network, rng)
 
     def _head(self, params: PyTree, observation: Observation) -> Float[Array, "*batch actions"]:
-        logits = self.actor_network.apply(params, observation.features)
+        logits = apply(self.actor_network, params, observation.features)
         if observation.action_mask is None:
             return logits
         return jnp.where(observation.action_mask, logits, UNAVAILABLE)
@@ -44,18 +45,22 @@ class DiscreteIPPO(IPPOBase):
     def _sample_actions(
         self, rng: PRNGKeyArray, head: Float[Array, "*batch actions"]
     ) -> Int[Array, "*batch"]:
-        return distrax.Categorical(logits=head).sample(seed=rng)
+        return _categorical(head).sample(seed=rng)
 
     def _likeliest_actions(self, head: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
-        return distrax.Categorical(logits=head).mode()
+        return _categorical(head).mode()
 
     def _log_prob(
         self, head: Float[Array, "*batch actions"], action: Int[Array, "*batch"]
     ) -> Float[Array, "*batch"]:
-        return distrax.Categorical(logits=head).log_prob(action)
+        return _categorical(head).log_prob(action)
 
     def _entropy(self, head: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
-        return distrax.Categorical(logits=head).entropy()
+        return _categorical(head).entropy()
 
     def _environment_action(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
         return action
+
+
+def _categorical(logits: Float[Array, "*batch actions"]) -> Any:
+    return distrax.Categorical(logits=logits)
