@@ -98,10 +98,10 @@ def test_the_entropy_bonus_lowers_the_loss_by_its_coefficient_times_the_mean(ent
 
 
 def test_the_statistics_are_means_over_the_samples():
-    # Of the ratios 2, 1/2, 1.1, 1 two are outside; the divergences of the first two add up to
-    # (1 - log 2) + (-1/2 + log 2) = 1/2, that of 1.1 is 0.1 - log 1.1.
-    loss, stats, *_ = loss_of([2.0, 0.5, 1.1, 1.0], 1.0, entropy=[1.0, 2.0, 3.0, 6.0])
-    np.testing.assert_allclose(stats.kl, (0.6 - np.log(1.1)) / 4, rtol=1e-5)
+    # Of the ratios 2, 1/2, 0.81, 1 two are outside; the divergences of the first two add up to
+    # (1 - log 2) + (-1/2 + log 2) = 1/2, that of 0.81 is -0.19 - log 0.81.
+    loss, stats, *_ = loss_of([2.0, 0.5, 0.81, 1.0], 1.0, entropy=[1.0, 2.0, 3.0, 6.0])
+    np.testing.assert_allclose(stats.kl, (0.31 - np.log(0.81)) / 4, rtol=1e-5)
     assert (stats.clip_fraction, stats.entropy, stats.loss) == (0.5, 3.0, loss)
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.networks import MLP, PolicyNetwork, ValueNetwork, check_network
+from jaxagents.networks import MLP, PolicyNetwork, ValueNetwork, check_network, orthogonal
 
 N_FEATURES, N_HIDDEN, N_ACTIONS = 5, 16, 3
 
@@ -153,12 +153,12 @@ class Image(nn.Module):
         return features.sum(axis=(-3, -2, -1)) * height * width * channels
 
 
-class FlatBatch(nn.Module):
-    """A network that takes one axis of batches only."""
+class Verbose(nn.Module):
+    """A network that fails with many lines."""
 
     @nn.compact
     def __call__(self, features):
-        return jnp.dot(features, jnp.ones((N_FEATURES + 1, N_ACTIONS)))
+        raise RuntimeError("out of order\n\nsee the manual")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_network_of_the_wrong_output_is_an_error_of_one_line_with_both_shapes(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("network", [Image(), FlatBatch()])
+@pytest.mark.parametrize("network", [Image(), Verbose()])
 def test_a_network_that_fails_is_an_error_of_one_line_with_the_shape_and_the_cause(network):
     message = r"^actor_network fails on observations of shape \(2, 3, 5\): ."
     with pytest.raises(ValueError, match=message) as error:
@@ -195,3 +195,16 @@ def test_a_network_that_is_no_module_is_an_error(network, kind):
     check_network_of_users = inspect.unwrap(check_network)
     with pytest.raises(TypeError, match=f"^actor_network is {kind}; pass a flax.linen module.$"):
         check_network_of_users("actor_network", network, OBSERVATION, (3,))
+
+
+def test_initialisation_calls_no_library_that_could_wait_for_itself():
+    """Batched LAPACK calls can hang on two cores; see `networks.orthogonal`."""
+    init = jax.jit(jax.vmap(lambda rng: ValueNetwork(MLP()).init(rng, jnp.zeros((1, 5)))))
+    assert "lapack" not in init.lower(jax.random.split(jax.random.key(0), 3)).as_text()
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (7, 3), (5, 5), (1, 4), (2, 3, 4)])
+def test_orthogonal_matrices_are_so_along_their_shorter_side(shape):
+    matrix = orthogonal(2.0)(jax.random.key(0), shape).reshape(-1, shape[-1])
+    gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
+    np.testing.assert_allclose(gram, 4.0 * np.eye(min(matrix.shape)), atol=1e-5)

@@ -73,12 +73,12 @@ def test_independent_parameters_are_one_policy_for_each_actor():
 
 
 def test_a_smaller_team_is_padded_with_actors_of_its_own_that_are_no_members():
-    policies = make_policy_map((0, 1, 1, 1), 4)
+    policies = make_policy_map((0, 0, 0, 1), 4)
     assert (policies.n_policies, policies.n_actors) == (2, 4)
     np.testing.assert_array_equal(
-        policies.to_policies(jnp.array([5, 6, 7, 8]), 0), [[5, 5, 5], [6, 7, 8]]
+        policies.to_policies(jnp.array([5, 6, 7, 8]), 0), [[5, 6, 7], [8, 8, 8]]
     )
-    np.testing.assert_array_equal(policies.membership(), [[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    np.testing.assert_array_equal(policies.membership(), [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
 
 
 def test_the_policies_axis_comes_first_whatever_axis_the_actors_have():

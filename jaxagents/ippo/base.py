@@ -289,22 +289,24 @@ class IPPOBase(ActorCritic):
         rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
         observation, env_state = self.environments.reset(rng_env, self.config.batch_size)
 
-        def init_actor(rng: PRNGKeyArray, params: OptimizerParams) -> NetworkState:
+        def init_actor(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
+            rng, params = args
             return init_network(self._init_actor_params(rng), self.config.optimizer(params))
 
-        def init_critic(rng: PRNGKeyArray, params: OptimizerParams) -> NetworkState:
+        def init_critic(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
+            rng, params = args
             critic_params = self._init_params(self.critic_network, rng)
             return init_network(critic_params, self.config.optimizer(params))
 
         n_policies = self.policies.n_policies
         optimizers = per_policy(hyperparams, n_policies)
+        rngs_actor = jax.random.split(rng_actor, n_policies)
+        rngs_critic = jax.random.split(rng_critic, n_policies)
+        # One after the other: a user's initializer may call LAPACK, whose batched calls can wait
+        # for each other for ever (see networks.orthogonal).
         return Runner(
-            actor=jax.vmap(init_actor)(
-                jax.random.split(rng_actor, n_policies), optimizers.actor_optimizer_params
-            ),
-            critic=jax.vmap(init_critic)(
-                jax.random.split(rng_critic, n_policies), optimizers.critic_optimizer_params
-            ),
+            actor=jax.lax.map(init_actor, (rngs_actor, optimizers.actor_optimizer_params)),
+            critic=jax.lax.map(init_critic, (rngs_critic, optimizers.critic_optimizer_params)),
             env_state=env_state,
             observation=observation,
             rng=rng,
