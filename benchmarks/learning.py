@@ -1,0 +1,64 @@
+"""Learning results: a configuration trained from several seeds, and its returns afterwards.
+
+python benchmarks/learning.py configs/cartpole.yaml --seeds 3
+python benchmarks/learning.py configs/simple_spread.yaml --seeds 8 --sampled \
+        --agent.n_steps 488
+"""
+
+import argparse
+import dataclasses
+import time
+
+import jax
+import numpy as np
+
+import jaxagents as ja
+from jaxagents.environments.spaces import Discrete, as_space
+from jaxagents.experiment import ExperimentConfig, load_config, make_environment
+
+N_EVALS = 100
+
+
+def make_agent(config: ExperimentConfig) -> ja.IPPOBase:
+    """Build the configured agent, evaluating at the start and the end only."""
+    env, env_params = make_environment(config)
+    discrete = isinstance(as_space(env.action_space(env_params)), Discrete)
+    agent_config = dataclasses.replace(
+        config.agent, eval_frequency=config.agent.n_steps, progress_bar=False
+    )
+    agent_class = ja.DiscreteIPPO if discrete else ja.ContinuousIPPO
+    return agent_class(env, env_params, agent_config)
+
+
+def final_return(agent: ja.IPPOBase, config: ExperimentConfig, seed: int, greedy: bool) -> float:
+    """Train from a seed; return the mean over episodes of the sum over actors."""
+    started = time.perf_counter()
+    runner, _ = jax.block_until_ready(agent.train(jax.random.key(seed), config.hyperparams))
+    seconds = time.perf_counter() - started
+    returns = agent.eval(jax.random.key(1000 + seed), N_EVALS, greedy=greedy, runner=runner)[
+        "returns"
+    ]
+    mean = float(np.asarray(returns).sum(axis=1).mean())
+    print(f"  seed {seed}: return {mean:9.2f}   trained in {seconds:6.1f} s", flush=True)
+    return mean
+
+
+def main() -> None:
+    """Print each seed's return, and their mean, deviation and worst."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("config")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sampled", action="store_true", help="sample actions in evaluation")
+    arguments, overrides = parser.parse_known_args()
+    config = load_config(arguments.config, overrides)
+    agent = make_agent(config)
+    how = "sampled" if arguments.sampled else "greedy"
+    print(f"{config.env}: {config.n_environment_steps:,} environment steps; {how}, {N_EVALS} evals")
+    returns = [
+        final_return(agent, config, seed, not arguments.sampled) for seed in range(arguments.seeds)
+    ]
+    print(f"  mean {np.mean(returns):.2f}, std {np.std(returns):.2f}, worst {min(returns):.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""What the README shows works as written."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from jaxagents import cli
+
+REPOSITORY = Path(__file__).parents[1]
+README = (REPOSITORY / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = "".join(blocks("bash")).splitlines()
+    parts = [part for line in lines for part in line.split(" && ")]
+    return [part for part in parts if part.startswith("jaxagents ")]
+
+
+def test_there_are_blocks_of_both_kinds_and_of_no_other():
+    assert len(blocks("python")) > 5
+    assert len(commands()) > 3
+    opening = re.findall(r"^```(\w*)$", README, re.MULTILINE)[::2]
+    assert set(opening) == {"python", "bash"}
+
+
+def test_the_python_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), names)
+    assert "(3, 32, 2)" in capsys.readouterr().out  # the shape that the text explains
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_commands_run(command, tmp_path, monkeypatch, capsys):
+    """Trainings are cut short: their whole length is measured by hand."""
+    monkeypatch.chdir(REPOSITORY)
+    arguments = shlex.split(command)[1:]
+    if arguments[0] == "train" and arguments[1] != "--help":
+        arguments += ["--agent.n_steps", "2", "--agent.eval_frequency", "1", "--agent.n_evals", "2",
+                      "--evaluation.n_evals", "2", "--runs_dir", str(tmp_path)]  # fmt: skip
+    try:
+        assert cli.main(arguments) == 0
+    except SystemExit as end:
+        assert end.code == 0  # noqa: PT017 -- help ends so
+    assert capsys.readouterr().out
+
+
+def test_the_set_up_is_that_of_the_continuous_integration():
+    install_and_test = 'pip install -c constraints.txt -e ".[test]" && pytest'
+    assert install_and_test in blocks("bash")[1]
+    assert install_and_test in (REPOSITORY / ".ci" / "run").read_text()
+    assert (REPOSITORY / "docs" / "simple_spread.png").stat().st_size < 200_000
