@@ -245,13 +245,14 @@ def _mean_returns(metrics: dict[str, Any]) -> list[float]:
         return []
     means = metrics["returns"].mean(axis=0)
     alike = bool((metrics["returns"] == metrics["returns"][:, :1]).all())
-    return [means.mean()] if alike or len(means) > _MOST_ACTORS_IN_A_LINE else list(means)
+    many = len(means) > _MOST_ACTORS_IN_A_LINE
+    return [float(means.mean())] if alike or many else means.tolist()
 
 
 def _titles(returns: Sequence[float]) -> list[str]:
     if len(returns) == 1:
         return ["return"]
-    return [f"{'return of ' * (i == 0)}actor {i}" for i in range(len(returns))]
+    return [f"return {i}" for i in range(len(returns))]
 
 
 def _described(experiment: "Experiment") -> str:
