@@ -246,7 +246,7 @@ def test_a_value_that_is_no_number_is_an_error_with_its_name(name, value):
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("value", [None, {"gamma": 0.9}, AgentConfig(n_steps=1), 0.9])
+@pytest.mark.parametrize("value", [None, {"gamma": 0.9}, OptimizerParams(), 0.9])
 def test_anything_but_hyperparameters_is_an_error_with_its_type(value):
     message = f"^hyperparams is {type(value).__name__}; pass jaxagents.HyperParameters.$"
     with pytest.raises(TypeError, match=message):

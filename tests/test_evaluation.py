@@ -165,6 +165,11 @@ def test_equal_keys_play_equal_episodes_and_different_keys_others():
     assert not np.array_equal(one, other)
 
 
+def test_different_keys_begin_different_episodes():
+    one, other = (play(DRAW, always(0), n_episodes=24, seed=seed) for seed in (0, 1))
+    assert not np.array_equal(one.episode_lengths, other.episode_lengths)
+
+
 def test_metrics_are_named_like_the_fields_and_infos_with_a_prefix():
     episodes = play(Coordination(), always(0), n_episodes=5)
     metrics = episodes.as_metrics()
