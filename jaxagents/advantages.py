@@ -36,14 +36,17 @@ def generalized_advantages(
     at truncations: Pardo et al. 2018, https://arxiv.org/abs/1712.00378.
     """
     delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
-    decay = discount * gae_lambda * ~(terminated | truncated)
+    decay = discount * gae_lambda
 
     def accumulate(advantage: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta, decay = step
-        advantage = delta + decay * advantage
+        delta, ends = step
+        # Selected, not multiplied by 0: what follows an actor's death may hold anything.
+        advantage = delta + jnp.where(ends, 0.0, decay * advantage)
         return advantage, advantage
 
-    _, advantages = jax.lax.scan(accumulate, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)
+    _, advantages = jax.lax.scan(
+        accumulate, jnp.zeros_like(delta[0]), (delta, terminated | truncated), reverse=True
+    )
     return advantages
 
 

@@ -28,27 +28,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Those of the command line; None: the process's own.
 
     Returns:
-        The exit status: 0, 2 where something asked for cannot be done, 130 after Ctrl-C.
+        The exit status: 0, 2 where something asked for cannot be done, 130 after Ctrl-C, 1
+        where nobody reads the output any more.
     """
     parser = _make_parser()
-    parsed, overrides = parser.parse_known_args(arguments)
-    if overrides and parsed.command is not train:
-        parser.error(f"unrecognized arguments: {' '.join(overrides)}")
     try:
+        parsed, overrides = parser.parse_known_args(arguments)
+        if overrides and parsed.command is not train:
+            parser.error(f"unrecognized arguments: {' '.join(overrides)}")
         parsed.command(parsed, overrides)
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        return _end(parser.prog, "interrupted", _INTERRUPTED)
+        return _end("interrupted", _INTERRUPTED)
+    except BrokenPipeError:
+        # As Python's manual of signals advises: its own flush at exit would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Exception as error:
         from jaxagents.experiment import ExperimentError
 
         if not isinstance(error, ExperimentError):
             raise
-        return _end(parser.prog, f"error: {error}", _USAGE_ERROR)
+        return _end(f"error: {error}", _USAGE_ERROR)
     return 0
 
 
-def _end(prog: str, message: str, status: int) -> int:
-    print(f"{prog}: {message}", file=sys.stderr)
+def _end(message: str, status: int) -> int:
+    print(f"jaxagents: {message}", file=sys.stderr)
     return status
 
 
@@ -70,7 +76,12 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_train(commands)
     _add_eval(commands)
-    listing = commands.add_parser("envs", help="list the environments", allow_abbrev=False)
+    listing = commands.add_parser(
+        "envs",
+        help="list the environments",
+        description="List the environments: their actors, what one of these observes and does.",
+        allow_abbrev=False,
+    )
     listing.add_argument("filter", metavar="FILTER", nargs="?", default="", help="part of an id")
     listing.set_defaults(command=envs)
     return parser
@@ -108,7 +119,10 @@ class _TrainHelp(argparse.Action):
 
 def _add_eval(commands: Any) -> None:
     command = commands.add_parser(
-        "eval", help="evaluate the policies of a run, as it was configured to", allow_abbrev=False
+        "eval",
+        help="play the policies of a run again",
+        description="Play episodes with the policies of a run, by default those of its summary.",
+        allow_abbrev=False,
     )
     command.add_argument("run", metavar="RUN", help="the directory of a run")
     command.add_argument("--n-evals", type=int, metavar="N", help="number of episodes")
@@ -143,9 +157,10 @@ def train(parsed: argparse.Namespace, overrides: Sequence[str]) -> None:
     try:
         summary = _interruptibly(experiment.train)
     except KeyboardInterrupt:
-        # Nothing else can end the thread that trains.
-        print(f"\njaxagents: interrupted; what there is, is in {experiment.directory}", flush=True)
-        os._exit(_INTERRUPTED)
+        sys.stdout.flush()
+        print(end="\n" * show_bar, file=sys.stderr)
+        status = _end(f"interrupted; what there is, is in {experiment.directory}", _INTERRUPTED)
+        os._exit(status)  # nothing else ends the thread that trains
     if parsed.quiet:
         print(experiment.directory)
     else:

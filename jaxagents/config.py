@@ -5,6 +5,7 @@
 """
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
@@ -157,7 +158,7 @@ class AgentConfig:
             )
         if not isinstance(self.parameter_sharing, str):
             # A list from a configuration file would make the configuration unhashable.
-            object.__setattr__(self, "parameter_sharing", tuple(self.parameter_sharing))
+            object.__setattr__(self, "parameter_sharing", _as_indices(self.parameter_sharing))
 
     @property
     def n_minibatches(self) -> int:
@@ -187,6 +188,17 @@ def _check_integer(name: str, value: Any, minimum: int) -> None:
         raise TypeError(f"{name}={value!r} is not an integer.")
     if value < minimum:
         raise ValueError(f"{name}={value} is too small; it must be at least {minimum}.")
+
+
+def _as_indices(parameter_sharing: Any) -> tuple[int, ...]:
+    try:
+        indices = tuple(operator.index(each) for each in parameter_sharing)
+    except TypeError:
+        raise TypeError(
+            f"parameter_sharing={parameter_sharing!r} is neither 'shared' nor 'independent' nor a "
+            "policy index per actor."
+        ) from None
+    return indices
 
 
 _UNIT_INTERVAL = ("gamma", "gae_lambda")
@@ -230,6 +242,12 @@ def check_hyperparams(hyperparams: HyperParameters, n_policies: int) -> None:
         raise TypeError(
             f"hyperparams is {type(hyperparams).__name__}; pass jaxagents.HyperParameters."
         )
+    for name in ("actor_optimizer_params", "critic_optimizer_params"):
+        if not isinstance(getattr(hyperparams, name), OptimizerParams):
+            raise TypeError(
+                f"{name}={getattr(hyperparams, name)!r} is no OptimizerParams; pass "
+                "jaxagents.OptimizerParams(learning_rate=...)."
+            )
     for name, value in flat_items(hyperparams).items():
         if not isinstance(value, Tracer):
             _check_leaf(name, value, n_policies)
@@ -237,9 +255,12 @@ def check_hyperparams(hyperparams: HyperParameters, n_policies: int) -> None:
 
 def _check_leaf(name: str, value: Any, n_policies: int) -> None:
     try:
-        values = np.asarray(value, np.float32)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}={value!r} is not a number or one number per policy.") from None
+        values = np.asarray(value)
+    except (TypeError, ValueError):  # lists of unequal lengths
+        values = np.asarray(None)
+    if not jnp.issubdtype(values.dtype, jnp.number):
+        raise TypeError(f"{name}={value!r} is not a number or one number per policy.")
+    values = values.astype(np.float32)
     if values.shape not in ((), (n_policies,)):
         raise ValueError(
             f"{name} has shape {values.shape}; give a scalar or one value for each of the "

@@ -210,7 +210,7 @@ def _explain(error: Exception, parser: Any, path: str, overrides: Sequence[str])
     if wrong := re.match(r'Parser key "([^"]+)": (.*)', text):
         key, text = wrong.groups()
         if key == "config":
-            return text
+            return f"{path}: there is no such file; CONFIG comes before any --KEY VALUE"
         overridden = any(each.split("=")[0] == f"--{key}" for each in overrides)
         place = "command line" if overridden else path
         wanted = re.search(r"Subtypes: \[(.*)\] Errors|Expected an? (.*?)\. Got", text)

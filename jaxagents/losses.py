@@ -8,6 +8,8 @@ from jaxtyping import Array, Float
 from jaxagents.config import ScalarLike
 from jaxagents.statistics import weighted_mean
 
+LARGEST_LOG_RATIO = 80.0  # its exponential is still a float32
+
 
 class ActorStats(NamedTuple):
     """What is worth knowing of an actor's minibatch; means over its active samples."""
@@ -34,8 +36,10 @@ def actor_loss(
 
     Source: Schulman et al. 2017, https://arxiv.org/abs/1707.06347, eq. 7 and 9.
     """
-    log_ratio = log_prob - old_log_prob
-    ratio = jnp.exp(log_ratio)
+    log_ratio = _where_weighty(log_prob - old_log_prob, weight)
+    advantage = _where_weighty(advantage, weight)
+    # An infinite ratio would turn the gradient of its own clip into NaN.
+    ratio = jnp.exp(jnp.minimum(log_ratio, LARGEST_LOG_RATIO))
     clipped_ratio = jnp.clip(ratio, 1.0 - eps_clip, 1.0 + eps_clip)
     surrogate = jnp.minimum(ratio * advantage, clipped_ratio * advantage)
     mean_entropy = weighted_mean(entropy, weight)
@@ -67,4 +71,12 @@ def critic_loss(
     vf_coeff: ScalarLike,
 ) -> Float[Array, ""]:
     """Mean squared error of the values, times its coefficient."""
-    return vf_coeff * weighted_mean(jnp.square(value - value_target), weight)
+    error = _where_weighty(value - value_target, weight)
+    return vf_coeff * weighted_mean(jnp.square(error), weight)
+
+
+def _where_weighty(
+    values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
+) -> Float[Array, "*batch"]:
+    """Keep what samples without weight hold, NaN included, out of the gradient."""
+    return jnp.where(weight > 0, values, 0.0)

@@ -7,7 +7,6 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 HIDDEN_SCALE = 2.0**0.5
@@ -69,7 +68,7 @@ def dense(size: int, scale: float) -> nn.Dense:
     return nn.Dense(size, kernel_init=orthogonal(scale), bias_init=jax.nn.initializers.zeros)
 
 
-def orthogonal(scale: float) -> Initializer:
+def orthogonal(scale: float) -> Callable[..., Array]:
     """Build an initializer of matrices whose rows or columns are orthogonal, of norm ``scale``.
 
     Gaussian columns are made orthonormal one after the other, which is uniform over such
@@ -110,7 +109,7 @@ def apply(network: nn.Module, params: PyTree, features: Array) -> Array:
 
 def check_network(
     name: str,
-    network: nn.Module,
+    network: Any,
     observation: Array | jax.ShapeDtypeStruct,
     output: tuple[int, ...],
 ) -> None:

@@ -2,7 +2,7 @@
 
 Arrays of the environment have an actors axis of the environment's size A. Arrays of the update
 have a leading policies axis, and as many actors as the largest policy has; smaller policies
-are padded with copies of their first actor, which weigh nothing.
+are padded with copies of their own actors, which weigh nothing.
 """
 
 from collections.abc import Callable, Sequence

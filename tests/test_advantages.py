@@ -240,3 +240,16 @@ def test_what_was_seen_and_done_is_passed_on_unchanged():
     np.testing.assert_array_equal(batch.observation.features, step.observation.features)
     np.testing.assert_array_equal(batch.action, step.action)
     np.testing.assert_array_equal(batch.log_prob, step.log_prob)
+
+
+def test_what_follows_an_end_does_not_reach_back_even_as_nan():
+    advantages = generalized_advantages(
+        reward=jnp.array([1.0, jnp.nan]),
+        value=jnp.zeros(2),
+        next_value=jnp.zeros(2),
+        terminated=jnp.array([True, False]),
+        truncated=jnp.array([False, False]),
+        discount=0.9,
+        gae_lambda=0.9,
+    )
+    np.testing.assert_allclose(advantages[0], 1.0)

@@ -371,3 +371,20 @@ def test_what_is_no_key_is_an_error_with_the_remedy(value):
     with pytest.raises(TypeError, match=r"is not a random key; pass jax.random.key") as error:
         as_key(value)
     assert "\n" not in str(error.value)
+
+
+def test_an_optimizer_given_as_a_number_is_an_error_that_names_the_class():
+    with pytest.raises(TypeError, match=r"actor_optimizer_params=0.1 is no OptimizerParams"):
+        check_hyperparams(HyperParameters(actor_optimizer_params=0.1), 1)
+
+
+@pytest.mark.parametrize("value", ["0.9", True])
+def test_strings_and_booleans_are_no_hyperparameters(value):
+    with pytest.raises(TypeError, match="is not a number"):
+        check_hyperparams(HyperParameters(gamma=value), 1)
+
+
+@pytest.mark.parametrize("value", [None, 3, (0.5, 1)])
+def test_parameter_sharing_of_another_type_is_an_error(value):
+    with pytest.raises(TypeError, match="nor a policy index per actor"):
+        AgentConfig(n_steps=1, parameter_sharing=value)

@@ -23,6 +23,7 @@ LAYERS = [
     {"advantages", "losses", "optimization", "policies"},
     {"minibatches", "statistics", "networks"},
     {"environments.batch", "environments.registry"},
+    {"environments.examination"},
     {"environments.gymnax", "environments.jaxmarl", "environments.hunting"},
     {"environments.protocol"},
     {"environments.spaces", "types"},

@@ -168,3 +168,31 @@ def test_losses_without_any_weight_are_zero_with_zero_gradients():
     loss, gradient = critic(jnp.array([1.0, 2.0]), jnp.array([-1.0, -2.0]), jnp.zeros(2), 0.5)
     assert loss == 0.0
     np.testing.assert_array_equal(gradient, [0.0, 0.0])
+
+
+def test_samples_without_weight_keep_even_nan_out_of_the_gradients():
+    def both_losses(log_prob, value):
+        policy, _ = actor_loss(
+            log_prob=log_prob,
+            old_log_prob=jnp.zeros(3),
+            advantage=jnp.array([1.0, jnp.nan, jnp.inf]),
+            entropy=jnp.array([1.0, jnp.nan, 1.0]),
+            weight=jnp.array([1.0, 0.0, 0.0]),
+            eps_clip=0.2,
+            ent_coeff=0.1,
+        )
+        target = jnp.array([0.0, jnp.nan, jnp.inf])
+        return policy + critic_loss(value, target, jnp.array([1.0, 0.0, 0.0]), 1.0)
+
+    log_prob = jnp.array([0.0, 100.0, jnp.nan])
+    gradients = jax.grad(both_losses, argnums=(0, 1))(log_prob, jnp.array([3.0, 0.0, 0.0]))
+    np.testing.assert_allclose(gradients[0], [-1.0, 0.0, 0.0])
+    np.testing.assert_allclose(gradients[1], [6.0, 0.0, 0.0])
+
+
+def test_a_ratio_beyond_floats_is_clipped_like_any_other():
+    def loss(log_prob):
+        ones = jnp.ones(2)
+        return actor_loss(log_prob, jnp.zeros(2), ones, ones, ones, 0.2, 0.0)[0]
+
+    np.testing.assert_allclose(jax.grad(loss)(jnp.array([0.0, 100.0])), [-0.5, 0.0])

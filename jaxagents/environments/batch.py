@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
+from jaxagents.environments.examination import examine
 from jaxagents.environments.protocol import Environment, as_observation
-from jaxagents.environments.spaces import Box, Discrete, as_space
+from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.types import Observation, TimeStep
 
 
@@ -70,7 +71,9 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             and type(env).step is Environment.step
             and type(env).reset is Environment.reset
         )
-        self.n_actors, self.space, self.observation = _examine(env, env_params)
+        self.n_actors, self.space, self.observation = examine(
+            env, env_params, resets_as_batch=self._resets_as_batch
+        )
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Begin an episode in each of ``n_envs`` environments."""
@@ -119,7 +122,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             truncated=truncated,
             active=state.active,
             episode_over=episode_over,
-            info={name: value for name, value in info.items() if _is_scalar(name, value)},
+            info={name: value for name, value in info.items() if _is_scalar(value)},
         )
         return time_step, BatchState(
             env_state=env_state,
@@ -149,81 +152,5 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         return jax.tree.map(select, fresh, (observation, env_state))
 
 
-def _is_scalar(name: str, value: Any) -> bool:
-    return name != "final_observation" and isinstance(value, jax.Array) and value.ndim == 1
-
-
-def _examine(env: Any, env_params: PyTree) -> tuple[int, Discrete | Box, Observation]:
-    """Read an environment's shapes from a traced reset and step, and check them."""
-    name = type(env).__name__
-    for attribute in ("n_actors", "action_space", "reset", "step"):
-        if not hasattr(env, attribute):
-            raise TypeError(
-                f"{name} has no {attribute}; an environment has n_actors, action_space(params), "
-                "reset and step (see jaxagents.Environment), and jaxagents.make builds those of "
-                "gymnax and JaxMARL."
-            )
-    n_actors, space = int(env.n_actors), as_space(env.action_space(env_params))
-    rng = jax.random.key(0)
-    reset = _expect(f"{name}.reset", jax.eval_shape(env.reset, rng, env_params), 2)
-    observation, state = as_observation_shape(reset[0]), reset[1]
-    _check_observation(f"{name}.reset", observation, n_actors, space)
-    action = (
-        jax.ShapeDtypeStruct((n_actors,), jnp.int32)
-        if isinstance(space, Discrete)
-        else jax.ShapeDtypeStruct((n_actors, *space.shape), jnp.float32)
-    )
-    stepped = _expect(f"{name}.step", jax.eval_shape(env.step, rng, state, action, env_params), 6)
-    _check_observation(f"{name}.step", as_observation_shape(stepped[0]), n_actors, space)
-    for field, value in zip(("reward", "terminated", "truncated"), stepped[2:5], strict=True):
-        if value.shape != (n_actors,):
-            raise TypeError(
-                f"{name}.step returns {field} of shape {value.shape}; it must be ({n_actors},), "
-                "one value per actor."
-            )
-    if "final_observation" not in stepped[5]:
-        raise TypeError(
-            f'{name}.step returns an info without "final_observation"; put the observation '
-            "before any reset there."
-        )
-    return n_actors, space, observation
-
-
-def _expect(source: str, returned: Any, n_values: int) -> tuple:
-    if not isinstance(returned, tuple) or len(returned) != n_values:
-        count = len(returned) if isinstance(returned, tuple) else 1
-        raise TypeError(
-            f"{source} returns {count} values; the protocol has {n_values}: "
-            + (
-                "observation, state."
-                if n_values == 2
-                else "observation, state, reward, terminated, truncated, info."
-            )
-        )
-    return returned
-
-
-def as_observation_shape(observation: Any) -> Observation:
-    """Give the shapes of a bare array of features the form of an `Observation`."""
-    return observation if isinstance(observation, Observation) else Observation(observation)
-
-
-def _check_observation(
-    source: str, observation: Observation, n_actors: int, space: Discrete | Box
-) -> None:
-    shape = getattr(observation.features, "shape", None)
-    if not shape or shape[0] != n_actors:
-        raise TypeError(
-            f"{source} returns observations of shape {shape}; the first axis must be the "
-            f"{n_actors} actors."
-        )
-    mask = observation.action_mask
-    if mask is None:
-        return
-    if not isinstance(space, Discrete):
-        raise TypeError(f"{source} returns an action_mask, but its actions are not discrete.")
-    if mask.shape != (n_actors, space.n):
-        raise TypeError(
-            f"{source} returns an action_mask of shape {mask.shape}; it must be "
-            f"({n_actors}, {space.n}), actors by actions."
-        )
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, jax.Array) and value.ndim == 1

@@ -82,6 +82,7 @@ class Environment(abc.ABC):
         final_observation, state, reward, terminated, truncated, info = self.step_env(
             rng_step, state, action, params
         )
+        terminated, truncated = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
         episode_over = jnp.all(terminated | truncated)
         observation, state = jax.lax.cond(
             episode_over,

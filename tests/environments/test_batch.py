@@ -1,4 +1,5 @@
 import functools
+import re
 from typing import NamedTuple
 
 import jax
@@ -497,7 +498,8 @@ def test_an_unsupported_action_space_is_an_error_that_lists_the_supported_ones()
 )
 def test_a_reset_of_the_wrong_number_of_values_is_an_error_with_both_numbers(resets, count):
     assert message_of(Returning(resets=resets)) == (
-        f"Returning.reset returns {count} values; the protocol has 2: observation, state."
+        f"Returning.reset returns {count} value{'s' * (count > 1)}; the protocol has 2: "
+        "observation, state."
     )
 
 
@@ -565,3 +567,58 @@ def test_an_info_without_the_final_observation_is_an_error():
         'Returning.step returns an info without "final_observation"; put the observation before '
         "any reset there."
     )
+
+
+class Changing(Environment):
+    """An environment whose steps return what a test asks for."""
+
+    n_actors = 2
+
+    def __init__(self, **changes):
+        self.step = {
+            "observation": jnp.zeros((2, 4)),
+            "state": jnp.int32(0),
+            "reward": jnp.zeros(2),
+            "terminated": jnp.zeros(2, bool),
+            "truncated": jnp.zeros(2, bool),
+            "info": {},
+            **changes,
+        }
+        self.returned = tuple(value for value in self.step.values() if value is not None)
+        del self.step
+
+    def action_space(self, params):
+        return Discrete(3)
+
+    def reset_env(self, rng, params):
+        return jnp.zeros((2, 4)), jnp.int32(0)
+
+    def step_env(self, rng, state, action, params):
+        return self.returned
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"truncated": None, "info": None}, "returns 4 values; the protocol has 6"),
+        ({"reward": {"a": 1.0}}, "returns reward of shape dict"),
+        ({"info": 3}, "as info; it must be a dict"),
+        ({"state": jnp.float32(0)}, r"a state whose value is float32\[\], but int32\[\]"),
+        (
+            {"state": {"time": jnp.int32(0)}},
+            r"a state whose time is int32\[\], but nothing|value is nothing, but int32",
+        ),
+        ({"observation": jnp.zeros((2, 5))}, r"features is float32\[2, 5\], but float32\[2, 4\]"),
+    ],
+)
+def test_what_a_step_returns_wrongly_is_an_error_of_one_line(changes, message):
+    text = message_of(Changing(**changes))
+    assert text.startswith("Changing.step_env returns")
+    assert re.search(message, text)
+    assert "\n" not in text
+
+
+def test_end_flags_of_another_type_are_read_as_booleans():
+    flags = {"terminated": jnp.ones(2), "truncated": jnp.zeros(2, jnp.int32)}
+    env = Changing(**flags)
+    assert env.step(jax.random.key(0), jnp.int32(0), jnp.zeros(2, jnp.int32))[3].all()
