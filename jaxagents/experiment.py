@@ -94,7 +94,7 @@ class ExperimentConfig:
     runs_dir: str = "runs"
 
     def __post_init__(self) -> None:
-        if not self.name or Path(self.name).name != self.name:
+        if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name!r} cannot name a directory; use letters and digits.")
         for name in _NO_PLAIN_DATA:
             if getattr(self.agent, name) is not getattr(AgentConfig, name):
