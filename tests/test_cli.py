@@ -40,10 +40,14 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     (folder / "tiny.yaml").write_text(TINY)
     command = [*COMMAND, "train", "tiny.yaml", "--hyperparams.gamma", "0.5"]
+    (folder / "output.txt").write_text(output_of(command, folder))
+    return folder
+
+
+def output_of(command: list[str], folder: Path) -> str:
     finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     assert finished.stderr == ""  # it is no terminal: there is no progress bar
-    (folder / "output.txt").write_text(finished.stdout)
-    return folder
+    return finished.stdout
 
 
 @pytest.fixture(scope="module")
@@ -87,24 +91,21 @@ def test_train_prints_each_evaluation_and_what_to_do_next(folder, run):
     output = (folder / "output.txt").read_text()
     lines = output.splitlines()
     assert lines[0] == "tiny: hunting/discrete, 4 updates, 64 environment steps"
-    columns = [line.split()[:2] for line in lines]
-    assert [["0", "0"], ["2", "32"], ["4", "64"]] == [each for each in columns if each[:1] != []][
-        3:6
-    ]
+    rows = [line.split() for line in lines[lines.index("") + 1 :]][:4]
+    assert rows[0] == ["updates", "env", "steps", "steps/s", "time", "return", "0", "return", "1"]
+    assert [row[:2] for row in rows[1:]] == [["0", "0"], ["2", "32"], ["4", "64"]]
     assert "5 greedy episodes" in output
     assert f"jaxagents eval runs/{run.name}" in output
     assert f"runs/{run.name}/learning_curve.png" in output
     assert f'Experiment.of_run("runs/{run.name}").restore()' in output
 
 
-def test_a_saved_configuration_repeats_its_run_exactly(folder, run, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
-    assert cli.main(["train", f"runs/{run.name}/config.yaml", "--quiet"]) == 0
-    output = capsys.readouterr()
-    repeated = folder / output.out.strip()
+def test_a_saved_configuration_repeats_its_run_exactly(folder, run):
+    command = [*COMMAND, "train", f"runs/{run.name}/config.yaml", "--quiet"]
+    (directory,) = output_of(command, folder).splitlines()
+    repeated = folder / directory
     assert repeated.parent == run.parent
     assert repeated != run
-    assert output.err == ""
     assert without_times(repeated) == without_times(run)
     configurations = [(each / "config.yaml").read_text() for each in (repeated, run)]
     bodies = [text.splitlines()[1:] for text in configurations]  # the first line names the run
@@ -164,8 +165,8 @@ def test_the_help_of_train_documents_every_key(capsys):
     assert end.value.code == 0
     for key in ("--quiet", "--env ", "--agent.n_steps", "--evaluation.mode", "--env_params"):
         assert key in text
-    assert "--hyperparams.gamma VALUE Discount per environment step, in [0, 1]." in text
-    assert "--hyperparams.critic_optimizer_params.learning_rate VALUE Step size of Adam" in text
+    assert "Discount per environment step, in [0, 1]. (type: float | list[float]," in text
+    assert "--hyperparams.critic_optimizer_params.learning_rate VALUE" in text
     assert "checkpoint_dir" not in text
 
 
@@ -226,7 +227,7 @@ def test_a_reader_that_goes_away_is_no_error():
         ("gamma: 0.9", "gamma: [0.9, high]", "hyperparams.gamma should be float, list[float], but"),
         ("hyperparams:\n  gamma: 0.9", "hyperparams: 3", "HyperParameters"),
         ("mode: last", "mode: first", "evaluation.mode should be Literal['best', 'last'], but is"),
-        ("name: tiny", "name: [tiny", "line 4"),
+        ("name: tiny", "name: [tiny", "line 3"),
         (TINY, "just words", "this is no YAML file of keys and values"),
         ("minibatch_size: 2", "minibatch_size: 3", "batch_size=4 trajectories do not divide"),
     ],
@@ -257,12 +258,11 @@ def test_a_wrong_file_is_named_in_one_line_with_the_key(old, new, message, tmp_p
         (["surplus"], "unrecognized arguments: surplus"),
     ],
 )
-def test_a_wrong_override_is_refused_in_one_line(arguments, message, folder, tmp_path, capsys):
+def test_a_wrong_override_is_refused_in_one_line(arguments, message, tmp_path, capsys):
+    (tmp_path / "tiny.yaml").write_text(TINY)
     runs_dir = tmp_path / "runs"
-    error = fail(
-        ["train", str(folder / "tiny.yaml"), f"--runs_dir={runs_dir}", "--quiet", *arguments],
-        capsys,
-    )
+    command = ["train", str(tmp_path / "tiny.yaml"), f"--runs_dir={runs_dir}", *arguments]
+    error = fail([*command, "--quiet"], capsys)
     assert message in error
     assert not runs_dir.exists()
 
