@@ -1,8 +1,9 @@
 """IPPO for discrete actions."""
 
-from typing import Any, cast, final
+from typing import cast, final
 
 import distrax
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
@@ -45,22 +46,28 @@ class DiscreteIPPO(IPPOBase):
     def _sample_actions(
         self, rng: PRNGKeyArray, head: Float[Array, "*batch actions"]
     ) -> Int[Array, "*batch"]:
-        return _categorical(head).sample(seed=rng)
+        return distrax.Categorical(logits=head).sample(seed=rng)
 
     def _likeliest_actions(self, head: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
-        return _categorical(head).mode()
+        return distrax.Categorical(logits=head).mode()
 
     def _log_prob(
         self, head: Float[Array, "*batch actions"], action: Int[Array, "*batch"]
     ) -> Float[Array, "*batch"]:
-        return _categorical(head).log_prob(action)
+        chosen = action[..., None] == jnp.arange(head.shape[-1])
+        return _sum_over_actions(jnp.where(chosen, jax.nn.log_softmax(head), 0.0))
 
     def _entropy(self, head: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
-        return _categorical(head).entropy()
+        log_probs = jax.nn.log_softmax(head)
+        return -_sum_over_actions(jnp.exp(log_probs) * log_probs)
 
     def _environment_action(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
         return action
 
 
-def _categorical(logits: Float[Array, "*batch actions"]) -> Any:
-    return distrax.Categorical(logits=logits)
+def _sum_over_actions(values: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
+    """Add up a short last axis as a matrix product.
+
+    On a CPU, sums over it, as distrax has them, take as long as a network's hidden layer.
+    """
+    return jnp.matmul(values, jnp.ones(values.shape[-1]), precision="highest")
