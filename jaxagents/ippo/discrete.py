@@ -49,7 +49,7 @@ class DiscreteIPPO(IPPOBase):
         return distrax.Categorical(logits=head).sample(seed=rng)
 
     def _likeliest_actions(self, head: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
-        return distrax.Categorical(logits=head).mode()
+        return cast(Array, distrax.Categorical(logits=head).mode())
 
     def _log_prob(
         self, head: Float[Array, "*batch actions"], action: Int[Array, "*batch"]
