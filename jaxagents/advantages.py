@@ -56,6 +56,7 @@ def make_batch(
     next_value: Float[Array, "time envs actors"],
     membership: Float[Array, " actors"],
     hyperparams: HyperParameters,
+    rewards_after_death: bool = False,
 ) -> tuple[Batch, Float[Array, ""]]:
     """Make of one policy's transitions what it learns from.
 
@@ -68,6 +69,7 @@ def make_batch(
         next_value: V of the observations after each step, *before* any reset.
         membership: 0 for the padding of policies with fewer actors than others.
         hyperparams: One value each.
+        rewards_after_death: Let the critic learn the values of the dead, who go on earning.
 
     Returns:
         The batch, and the share of the value targets' variance that the values explain.
@@ -83,6 +85,7 @@ def make_batch(
     )
     value_target = advantage + value
     weight = step.active * membership
+    value_weight = jnp.broadcast_to(membership, weight.shape) if rewards_after_death else weight
     batch = Batch(
         observation=step.observation,
         action=step.action,
@@ -90,5 +93,6 @@ def make_batch(
         advantage=standardize(advantage, weight),
         value_target=value_target,
         weight=weight,
+        value_weight=value_weight,
     )
-    return batch, explained_variance(value, value_target, weight)
+    return batch, explained_variance(value, value_target, value_weight)

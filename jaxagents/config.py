@@ -97,14 +97,21 @@ class AgentConfig:
         checkpoint_dir: Directory of this run's checkpoints; None writes none.
         keep_latest: Number of latest checkpoints kept.
         keep_best: Number of checkpoints kept for their return.
-        parameter_sharing: "shared": one policy for all actors; "independent": one each; or a
-            policy index per actor, counted from 0, such as (0, 0, 1).
+        parameter_sharing: "shared": one policy for all actors; "independent": one each; "team":
+            one for each team of the environment; or a policy index per actor, counted from 0,
+            such as (0, 0, 1).
+        agent_id: Append each actor's index, as a one-hot vector, to what it observes, so that
+            actors of one policy can differ.
         anneal_learning_rate: Let the learning rates fall linearly to 0 over n_steps updates.
+        shaped_reward_steps: Environment steps over which an environment's shaped reward is added
+            to the reward that actors learn from, times a factor that falls linearly from 1 to 0;
+            None adds none. Returns never include it.
         max_episode_steps: Truncate episodes at this length; None leaves it to the environment.
         progress_bar: Show a progress bar over the evaluations.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
         actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
-            [*batch, dimensions] means; None builds two hidden layers of 64 tanh units.
+            [*batch, dimensions] means; None builds two hidden layers of 64 tanh units, behind
+            a convolution where observations are images (three axes).
         critic_network: Flax module from [*batch, *obs] to values [*batch]; None likewise.
         optimizer: Builds the optimizer of a network from its OptimizerParams.
     """
@@ -123,8 +130,10 @@ class AgentConfig:
     checkpoint_dir: str | PathLike[str] | None = None
     keep_latest: int = 2
     keep_best: int = 1
-    parameter_sharing: Literal["shared", "independent"] | tuple[int, ...] = "shared"
+    parameter_sharing: Literal["shared", "independent", "team"] | tuple[int, ...] = "shared"
+    agent_id: bool = False
     anneal_learning_rate: bool = False
+    shaped_reward_steps: int | None = None
     max_episode_steps: int | None = None
     progress_bar: bool = True
     squash: bool = False
@@ -138,8 +147,9 @@ class AgentConfig:
             _check_integer(name, getattr(self, name), minimum=1)
         for name in ("n_evals", "eval_seed", "keep_best"):
             _check_integer(name, getattr(self, name), minimum=0)
-        if self.max_episode_steps is not None:
-            _check_integer("max_episode_steps", self.max_episode_steps, minimum=1)
+        for name in ("max_episode_steps", "shaped_reward_steps"):
+            if getattr(self, name) is not None:
+                _check_integer(name, getattr(self, name), minimum=1)
         if self.batch_size % self.minibatch_size:
             raise ValueError(
                 f"batch_size={self.batch_size} trajectories do not divide into minibatches of "
@@ -195,8 +205,8 @@ def _as_indices(parameter_sharing: Any) -> tuple[int, ...]:
         indices = tuple(operator.index(each) for each in parameter_sharing)
     except TypeError:
         raise TypeError(
-            f"parameter_sharing={parameter_sharing!r} is neither 'shared' nor 'independent' nor a "
-            "policy index per actor."
+            f"parameter_sharing={parameter_sharing!r} is neither 'shared', 'independent', 'team' "
+            "nor a policy index per actor."
         ) from None
     return indices
 

@@ -12,6 +12,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 HIDDEN_SCALE = 2.0**0.5
 POLICY_SCALE = 0.01
 VALUE_SCALE = 1.0
+KERNEL_SIZE = 3
+IMAGE_NDIM = 3
 
 
 class MLP(nn.Module):
@@ -35,6 +37,43 @@ class MLP(nn.Module):
         for size in self.hidden_sizes:
             hidden = self.activation(dense(size, HIDDEN_SCALE)(hidden))
         return hidden
+
+
+class CNN(nn.Module):
+    """Convolutions over images ``[height, width, channels]``, flattened into hidden layers.
+
+    Attributes:
+        channels: Output channels of each convolution, of 3 by 3 pixels, without padding where the
+            image is larger than that.
+        hidden_sizes: Units of each hidden layer behind them.
+        activation: Applied after each layer.
+    """
+
+    channels: Sequence[int] = (16,)
+    hidden_sizes: Sequence[int] = (64, 64)
+    activation: Callable[[Array], Array] = nn.relu
+
+    @nn.compact
+    def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
+        """Map ``[*batch, height, width, channels]`` of any dtype to ``[*batch, hidden]``."""
+        hidden = features.astype(jnp.float32)
+        for channels in self.channels:
+            padding = "VALID" if min(hidden.shape[-3:-1]) > KERNEL_SIZE else "SAME"
+            layer = nn.Conv(
+                channels,
+                (KERNEL_SIZE, KERNEL_SIZE),
+                padding=padding,
+                kernel_init=orthogonal(HIDDEN_SCALE),
+            )
+            hidden = self.activation(layer(hidden))
+        return MLP(3, self.hidden_sizes, self.activation)(hidden)
+
+
+def default_torso(observation_shape: Sequence[int]) -> nn.Module:
+    """Choose hidden layers for one actor's observation: images, of three axes, are convolved."""
+    if len(observation_shape) == IMAGE_NDIM:
+        return CNN()
+    return MLP(observation_ndim=len(observation_shape))
 
 
 class PolicyNetwork(nn.Module):

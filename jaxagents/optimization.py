@@ -11,8 +11,9 @@ from jaxagents.minibatches import draw_minibatches, take_minibatch
 from jaxagents.statistics import weighted_mean
 from jaxagents.types import Batch, NetworkState
 
-Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], PyTree]]
-"""From parameters and a minibatch to the loss, and statistics that are means over its samples."""
+Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], tuple[PyTree, Float[Array, ""]]]]
+"""From parameters and a minibatch to the loss; with it come statistics, as means over the samples,
+and the samples' total weight."""
 
 
 def init_network(params: PyTree, optimizer: optax.GradientTransformation) -> NetworkState:
@@ -55,8 +56,7 @@ def run_epoch(
         network: NetworkState, indices: Array
     ) -> tuple[NetworkState, tuple[PyTree, Array, Array]]:
         minibatch = take_minibatch(batch, indices, unit)
-        gradients, stats = jax.grad(loss, has_aux=True)(network.params, minibatch)
-        weight = jnp.sum(minibatch.weight)
+        gradients, (stats, weight) = jax.grad(loss, has_aux=True)(network.params, minibatch)
         network = descend(network, gradients, optimizer, weight)
         return network, (stats, optax.tree.norm(gradients), weight)
 

@@ -94,8 +94,10 @@ class PolicyMap:
         return np.array_equal(self.policy_of_actor, np.arange(self.n_actors))
 
 
-def make_policy_map(parameter_sharing: str | Sequence[int], n_actors: int) -> PolicyMap:
-    """Read ``AgentConfig.parameter_sharing`` for an environment of ``n_actors``.
+def make_policy_map(
+    parameter_sharing: str | Sequence[int], n_actors: int, teams: Sequence[int] | None = None
+) -> PolicyMap:
+    """Read ``AgentConfig.parameter_sharing`` for an environment of ``n_actors`` in ``teams``.
 
     Raises:
         ValueError: an unknown word, not one index per actor, or indices with gaps.
@@ -104,10 +106,17 @@ def make_policy_map(parameter_sharing: str | Sequence[int], n_actors: int) -> Po
         return PolicyMap([0] * n_actors)
     if parameter_sharing == "independent":
         return PolicyMap(range(n_actors))
+    if parameter_sharing == "team":
+        if teams is None:
+            raise ValueError(
+                "parameter_sharing='team', but the environment names no teams; give a policy index "
+                "per actor."
+            )
+        parameter_sharing = teams
     if isinstance(parameter_sharing, str):
         raise ValueError(
-            f"parameter_sharing={parameter_sharing!r} is unknown; choose 'shared', 'independent' "
-            "or give a policy index per actor."
+            f"parameter_sharing={parameter_sharing!r} is unknown; choose 'shared', 'independent', "
+            "'team' or give a policy index per actor."
         )
     indices = list(parameter_sharing)
     if len(indices) != n_actors:

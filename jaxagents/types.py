@@ -15,7 +15,8 @@ class Observation(NamedTuple):
     """What actors see."""
 
     features: Array  # [*batch, actors, *obs]
-    action_mask: Bool[Array, "*batch actors n_actions"] | None = None  # True: may be chosen
+    # True: the action may be chosen, or the actor has this dimension of a Box
+    action_mask: Bool[Array, "*batch actors n_actions"] | None = None
     global_state: Array | None = None  # [*batch, *state], for centralised critics
 
 
@@ -25,8 +26,9 @@ class TimeStep(NamedTuple):
     observation: Observation  # after any reset
     final_observation: Observation  # before any reset
     reward: Float[Array, "envs actors"]
-    terminated: Bool[Array, "envs actors"]
-    truncated: Bool[Array, "envs actors"]
+    shaped_reward: Float[Array, "envs actors"] | None  # for learning only
+    terminated: Bool[Array, "envs actors"]  # no reward follows
+    truncated: Bool[Array, "envs actors"]  # what follows goes unseen
     active: Bool[Array, "envs actors"]  # the actor was alive when it acted
     episode_over: Bool[Array, "envs"]  # for every actor: the environment was reset
     info: dict[str, Array]  # the environment's scalar infos, [envs]
@@ -48,7 +50,8 @@ class Transition(NamedTuple):
 class Batch(NamedTuple):
     """What one policy learns from in an update, ``[time, envs, actors, ...]`` or any subset.
 
-    The actors are the policy's own; the ``weight`` of inactive and padding actors is 0.
+    The actors are the policy's own; padding actors weigh nothing, and neither do inactive ones,
+    but for the critic where rewards go on after death.
     """
 
     observation: Observation
@@ -57,6 +60,7 @@ class Batch(NamedTuple):
     advantage: Float[Array, "*batch"]  # normalised
     value_target: Float[Array, "*batch"]
     weight: Float[Array, "*batch"]
+    value_weight: Float[Array, "*batch"]  # in the critic's loss
 
 
 class NetworkState(NamedTuple):

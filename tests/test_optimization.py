@@ -24,20 +24,21 @@ def batch_of(target, weight):
         advantage=zeros,
         value_target=target,
         weight=weight,
+        value_weight=weight,
     )
 
 
 def half_squared_error(parameter, minibatch):
     """The gradient is the parameter less the mean target."""
     loss = weighted_mean(jnp.square(parameter - minibatch.value_target) / 2, minibatch.weight)
-    return loss, {"loss": loss, "parameter": parameter}
+    return loss, ({"loss": loss, "parameter": parameter}, minibatch.weight.sum())
 
 
 def inner_product(params, minibatch):
     """The gradient is the mean of ``minibatch.observation``, whatever the parameters."""
     products = minibatch.observation.features @ params
     loss = weighted_mean(products, minibatch.weight)
-    return loss, loss
+    return loss, (loss, minibatch.weight.sum())
 
 
 def epoch(network, batch, optimizer, seed=0, n_minibatches=2, unit="trajectory"):

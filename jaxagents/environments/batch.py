@@ -5,6 +5,7 @@ be vmapped, so that batches which live outside JAX can stand here too.
 """
 
 import abc
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -32,11 +33,21 @@ class EnvironmentBatch(abc.ABC):
         n_actors: Actors in each environment.
         space: One actor's action space.
         observation: One environment's observation as shapes and dtypes, ``[actors, *obs]``.
+        teams: Each actor's team, or None.
+        rewards_after_death: Whether actors that have died go on earning.
+        has_shaped_reward: Whether steps have a shaped reward.
     """
 
     n_actors: int
     space: Discrete | Box
     observation: Observation
+    teams: Sequence[int] | None
+    rewards_after_death: bool
+    has_shaped_reward: bool
+
+    @abc.abstractmethod
+    def prepare(self, observation: Array | Observation) -> Observation:
+        """Make what networks see of an environment's observation, ``[*batch, actors, *obs]``."""
 
     @abc.abstractmethod
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
@@ -56,8 +67,20 @@ class JaxEnvironmentBatch(EnvironmentBatch):
     other class resets itself in its own ``step``.
     """
 
-    def __init__(self, env: Any, env_params: PyTree, max_episode_steps: int | None = None):
+    def __init__(
+        self,
+        env: Any,
+        env_params: PyTree,
+        max_episode_steps: int | None = None,
+        agent_id: bool = False,
+    ):
         """Examine the environment without running it.
+
+        Args:
+            env: The environment.
+            env_params: Its parameters.
+            max_episode_steps: Truncate episodes at this length.
+            agent_id: Append each actor's index, as a one-hot vector, to what it observes.
 
         Raises:
             TypeError: the environment does not follow the protocol.
@@ -65,15 +88,29 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self._env = env
         self._env_params = env_params
         self._max_episode_steps = max_episode_steps
+        self._agent_id = agent_id
         # Overridden, `step` or `reset` may mean more than what the base class makes of the parts.
         self._resets_as_batch = (
             isinstance(env, Environment)
             and type(env).step is Environment.step
             and type(env).reset is Environment.reset
         )
-        self.n_actors, self.space, self.observation = examine(
-            env, env_params, resets_as_batch=self._resets_as_batch
-        )
+        interface = examine(env, env_params, resets_as_batch=self._resets_as_batch)
+        self.n_actors = interface.n_actors
+        self.space = interface.space
+        self.has_shaped_reward = interface.has_shaped_reward
+        self.teams = getattr(env, "teams", None)
+        self.rewards_after_death = getattr(env, "rewards_after_death", False)
+        self._n_observation_axes = interface.observation.features.ndim - 1
+        self.observation = jax.eval_shape(self.prepare, interface.observation)
+
+    def prepare(self, observation: Array | Observation) -> Observation:
+        """Make what networks see of an environment's observation, ``[*batch, actors, *obs]``."""
+        observation = as_observation(observation)
+        if not self._agent_id:
+            return observation
+        features = _append_agent_id(observation.features, self._n_observation_axes)
+        return observation._replace(features=features)
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Begin an episode in each of ``n_envs`` environments."""
@@ -94,9 +131,9 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         observation, env_state, reward, terminated, truncated, info = jax.vmap(
             step, in_axes=(0, 0, 0, None)
         )(jax.random.split(rng_step, n_envs), state.env_state, action, self._env_params)
-        observation = as_observation(observation)
+        observation = self.prepare(observation)
         final_observation = (
-            observation if self._resets_as_batch else as_observation(info["final_observation"])
+            observation if self._resets_as_batch else self.prepare(info["final_observation"])
         )
 
         terminated, truncated = terminated.astype(bool), truncated.astype(bool)
@@ -114,10 +151,16 @@ class JaxEnvironmentBatch(EnvironmentBatch):
                 lambda: self._reset_where(episode_over, rng_reset, observation, env_state),
                 lambda: (observation, env_state),
             )
+        if self.rewards_after_death:
+            # Every actor's rewards end with the episode, whenever it died.
+            cut_off = jnp.any(truncated, axis=1)
+            ends = jnp.broadcast_to(episode_over[:, None], truncated.shape)
+            terminated, truncated = ends & ~cut_off[:, None], ends & cut_off[:, None]
         time_step = TimeStep(
             observation=observation,
             final_observation=final_observation,
             reward=reward.astype(jnp.float32),
+            shaped_reward=info.get("shaped_reward"),
             terminated=terminated,
             truncated=truncated,
             active=state.active,
@@ -135,7 +178,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         observation, env_state = jax.vmap(reset, in_axes=(0, None))(
             jax.random.split(rng, n_envs), self._env_params
         )
-        return as_observation(observation), env_state
+        return self.prepare(observation), env_state
 
     def _reset_where(
         self,
@@ -150,6 +193,18 @@ class JaxEnvironmentBatch(EnvironmentBatch):
 
         fresh = self._reset_all(rng, len(episode_over))
         return jax.tree.map(select, fresh, (observation, env_state))
+
+
+def _append_agent_id(features: Array, n_observation_axes: int) -> Array:
+    """Append one-hot indices of the actors to vectors, or as further channels to images."""
+    if n_observation_axes == 0:
+        features, n_observation_axes = features[..., None], 1
+    actors_axis = features.ndim - n_observation_axes - 1
+    n_actors = features.shape[actors_axis]
+    identity = jnp.eye(n_actors, dtype=features.dtype)
+    identity = identity.reshape(n_actors, *[1] * (n_observation_axes - 1), n_actors)
+    identity = jnp.broadcast_to(identity, (*features.shape[:-1], n_actors))
+    return jnp.concatenate([features, identity], axis=-1)
 
 
 def _is_scalar(value: Any) -> bool:

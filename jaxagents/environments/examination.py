@@ -1,6 +1,6 @@
 """Does an environment keep to the protocol? Found out by tracing it, without running it."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +10,16 @@ from jaxagents.environments.spaces import Box, Discrete, as_space
 from jaxagents.types import Observation
 
 
-def examine(
-    env: Any, env_params: PyTree, resets_as_batch: bool
-) -> tuple[int, Discrete | Box, Observation]:
+class Interface(NamedTuple):
+    """What an agent needs to know of an environment."""
+
+    n_actors: int
+    space: Discrete | Box  # one actor's
+    observation: Observation  # shapes and dtypes, [actors, *obs]
+    has_shaped_reward: bool
+
+
+def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
     """Read an environment's shapes from a traced reset and step, and check them.
 
     Args:
@@ -20,9 +27,6 @@ def examine(
         env_params: Its parameters.
         resets_as_batch: Whether the agent will call ``reset_env`` and ``step_env``, or ``reset``
             and ``step``.
-
-    Returns:
-        The number of actors, one actor's action space, and the observation's shapes.
 
     Raises:
         TypeError: what is missing or returned wrongly, in one line.
@@ -60,20 +64,28 @@ def examine(
     _check_flags(source, step, n_actors)
     if not resets_as_batch:
         _check_final_observation(source, step["info"], observation)
-    return n_actors, space, observation
+    return Interface(
+        n_actors=n_actors,
+        space=space,
+        observation=observation,
+        has_shaped_reward="shaped_reward" in step["info"],
+    )
 
 
 def _check_flags(source: str, step: dict[str, Any], n_actors: int) -> None:
-    for name in ("reward", "terminated", "truncated"):
-        shape = getattr(step[name], "shape", type(step[name]).__name__)
+    if not isinstance(step["info"], dict):
+        kind = type(step["info"]).__name__
+        raise TypeError(f"{source} returns {kind} as info; it must be a dict.")
+    values = {name: step[name] for name in ("reward", "terminated", "truncated")}
+    if "shaped_reward" in step["info"]:
+        values["shaped_reward"] = step["info"]["shaped_reward"]
+    for name, value in values.items():
+        shape = getattr(value, "shape", type(value).__name__)
         if shape != (n_actors,):
             raise TypeError(
                 f"{source} returns {name} of shape {shape}; it must be ({n_actors},), one value "
                 "per actor."
             )
-    if not isinstance(step["info"], dict):
-        kind = type(step["info"]).__name__
-        raise TypeError(f"{source} returns {kind} as info; it must be a dict.")
 
 
 def _check_final_observation(source: str, info: dict[str, Any], observation: Observation) -> None:
@@ -130,10 +142,11 @@ def _check_observation(
     mask = observation.action_mask
     if mask is None:
         return
-    if not isinstance(space, Discrete):
-        raise TypeError(f"{source} returns an action_mask, but its actions are not discrete.")
-    if mask.shape != (n_actors, space.n):
+    size, of = (space.n, "actions") if isinstance(space, Discrete) else (space.size, "dimensions")
+    if mask.shape != (n_actors, size):
         raise TypeError(
             f"{source} returns an action_mask of shape {mask.shape}; it must be "
-            f"({n_actors}, {space.n}), actors by actions."
+            f"({n_actors}, {size}), actors by {of}."
         )
+    if mask.dtype != bool:
+        raise TypeError(f"{source} returns an action_mask of {mask.dtype}; it must be bool.")

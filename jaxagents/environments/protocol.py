@@ -1,6 +1,7 @@
 """The environment that an agent plays: gymnax 1.x's signature with an axis of actors."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -26,9 +27,17 @@ class Environment(abc.ABC):
     and `step` follow, and an agent resets whole batches at once. Any other class with
     ``n_actors``, ``action_space(params)``, ``reset(rng, params)`` and
     ``step(rng, state, action, params)`` as here serves an agent as well.
+
+    Attributes:
+        n_actors: Actors, dead ones included.
+        teams: Each actor's team, counted from 0, for ``parameter_sharing="team"``.
+        rewards_after_death: An actor that has died goes on earning until the episode is over for
+            all, as in team games.
     """
 
     n_actors: int
+    teams: Sequence[int] | None = None
+    rewards_after_death: bool = False
 
     @property
     def default_params(self) -> PyTree:
@@ -60,8 +69,9 @@ class Environment(abc.ABC):
             params: The environment's parameters.
 
         Returns:
-            observation, state, reward, terminated, truncated and a dictionary of scalar infos.
-            An actor whose episode has ended keeps saying so until the reset.
+            observation, state, reward, terminated, truncated and a dictionary of scalar infos;
+            it may hold a ``shaped_reward``, ``[actors]``, for learning only. An actor whose
+            episode has ended keeps saying so until the reset.
         """
 
     def reset(self, rng: PRNGKeyArray, params: PyTree = None) -> tuple[Array | Observation, PyTree]:

@@ -12,7 +12,13 @@ from jaxagents.config import AgentConfig, HyperParameters
 from jaxagents.environments.batch import JaxEnvironmentBatch
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.losses import ActorStats, actor_loss, critic_loss
-from jaxagents.networks import MLP, PolicyNetwork, ValueNetwork, apply, check_network
+from jaxagents.networks import (
+    PolicyNetwork,
+    ValueNetwork,
+    apply,
+    check_network,
+    default_torso,
+)
 from jaxagents.policies import make_policy_map
 from jaxagents.types import Batch, Observation
 
@@ -34,11 +40,20 @@ class ActorCritic(abc.ABC):
         self.env = env
         self.env_params = env_params
         self.config = config
-        self.environments = JaxEnvironmentBatch(env, env_params, config.max_episode_steps)
+        self.environments = JaxEnvironmentBatch(
+            env, env_params, config.max_episode_steps, config.agent_id
+        )
         self._check_space(self.environments.space)
-        self.policies = make_policy_map(config.parameter_sharing, self.environments.n_actors)
+        self.policies = make_policy_map(
+            config.parameter_sharing, self.environments.n_actors, self.environments.teams
+        )
+        if config.shaped_reward_steps is not None and not self.environments.has_shaped_reward:
+            raise ValueError(
+                f"shaped_reward_steps={config.shaped_reward_steps}, but {type(env).__name__} "
+                "shapes no rewards; leave it None."
+            )
         features = self.environments.observation.features
-        torso = MLP(observation_ndim=len(features.shape) - 1)
+        torso = default_torso(features.shape[1:])
         self.actor_network = config.actor_network or PolicyNetwork(self._n_outputs, torso)
         self.critic_network = config.critic_network or ValueNetwork(torso)
         check_network("actor_network", self.actor_network, features, (self._n_outputs,))
@@ -74,9 +89,9 @@ class ActorCritic(abc.ABC):
 
     def _actor_loss(
         self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
-    ) -> tuple[Float[Array, ""], ActorStats]:
+    ) -> tuple[Float[Array, ""], tuple[ActorStats, Float[Array, ""]]]:
         head = self._head(params, minibatch.observation)
-        return actor_loss(
+        loss, stats = actor_loss(
             log_prob=self._log_prob(head, minibatch.action),
             old_log_prob=minibatch.log_prob,
             advantage=minibatch.advantage,
@@ -85,17 +100,18 @@ class ActorCritic(abc.ABC):
             eps_clip=hyperparams.eps_clip,
             ent_coeff=hyperparams.ent_coeff,
         )
+        return loss, (stats, jnp.sum(minibatch.weight))
 
     def _critic_loss(
         self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
         loss = critic_loss(
             value=self._values(params, minibatch.observation.features),
             value_target=minibatch.value_target,
-            weight=minibatch.weight,
+            weight=minibatch.value_weight,
             vf_coeff=hyperparams.vf_coeff,
         )
-        return loss, loss
+        return loss, (loss, jnp.sum(minibatch.value_weight))
 
     def _values(self, params: PyTree, features: Array) -> Float[Array, "*batch"]:
         """Apply one policy's critic to ``[*batch, *obs]``."""

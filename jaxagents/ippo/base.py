@@ -32,7 +32,6 @@ from jaxagents.config import (
     per_policy,
     scale_learning_rates,
 )
-from jaxagents.environments.protocol import as_observation
 from jaxagents.evaluation import play_episodes
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.losses import ActorStats
@@ -49,6 +48,7 @@ from jaxagents.types import (
     Observation,
     Rollout,
     Runner,
+    TimeStep,
     Training,
     Transition,
 )
@@ -220,16 +220,14 @@ class IPPOBase(ActorCritic):
             ``[n_actors]`` int32, or ``[n_actors, dimensions]`` float32.
         """
         params = self._runner_or_collected(runner).actor.params
-        return self._policy(
-            params, as_observation(observation), None if rng is None else as_key(rng)
-        )
+        return self._policy(params, observation, None if rng is None else as_key(rng))
 
     def value(
         self, runner: Runner | None, observation: Observation | Array
     ) -> Float[Array, " actors"]:
         """Estimate every actor's discounted return from one environment's observation."""
         params = self._runner_or_collected(runner).critic.params
-        return self._value(params, as_observation(observation))
+        return self._value(params, observation)
 
     def collect_training(self, runner: Runner, metrics: Metrics | Leaves | None = None) -> None:
         """Keep a training's outcome for `eval`, `policy` and `value`."""
@@ -406,7 +404,7 @@ class IPPOBase(ActorCritic):
                 observation=rollout.observation,
                 action=action,
                 log_prob=self._log_prob(head, action),
-                reward=step.reward,
+                reward=self._reward(step, runner.n_updates_done),
                 terminated=step.terminated,
                 truncated=step.truncated,
                 active=step.active,
@@ -420,6 +418,16 @@ class IPPOBase(ActorCritic):
         )
         runner = runner.replace(env_state=rollout.env_state, observation=rollout.observation)
         return runner, transitions
+
+    def _reward(
+        self, step: TimeStep, n_updates_done: Int[Array, ""]
+    ) -> Float[Array, "envs actors"]:
+        """Give the reward to learn from: the environment's, and early on its shaped one too."""
+        if step.shaped_reward is None or self.config.shaped_reward_steps is None:
+            return step.reward
+        n_environment_steps = n_updates_done * self.config.steps_per_update
+        factor = jnp.maximum(0.0, 1.0 - n_environment_steps / self.config.shaped_reward_steps)
+        return step.reward + factor * step.shaped_reward
 
     def _advantages(
         self, runner: Runner, transitions: Transition
@@ -444,7 +452,8 @@ class IPPOBase(ActorCritic):
             lambda: jnp.zeros_like(value),
         )
         transitions = to_policies(transitions)
-        return jax.vmap(make_batch)(
+        make = partial(make_batch, rewards_after_death=self.environments.rewards_after_death)
+        return jax.vmap(make)(
             transitions,
             value,
             jnp.where(transitions.truncated, final_value, next_value),
@@ -533,12 +542,16 @@ class IPPOBase(ActorCritic):
         return play_episodes(self.environments, act, rng, n_evals).as_metrics()
 
     @partial(jax.jit, static_argnames="self")
-    def _policy(self, params: PyTree, observation: Observation, rng: PRNGKeyArray | None) -> Array:
+    def _policy(
+        self, params: PyTree, observation: Observation | Array, rng: PRNGKeyArray | None
+    ) -> Array:
+        observation = self.environments.prepare(observation)
         one_env = jax.tree.map(lambda leaf: leaf[None], observation)
         return self._act(params, one_env, rng)[0]
 
     @partial(jax.jit, static_argnames="self")
-    def _value(self, params: PyTree, observation: Observation) -> Float[Array, " actors"]:
+    def _value(self, params: PyTree, observation: Observation | Array) -> Float[Array, " actors"]:
+        observation = self.environments.prepare(observation)
         return self.policies.apply(self._values, params, observation.features, axis=0)
 
     # The host's side.

@@ -6,11 +6,12 @@ import distrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.networks import apply
+from jaxagents.statistics import sum_last_axis
 from jaxagents.types import Observation
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
@@ -21,6 +22,13 @@ class Gaussian(NamedTuple):
 
     mean: Float[Array, "*batch dimensions"]
     log_std: Float[Array, "*batch dimensions"]
+    exists: Bool[Array, "*batch dimensions"] | None  # None: all of them do
+
+    def add_up(self, values: Float[Array, "*batch dimensions"]) -> Float[Array, "*batch"]:
+        """Add up what each dimension contributes, for those that the actor has."""
+        if self.exists is not None:
+            values = jnp.where(self.exists, values, 0.0)
+        return sum_last_axis(values)
 
 
 @final
@@ -30,7 +38,7 @@ class ContinuousIPPO(IPPOBase):
     With ``squash=False`` the environment gets the drawn action clipped to its bounds. With
     ``squash=True`` it gets tanh of the drawn action, scaled to its bounds; log probabilities are
     those of the squashed action, the entropy remains the Gaussian's, as the squashed one has no
-    closed form.
+    closed form. Dimensions that the observation's ``action_mask`` rules out count in neither.
     """
 
     @property
@@ -62,7 +70,11 @@ class ContinuousIPPO(IPPOBase):
         log_std = params["log_std"]
         # Outside its bounds the parameter keeps its gradient, so that it can come back.
         bounded = log_std + jax.lax.stop_gradient(jnp.clip(log_std, *LOG_STD_BOUNDS) - log_std)
-        return Gaussian(mean=mean, log_std=jnp.broadcast_to(bounded, mean.shape))
+        return Gaussian(
+            mean=mean,
+            log_std=jnp.broadcast_to(bounded, mean.shape),
+            exists=observation.action_mask,
+        )
 
     def _sample_actions(
         self, rng: PRNGKeyArray, head: Gaussian
@@ -76,14 +88,13 @@ class ContinuousIPPO(IPPOBase):
         self, head: Gaussian, action: Float[Array, "*batch dimensions"]
     ) -> Float[Array, "*batch"]:
         log_prob = _distribution(head).log_prob(action)
-        if not self.config.squash:
-            return log_prob
-        half_range = np.ravel(self._box.high - self._box.low) / 2
-        log_slope = log_tanh_slope(action) + np.log(half_range)
-        return log_prob - jnp.sum(log_slope, axis=-1)
+        if self.config.squash:
+            half_range = np.ravel(self._box.high - self._box.low) / 2
+            log_prob = log_prob - log_tanh_slope(action) - np.log(half_range)
+        return head.add_up(log_prob)
 
     def _entropy(self, head: Gaussian) -> Float[Array, "*batch"]:
-        return _distribution(head).entropy()
+        return head.add_up(_distribution(head).entropy())
 
     def _environment_action(self, action: Float[Array, "*batch dimensions"]) -> Array:
         space = self._box
@@ -103,4 +114,4 @@ def log_tanh_slope(action: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
 
 
 def _distribution(head: Gaussian) -> Any:
-    return distrax.MultivariateNormalDiag(head.mean, jnp.exp(head.log_std))
+    return distrax.Normal(head.mean, jnp.exp(head.log_std))

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.networks import apply
+from jaxagents.statistics import sum_last_axis
 from jaxagents.types import Observation
 
 # Not -inf: a row without any available action, of an inactive actor, must stay finite.
@@ -55,19 +56,11 @@ class DiscreteIPPO(IPPOBase):
         self, head: Float[Array, "*batch actions"], action: Int[Array, "*batch"]
     ) -> Float[Array, "*batch"]:
         chosen = action[..., None] == jnp.arange(head.shape[-1])
-        return _sum_over_actions(jnp.where(chosen, jax.nn.log_softmax(head), 0.0))
+        return sum_last_axis(jnp.where(chosen, jax.nn.log_softmax(head), 0.0))
 
     def _entropy(self, head: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
         log_probs = jax.nn.log_softmax(head)
-        return -_sum_over_actions(jnp.exp(log_probs) * log_probs)
+        return -sum_last_axis(jnp.exp(log_probs) * log_probs)
 
     def _environment_action(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
         return action
-
-
-def _sum_over_actions(values: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
-    """Add up a short last axis as a matrix product.
-
-    On a CPU, sums over it, as distrax has them, take as long as a network's hidden layer.
-    """
-    return jnp.matmul(values, jnp.ones(values.shape[-1]), precision="highest")
