@@ -35,11 +35,11 @@ def final_return(agent: ja.IPPOBase, config: ExperimentConfig, seed: int, greedy
     started = time.perf_counter()
     runner, _ = jax.block_until_ready(agent.train(jax.random.key(seed), config.hyperparams))
     seconds = time.perf_counter() - started
-    returns = agent.eval(jax.random.key(1000 + seed), N_EVALS, greedy=greedy, runner=runner)[
-        "returns"
-    ]
-    mean = float(np.asarray(returns).sum(axis=1).mean())
-    print(f"  seed {seed}: return {mean:9.2f}   trained in {seconds:6.1f} s", flush=True)
+    metrics = agent.eval(jax.random.key(1000 + seed), N_EVALS, greedy=greedy, runner=runner)
+    mean = float(np.asarray(metrics["returns"]).sum(axis=1).mean())
+    infos = {name: np.mean(value) for name, value in metrics.items() if name.startswith("info_")}
+    text = "".join(f"   {name} {value:.2f}" for name, value in infos.items())
+    print(f"  seed {seed}: return {mean:9.2f}{text}   trained in {seconds:6.1f} s", flush=True)
     return mean
 
 

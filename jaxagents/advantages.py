@@ -86,9 +86,11 @@ def make_batch(
     value_target = advantage + value
     weight = step.active * membership
     value_weight = jnp.broadcast_to(membership, weight.shape) if rewards_after_death else weight
+    # A network's gradient would be NaN for samples that hold NaN, though they weigh nothing.
+    features = _where_weighty(step.observation.features, value_weight)
     batch = Batch(
-        observation=step.observation,
-        action=step.action,
+        observation=step.observation._replace(features=features),
+        action=_where_weighty(step.action, weight),
         log_prob=step.log_prob,
         advantage=standardize(advantage, weight),
         value_target=value_target,
@@ -96,3 +98,9 @@ def make_batch(
         value_weight=value_weight,
     )
     return batch, explained_variance(value, value_target, value_weight)
+
+
+def _where_weighty(values: Array, weight: Float[Array, "time envs actors"]) -> Array:
+    """Keep ``[time, envs, actors, ...]`` of samples with weight; 0 stands for the others."""
+    has_weight = (weight > 0).reshape(*weight.shape, *[1] * (values.ndim - weight.ndim))
+    return jnp.where(has_weight, values, jnp.zeros_like(values))

@@ -79,10 +79,11 @@ def _make_parser() -> argparse.ArgumentParser:
     listing = commands.add_parser(
         "envs",
         help="list the environments",
-        description="List the environments: their actors, what one of these observes and does.",
+        description="List the environments: their actors, and what one of these observes and does.",
         allow_abbrev=False,
     )
     listing.add_argument("filter", metavar="FILTER", nargs="?", default="", help="part of an id")
+    listing.add_argument("--markdown", action="store_true", help="as a table in Markdown")
     listing.set_defaults(command=envs)
     return parser
 
@@ -190,16 +191,27 @@ def envs(parsed: argparse.Namespace, _: Sequence[str]) -> None:
         from jaxagents.experiment import ExperimentError
 
         raise ExperimentError(f"no environment's id contains {parsed.filter!r}")
-    rows = [["id", "actors", "observation", "actions", "episodes are truncated by"]]
+    rows = [["id", "actors", "observation", "actions", "also", "episodes are truncated by"]]
     for env_id in matching:
         try:
             info = describe(env_id)
-        except OSError as error:  # one of them downloads its data
-            rows.append([env_id, "", "", "", f"not available here: {error}"])
+        except OSError:  # of one of them
+            rows.append([env_id, "", "", "", "", "not available here: its data are downloaded"])
             continue
         shape = "x".join(map(str, info.observation_shape)) or "scalar"
-        rows.append([env_id, str(info.n_actors), shape, info.action_space, info.truncation_rule])
-    print(_table(rows))
+        observation = f"{shape} {info.observation_dtype}"
+        traits = ", ".join(info.traits)
+        rows.append(
+            [
+                env_id,
+                str(info.n_actors),
+                observation,
+                info.action_space,
+                traits,
+                info.truncation_rule,
+            ]
+        )
+    print(_markdown_table(rows) if parsed.markdown else _table(rows))
 
 
 def _interruptibly(work: Callable[[], Any]) -> Any:
@@ -326,6 +338,12 @@ def _table(rows: Sequence[Sequence[str]], right_from: int = 100) -> str:
         for row in rows
     ]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    title, *body = rows
+    lines = [title, ["---"] * len(title), *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _number(value: float | None) -> str:

@@ -56,7 +56,8 @@ def play_episodes(
         action = act(rng_act, play.observation)
         step, state = environments.step(rng_step, play.state, action)
         running, episodes = play.running, play.episodes
-        ends = running[:, None] & step.active
+        # Where the dead earn on, what ends the episode ends theirs too.
+        ends = running[:, None] & (step.active | environments.rewards_after_death)
         episodes = Episodes(
             returns=episodes.returns + jnp.where(running[:, None], step.reward, 0.0),
             final_rewards=jnp.where(running[:, None], step.reward, episodes.final_rewards),

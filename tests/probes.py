@@ -54,15 +54,18 @@ class Coordination(Environment):
 class Aim(Environment):
     """One step: each actor earns minus its squared distance from the target that it sees."""
 
-    def __init__(self, n_actors: int = 2, low: float = -1.0, high: float = 1.0):
+    def __init__(
+        self, n_actors: int = 2, low: float = -1.0, high: float = 1.0, n_dimensions: int = 2
+    ):
         self.n_actors = n_actors
-        self._box = Box(low, high, (2,))
+        self._box = Box(low, high, (n_dimensions,))
 
     def action_space(self, params: Any) -> Box:
         return self._box
 
     def reset_env(self, rng, params):
-        target = jax.random.uniform(rng, (self.n_actors, 2), minval=-0.8, maxval=0.8)
+        shape = (self.n_actors, *self._box.shape)
+        target = jax.random.uniform(rng, shape, minval=-0.8, maxval=0.8)
         return target, target
 
     def step_env(self, rng, state, action, params):
@@ -112,3 +115,50 @@ class Walk(Environment):
         # The last action is ruled out for actors on the right.
         mask = jnp.ones((self.n_actors, 3), bool).at[:, 2].set(state["position"] < 0)
         return Observation(features=features, action_mask=mask)
+
+
+class RealWalk(Walk):
+    """Walk with an action of one real number."""
+
+    def action_space(self, params: Any) -> Box:
+        return Box(0.0, 2.0, (1,))
+
+    def step_env(self, rng, state, action, params):
+        return super().step_env(rng, state, action[:, 0], params)
+
+
+class Team(Walk):
+    """Walk in which everybody earns 1 a step until the episode is over, the dead included."""
+
+    rewards_after_death = True
+
+    def step_env(self, rng, state, action, params):
+        observation, state, reward, *rest = super().step_env(rng, state, action, params)
+        return observation, state, jnp.ones_like(reward), *rest
+
+
+class Roles(Environment):
+    """One step: all see the same, and each earns 1 for choosing its own index."""
+
+    def __init__(self, n_actors: int = 2):
+        self.n_actors = n_actors
+
+    def action_space(self, params: Any) -> Discrete:
+        return Discrete(self.n_actors)
+
+    def reset_env(self, rng, params):
+        return jnp.ones((self.n_actors, 1)), jnp.zeros(())
+
+    def step_env(self, rng, state, action, params):
+        reward = (action == jnp.arange(self.n_actors)).astype(jnp.float32)
+        over = jnp.ones(self.n_actors, bool)
+        return jnp.ones((self.n_actors, 1)), state, reward, over, ~over, {}
+
+
+class Shaped(Roles):
+    """One step that earns nothing but a shaped reward of 10."""
+
+    def step_env(self, rng, state, action, params):
+        observation, state, reward, *ends, _ = super().step_env(rng, state, action, params)
+        info = {"shaped_reward": jnp.full_like(reward, 10.0)}
+        return observation, state, jnp.zeros_like(reward), *ends, info

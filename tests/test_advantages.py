@@ -11,7 +11,7 @@ from jaxagents.config import HyperParameters
 from jaxagents.types import Observation, Transition
 
 generalized_advantages = jax.jit(advantages.generalized_advantages)
-make_batch = jax.jit(advantages.make_batch)
+make_batch = jax.jit(advantages.make_batch, static_argnames="rewards_after_death")
 
 # With a discount of 1/2: δ = 1 + 2/2 - 1, 2 + 4/2 - 2, 4 + 8/2 - 4 = 1, 2, 4.
 REWARD = np.array([1.0, 2.0, 4.0], np.float32)
@@ -53,7 +53,9 @@ def transition(reward, terminated=False, truncated=False, active=True):
     return jax.tree.map(jnp.asarray, step)
 
 
-def batch_of(step, value=0.0, next_value=0.0, membership=None, **hyperparams):
+def batch_of(
+    step, value=0.0, next_value=0.0, membership=None, rewards_after_death=False, **hyperparams
+):
     n_actors = step.reward.shape[2]
     membership = np.ones(n_actors) if membership is None else membership
     return make_batch(
@@ -62,6 +64,7 @@ def batch_of(step, value=0.0, next_value=0.0, membership=None, **hyperparams):
         jnp.asarray(np.broadcast_to(next_value, step.reward.shape), jnp.float32),
         jnp.asarray(membership, jnp.float32),
         HyperParameters(**hyperparams),
+        rewards_after_death=rewards_after_death,
     )
 
 
@@ -208,6 +211,38 @@ def test_what_a_dead_actor_earns_changes_nothing_for_the_living(steps_that_say_d
     for field in ("advantage", "value_target", "weight"):
         one, other = (np.asarray(getattr(each, field)) for each in (batch, other_batch))
         np.testing.assert_array_equal(one[active], other[active])
+
+
+@pytest.mark.parametrize(
+    ("rewards_after_death", "value_weight"),
+    [(False, [1.0, 1.0, 0.0, 0.0, 0.0]), (True, [1.0, 1.0, 1.0, 0.0, 0.0])],
+)
+def test_the_dead_weigh_in_the_values_only_where_they_earn_on(rewards_after_death, value_weight):
+    # The third actor is dead; the last two, one of them dead, pad the policy.
+    step = transition([[[1.0, 3.0, 9.0, 5.0, 7.0]]], active=[True, True, False, True, False])
+    batch, _ = batch_of(
+        step,
+        membership=[1.0, 1.0, 1.0, 0.0, 0.0],
+        rewards_after_death=rewards_after_death,
+        gamma=0.0,
+    )
+    np.testing.assert_array_equal(batch.weight, [[[1.0, 1.0, 0.0, 0.0, 0.0]]])
+    np.testing.assert_array_equal(batch.value_weight, [[value_weight]])
+    # Of 1 and 3 the mean is 2 and the standard deviation 1, whatever the dead earn.
+    np.testing.assert_allclose(batch.advantage, [[[-1.0, 1.0, 0.0, 0.0, 0.0]]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("rewards_after_death", "explained"), [(False, 1.0), (True, 0.75)])
+def test_the_values_explain_the_targets_of_those_that_the_critic_learns_from(
+    rewards_after_death, explained
+):
+    # The living have targets 0, 4 and no errors; with the dead, errors 0, 0, 1, -1 of variance 1/2
+    # stand against targets 0, 4, 2, 2 of variance 2.
+    step = transition([[[0.0, 4.0, 2.0, 2.0]]], active=[True, True, False, False])
+    _, share = batch_of(
+        step, [[[0.0, 4.0, 1.0, 3.0]]], rewards_after_death=rewards_after_death, gamma=0.0
+    )
+    np.testing.assert_allclose(share, explained, rtol=1e-6)
 
 
 def test_a_single_active_sample_has_an_advantage_of_zero():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxagents import cli
-from jaxagents.environments.registry import registered_ids
+from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.tracking import read_json_lines
 
 TINY = """
@@ -31,6 +31,7 @@ evaluation:
   mode: last
   n_evals: 5
 """
+REPOSITORY = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-m", "jaxagents"]
 
 
@@ -178,16 +179,17 @@ def test_version_is_the_package_s(capsys):
     assert capsys.readouterr().out.strip() == jaxagents.__version__
 
 
-def test_envs_lists_the_built_in_ids_with_what_they_offer(monkeypatch, capsys):
-    # Without MNISTBandit, which would fetch its images.
-    ids = [each for each in registered_ids() if "MNIST" not in each]
+def test_the_documented_table_of_environments_is_what_envs_prints(monkeypatch, capsys):
+    # Without MNISTBandit, which would fetch its images, and what this machine has besides.
+    text = (REPOSITORY / "docs" / "environments.md").read_text()
+    documented = [
+        line for line in text.splitlines() if line.startswith("|") and "MNIST" not in line
+    ]
+    ids = [each for each in registered_ids() if "MNIST" not in each and each not in MABRAX_IDS]
+    assert [line.split()[1] for line in documented[2:]] == ids
     monkeypatch.setattr("jaxagents.environments.registry.registered_ids", lambda: ids)
-    assert cli.main(["envs"]) == 0
-    title, *rows = capsys.readouterr().out.splitlines()
-    assert title.split()[:4] == ["id", "actors", "observation", "actions"]
-    assert [row.split()[0] for row in rows] == ids
-    (spread,) = (row for row in rows if "simple_spread" in row)
-    assert spread.split()[1:4] == ["3", "18", "Discrete(5)"]
+    assert cli.main(["envs", "--markdown"]) == 0
+    assert capsys.readouterr().out.splitlines() == documented
 
 
 def test_envs_takes_part_of_an_id_in_any_case(capsys):
@@ -203,7 +205,7 @@ def test_an_environment_whose_data_cannot_be_had_does_not_spoil_the_list(monkeyp
 
     monkeypatch.setattr("jaxagents.environments.registry.describe", describe)
     assert cli.main(["envs", "hunting/discrete"]) == 0
-    assert "not available here: no network" in capsys.readouterr().out
+    assert "not available here: its data are downloaded" in capsys.readouterr().out
 
 
 def test_a_reader_that_goes_away_is_no_error():

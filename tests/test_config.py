@@ -59,7 +59,9 @@ def test_the_defaults_of_a_configuration_are_the_documented_ones():
         "initial_evaluation": True,
         "checkpoint_dir": None,
         "parameter_sharing": "shared",
+        "agent_id": False,
         "anneal_learning_rate": False,
+        "shaped_reward_steps": None,
         "max_episode_steps": None,
         "squash": False,
         "actor_network": None,
@@ -119,6 +121,7 @@ SIZES = [
     "eval_frequency",
     "keep_latest",
     "max_episode_steps",
+    "shaped_reward_steps",
 ]
 COUNTS = ["n_evals", "eval_seed", "keep_best"]
 

@@ -9,7 +9,7 @@ from jaxagents.environments.batch import JaxEnvironmentBatch
 from jaxagents.environments.protocol import Environment
 from jaxagents.environments.spaces import Discrete
 from jaxagents.evaluation import play_episodes
-from tests.probes import Coordination, Walk
+from tests.probes import Coordination, Team, Walk
 
 DEATH = 3
 
@@ -107,6 +107,15 @@ def test_an_actor_that_has_died_is_not_truncated_with_the_others(repeats_ends):
     np.testing.assert_array_equal(episodes.truncated, [[False, True]])
     np.testing.assert_array_equal(episodes.episode_lengths, [5])
     np.testing.assert_array_equal(episodes.returns, [[15.0, 30.0]])
+
+
+@pytest.mark.parametrize(("deaths", "died"), [((2, 100), False), ((2, 4), True)])
+def test_where_the_dead_earn_on_the_episodes_end_is_theirs_too(deaths, died):
+    # The first actor dies at the second of four steps and earns 1 in each of them.
+    episodes = play(Team(deaths, limit=4), always(0))
+    np.testing.assert_array_equal(episodes.returns, [[4.0, 4.0]])
+    np.testing.assert_array_equal(episodes.terminated, [[died, died]])
+    np.testing.assert_array_equal(episodes.truncated, [[not died, not died]])
 
 
 @pytest.mark.parametrize(("offset", "earned"), [(0, 1.0), (1, 0.0)])

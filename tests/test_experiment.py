@@ -22,7 +22,11 @@ from jaxagents.experiment import (
 )
 from jaxagents.tracking import read_json_lines
 
-CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+QUICK = ("acrobot", "cartpole", "hunting_continuous", "hunting_discrete", "simple_spread", "tag")
+CONFIGS = [
+    pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
+    for path in sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+]
 
 TINY_AGENT = ja.AgentConfig(
     n_steps=3,
@@ -50,7 +54,13 @@ def tiny_config(tmp_path: Path, **changes) -> ExperimentConfig:
     return ExperimentConfig(**fields)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [each.values[0] for each in CONFIGS], ids=lambda path: path.stem)
+def test_every_shipped_configuration_fits_its_environment(path):
+    experiment = Experiment(load_config(path, ["--agent.progress_bar=false"]))
+    assert experiment.config.name == path.stem
+
+
+@pytest.mark.parametrize("path", CONFIGS)
 def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_path):
     sizes = {"n_steps": 2, "eval_frequency": 1, "n_evals": 2, "progress_bar": "false"}
     overrides = [f"--agent.{name}={value}" for name, value in sizes.items()]

@@ -6,7 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.networks import MLP, PolicyNetwork, ValueNetwork, check_network, orthogonal
+from jaxagents.networks import (
+    CNN,
+    MLP,
+    PolicyNetwork,
+    ValueNetwork,
+    check_network,
+    default_torso,
+    orthogonal,
+)
 
 N_FEATURES, N_HIDDEN, N_ACTIONS = 5, 16, 3
 
@@ -102,6 +110,94 @@ def test_images_are_flattened_and_their_batch_axes_kept():
     values = outputs(network, images)
     assert values.shape == (2, 3)
     np.testing.assert_array_equal(values, outputs(vectors, images.reshape(2, 3, 4 * 2 * 3)))
+
+
+def patch_sums(size):
+    """Sum every patch that a CNN sees of an image of ones: one channel, all weights 1."""
+    torso, image = CNN(channels=(1,), hidden_sizes=()), jnp.ones((size, size, 1))
+    params = jax.eval_shape(torso.init, jax.random.key(0), image)
+    params = jax.tree.map(lambda leaf: jnp.full(leaf.shape, float(leaf.ndim > 1)), params)
+    return torso.apply(params, image)
+
+
+@pytest.mark.parametrize(
+    ("size", "sums"),
+    [
+        (1, [1]),
+        (2, [4] * 4),
+        (3, [4, 6, 4, 6, 9, 6, 4, 6, 4]),  # as large as the patch: padded with zeros
+        (4, [9] * 4),
+        (5, [9] * 9),
+    ],
+)
+def test_convolutions_see_patches_of_3_by_3_and_pad_only_images_that_are_no_larger(size, sums):
+    np.testing.assert_array_equal(patch_sums(size), sums)
+
+
+@pytest.mark.parametrize(("size", "padding"), [((7, 5), "VALID"), ((3, 5), "SAME")])
+def test_convolutions_are_those_of_xla(size, padding):
+    images = jax.random.normal(jax.random.key(1), (4, *size, 2))
+    torso = CNN(channels=(5,), hidden_sizes=(), activation=lambda hidden: hidden)
+    hidden, variables = torso.init_with_output(jax.random.key(0), images)
+    kernel = variables["params"]["Dense_0"]["kernel"].reshape(3, 3, 2, 5)
+    expected = jax.lax.conv_general_dilated(
+        images, kernel, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    np.testing.assert_allclose(hidden, expected.reshape(4, -1), atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(2, 2), (3, 3), (2, 9), (4, 4), (10, 7)])
+@pytest.mark.parametrize("batch", [(), (2,), (4, 2, 3)])
+def test_images_of_any_size_keep_their_batch_axes(size, batch):
+    images = jax.random.normal(jax.random.key(1), (*batch, *size, 3))
+    network = PolicyNetwork(N_ACTIONS, CNN(channels=(4, 5), hidden_sizes=(6,)))
+    actions, variables = network.init_with_output(jax.random.key(0), images)
+    assert actions.shape == (*batch, N_ACTIONS)
+    one_by_one = [network.apply(variables, image) for image in images.reshape(-1, *size, 3)]
+    np.testing.assert_allclose(actions.reshape(-1, N_ACTIONS), one_by_one, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.int8, jnp.uint8, jnp.bool_])
+def test_images_that_are_no_floats_are_read_as_numbers(dtype):
+    images = jax.random.bernoulli(jax.random.key(1), 0.5, (2, 4, 4, 3)).astype(dtype)
+    network = ValueNetwork(CNN(channels=(4,), hidden_sizes=(4,)))
+    values = outputs(network, images)
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, outputs(network, images.astype(jnp.float32)))
+    assert values[0] != values[1]
+
+
+def test_convolutions_start_orthogonal_and_unbiased_like_all_hidden_layers():
+    params = ValueNetwork(CNN(channels=(8, 40))).init(jax.random.key(0), jnp.zeros((6, 7, 2)))
+    first, second = (params["params"]["torso"][f"Dense_{i}"] for i in (0, 1))
+    assert (first["kernel"].shape, second["kernel"].shape) == ((9 * 2, 8), (9 * 8, 40))
+    for layer in (first, second):
+        assert_orthogonal(np.asarray(layer["kernel"], np.float64), 2**0.5)
+        np.testing.assert_array_equal(layer["bias"], np.zeros(layer["kernel"].shape[1]))
+
+
+def test_the_default_convolution_has_16_channels_before_two_hidden_layers_of_64_units():
+    params = jax.eval_shape(CNN().init, jax.random.key(0), jnp.zeros((5, 6, 2)))["params"]
+    kernels = jax.tree.map(lambda leaf: leaf.shape, params)
+    assert kernels["Dense_0"]["kernel"] == (9 * 2, 16)
+    assert kernels["MLP_0"]["Dense_0"]["kernel"] == (3 * 4 * 16, 64)
+    assert kernels["MLP_0"]["Dense_1"]["kernel"] == (64, 64)
+    assert (len(kernels), len(kernels["MLP_0"])) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "torso"),
+    [
+        ((), MLP(observation_ndim=0)),
+        ((5,), MLP(observation_ndim=1)),
+        ((5, 4), MLP(observation_ndim=2)),
+        ((5, 4, 3), CNN()),
+        ((2, 5, 4, 3), MLP(observation_ndim=4)),
+    ],
+)
+def test_by_default_observations_of_three_axes_are_convolved_and_others_flattened(shape, torso):
+    assert default_torso(shape) == torso
+    check(ValueNetwork(torso), (), jax.ShapeDtypeStruct((2, *shape), jnp.float32))
 
 
 OBSERVATION = jax.ShapeDtypeStruct((2, N_FEATURES), jnp.float32)  # [actors, *obs]

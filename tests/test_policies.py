@@ -81,6 +81,41 @@ def test_a_smaller_team_is_padded_with_actors_of_its_own_that_are_no_members():
     np.testing.assert_array_equal(policies.membership(), [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
 
 
+@pytest.mark.parametrize("teams", [(0, 0, 1, 1), (1, 0, 1, 0), [0, 1, 1, 1]])
+def test_a_team_is_one_policy_whatever_its_size(teams):
+    policies = make_policy_map("team", N_ACTORS, teams)
+    assert policies.n_policies == 2
+    np.testing.assert_array_equal(policies.policy_of_actor, teams)
+    np.testing.assert_array_equal(
+        policies.membership().sum(axis=1), [np.sum(np.equal(teams, team)) for team in (0, 1)]
+    )
+
+
+def test_teams_matter_only_to_the_policies_of_teams():
+    teams = (0, 0, 1, 1)
+    np.testing.assert_array_equal(make_policy_map("shared", 4, teams).policy_of_actor, [0] * 4)
+    np.testing.assert_array_equal(
+        make_policy_map("independent", 4, teams).policy_of_actor, [0, 1, 2, 3]
+    )
+    np.testing.assert_array_equal(
+        make_policy_map((0, 1, 1, 0), 4, teams).policy_of_actor, [0, 1, 1, 0]
+    )
+
+
+def test_policies_of_teams_without_teams_are_an_error_with_the_remedy():
+    with pytest.raises(ValueError, match="names no teams; give a policy index per actor") as error:
+        make_policy_map("team", 3)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("teams", "message"), [((0, 1), "names 2 actors.* has 3;"), ((0, 2, 2), "without gaps")]
+)
+def test_teams_that_are_no_policies_are_an_error(teams, message):
+    with pytest.raises(ValueError, match=message):
+        make_policy_map("team", 3, teams)
+
+
 def test_the_policies_axis_comes_first_whatever_axis_the_actors_have():
     rollout = jnp.zeros((7, 5, 4, 2))  # [time, envs, actors, ...]
     assert make_policy_map((0, 1, 1, 1), 4).to_policies(rollout, 2).shape == (2, 7, 5, 3, 2)

@@ -153,7 +153,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             )
         if self.rewards_after_death:
             # Every actor's rewards end with the episode, whenever it died.
-            cut_off = jnp.any(truncated, axis=1)
+            cut_off = jnp.any(truncated & state.active, axis=1)
             ends = jnp.broadcast_to(episode_over[:, None], truncated.shape)
             terminated, truncated = ends & ~cut_off[:, None], ends & cut_off[:, None]
         time_step = TimeStep(

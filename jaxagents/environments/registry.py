@@ -1,7 +1,8 @@
 """Environments by name. Libraries are imported when one of theirs is asked for."""
 
 import difflib
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,12 +39,36 @@ GYMNAX_IDS = (
 )
 JAXMARL_IDS = (
     "jaxmarl/MPE_simple_v3",
+    "jaxmarl/MPE_simple_tag_v3",
+    "jaxmarl/MPE_simple_world_comm_v3",
     "jaxmarl/MPE_simple_spread_v3",
+    "jaxmarl/MPE_simple_crypto_v3",
+    "jaxmarl/MPE_simple_speaker_listener_v4",
+    "jaxmarl/MPE_simple_push_v3",
+    "jaxmarl/MPE_simple_adversary_v3",
     "jaxmarl/MPE_simple_reference_v3",
     "jaxmarl/MPE_simple_facmac_v1",
     "jaxmarl/MPE_simple_facmac_3a_v1",
     "jaxmarl/MPE_simple_facmac_6a_v1",
     "jaxmarl/MPE_simple_facmac_9a_v1",
+    "jaxmarl/switch_riddle",
+    "jaxmarl/SMAX",
+    "jaxmarl/HeuristicEnemySMAX",
+    "jaxmarl/storm",
+    "jaxmarl/storm_2p",
+    "jaxmarl/storm_np",
+    "jaxmarl/hanabi",
+    "jaxmarl/overcooked",
+    "jaxmarl/overcooked_v2",
+    "jaxmarl/coin_game",
+    "jaxmarl/jaxnav",
+)
+MABRAX_IDS = (  # listed where brax is installed
+    "jaxmarl/ant_4x2",
+    "jaxmarl/halfcheetah_6x1",
+    "jaxmarl/hopper_3x1",
+    "jaxmarl/humanoid_9|8",
+    "jaxmarl/walker2d_2x3",
 )
 HUNTING_IDS = ("hunting/discrete", "hunting/continuous")
 
@@ -60,6 +85,7 @@ class EnvironmentInfo(NamedTuple):
     observation_shape: tuple[int, ...]  # of one actor
     observation_dtype: str
     action_space: str  # of one actor
+    traits: tuple[str, ...]  # what it has beside these, in words
     truncation_rule: str
 
 
@@ -104,25 +130,24 @@ def register(env_id: str, factory: Callable[..., Any]) -> None:
 
 def registered_ids() -> list[str]:
     """List what `make` can construct."""
-    return [*GYMNAX_IDS, *JAXMARL_IDS, *HUNTING_IDS, *_factories]
+    mabrax_ids = MABRAX_IDS if importlib.util.find_spec("brax") else ()
+    return [*GYMNAX_IDS, *JAXMARL_IDS, *mabrax_ids, *HUNTING_IDS, *_factories]
 
 
 def describe(env_id: str) -> EnvironmentInfo:
     """Construct an environment and say what it offers."""
-    import jax
-
-    from jaxagents.environments.protocol import as_observation
+    from jaxagents.environments.batch import JaxEnvironmentBatch
 
     env, params = make(env_id)
-    features = jax.eval_shape(
-        lambda rng: as_observation(env.reset(rng, params)[0]).features, jax.random.key(0)
-    )
+    environments = JaxEnvironmentBatch(env, params)
+    features = environments.observation.features
     return EnvironmentInfo(
         id=env_id,
-        n_actors=env.n_actors,
+        n_actors=environments.n_actors,
         observation_shape=features.shape[1:],
         observation_dtype=features.dtype.name,
         action_space=_space_text(env.action_space(params)),
+        traits=tuple(_traits(environments)),
         truncation_rule=getattr(env, "truncation_rule", None) or _time_limit_text(params),
     )
 
@@ -148,7 +173,7 @@ def _make_jaxmarl(name: str, env_kwargs: dict[str, Any]) -> Any:
     env_id = f"jaxmarl/{name}"
     if not jaxmarl.is_registered(name):
         raise _unknown(env_id)
-    jaxmarl.refuse_unsupported(name)
+    jaxmarl.supported_family(name)
     return jaxmarl.JaxMARLEnvironment(
         _construct(env_id, lambda **kwargs: jaxmarl.construct(name, **kwargs), env_kwargs)
     )
@@ -198,6 +223,19 @@ def _nearest(env_id: str) -> list[str]:
     by_spelling |= {each.lower(): each for each in ids}
     close = difflib.get_close_matches(env_id.lower(), by_spelling, n=3, cutoff=0.6)
     return list(dict.fromkeys(by_spelling[spelling] for spelling in close))
+
+
+def _traits(environments: Any) -> Iterator[str]:
+    """Say what an agent of these environments should know of them."""
+    teams = environments.teams or ()
+    if len(set(teams)) > 1:
+        yield f"teams of {' and '.join(str(teams.count(team)) for team in sorted(set(teams)))}"
+    if environments.observation.action_mask is not None:
+        yield "masks"
+    if environments.rewards_after_death:
+        yield "rewards after death"
+    if environments.has_shaped_reward:
+        yield "shaped rewards"
 
 
 def _time_limit_text(params: Any) -> str:

@@ -425,8 +425,9 @@ class IPPOBase(ActorCritic):
         """Give the reward to learn from: the environment's, and early on its shaped one too."""
         if step.shaped_reward is None or self.config.shaped_reward_steps is None:
             return step.reward
-        n_environment_steps = n_updates_done * self.config.steps_per_update
-        factor = jnp.maximum(0.0, 1.0 - n_environment_steps / self.config.shaped_reward_steps)
+        # By updates, not by environment steps: these can be too many for an int32.
+        n_updates = self.config.shaped_reward_steps / self.config.steps_per_update
+        factor = jnp.maximum(0.0, 1.0 - n_updates_done / n_updates)
         return step.reward + factor * step.shaped_reward
 
     def _advantages(

@@ -11,7 +11,7 @@ from jaxagents.environments.batch import JaxEnvironmentBatch
 from jaxagents.environments.protocol import Environment
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.types import Observation
-from tests.probes import Aim, Walk
+from tests.probes import Aim, Shaped, Walk
 
 GO_ON, DIE, BE_CUT_OFF = range(3)
 NOBODY_ENDS, BOTH_DIE = [GO_ON, GO_ON], [DIE, DIE]
@@ -104,18 +104,20 @@ any_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @functools.cache
-def compiled(kind, max_episode_steps=None):
-    environments = JaxEnvironmentBatch(KINDS[kind](), None, max_episode_steps)
+def compiled(kind, max_episode_steps=None, rewards_after_death=False):
+    env = KINDS[kind]()
+    env.rewards_after_death = rewards_after_death
+    environments = JaxEnvironmentBatch(env, None, max_episode_steps)
     return jax.jit(environments.reset, static_argnums=1), jax.jit(environments.step)
 
 
-def play(kind, actions, max_episode_steps=None):
+def play(kind, actions, max_episode_steps=None, rewards_after_death=False):
     """Play actions ``[time][envs][actors]`` in three environments.
 
     Returns:
         The first observation and state; of every step, the `TimeStep` and the state after it.
     """
-    reset, step = compiled(kind, max_episode_steps)
+    reset, step = compiled(kind, max_episode_steps, rewards_after_death)
     observation, state = reset(jax.random.key(0), 3)
     first, steps = (observation, state), []
     for index, action in enumerate(actions):
@@ -224,6 +226,48 @@ def test_actors_are_active_exactly_from_a_reset_to_their_own_end(kind):
         before = state.active
 
 
+# The first actor dies at the first step; the second, in the three environments, dies, is cut off
+# or goes on at the second.
+DEATHS_BEFORE_ENDS = [[[DIE, GO_ON]] * 3, [[GO_ON, DIE], [GO_ON, BE_CUT_OFF], NOBODY_ENDS]]
+
+
+@any_kind
+def test_where_the_dead_earn_on_only_the_episodes_end_is_an_end_and_it_is_everybodys(kind):
+    *_, [(step, state), (last_step, last_state)] = play(
+        kind, DEATHS_BEFORE_ENDS, rewards_after_death=True
+    )
+    assert not np.any(step.terminated | step.truncated)
+    assert last_step.terminated.tolist() == [[True, True], [False, False], [False, False]]
+    assert last_step.truncated.tolist() == [[False, False], [True, True], [False, False]]
+    # Who has died is inactive all the same, and resets come when they came before.
+    assert state.active.tolist() == last_step.active.tolist() == [[False, True]] * 3
+    assert last_step.episode_over.tolist() == [True, True, False]
+    assert last_state.active.tolist() == [[True, True], [True, True], [False, True]]
+
+
+@any_kind
+def test_where_the_dead_earn_on_the_time_limit_truncates_everybody_whom_no_end_preceded(kind):
+    *_, [(step, _), (last_step, _)] = play(
+        kind, DEATHS_BEFORE_ENDS, max_episode_steps=2, rewards_after_death=True
+    )
+    assert not np.any(step.terminated | step.truncated)
+    assert last_step.terminated.tolist() == [[True, True], [False, False], [False, False]]
+    assert last_step.truncated.tolist() == [[False, False], [True, True], [True, True]]
+    assert last_step.episode_over.tolist() == [True, True, True]
+
+
+@any_kind
+def test_where_the_dead_earn_nothing_each_actor_has_an_end_of_its_own(kind):
+    *_, [(step, _), (last_step, _)] = play(kind, DEATHS_BEFORE_ENDS, max_episode_steps=2)
+    assert step.terminated.tolist() == [[True, False]] * 3
+    assert not np.any(step.truncated)
+    of_the_survivor = (
+        last_step.terminated[:, 1].tolist(),
+        last_step.truncated[:, 1].tolist(),
+    )
+    assert of_the_survivor == ([True, False, False], [False, True, True])
+
+
 @any_kind
 def test_environments_that_are_reset_together_begin_different_episodes(kind):
     first, _, steps = play(kind, [[BOTH_DIE] * 3] * 2)
@@ -295,6 +339,23 @@ def test_only_scalar_infos_are_passed_on(kind):
     }
 
 
+def test_a_shaped_reward_is_passed_on_apart_from_the_reward_and_the_infos():
+    environments = JaxEnvironmentBatch(Shaped(), None)
+    assert environments.has_shaped_reward
+    _, state = environments.reset(jax.random.key(0), 3)
+    step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
+    assert step.shaped_reward.tolist() == [[10.0, 10.0]] * 3
+    assert step.reward.tolist() == [[0.0, 0.0]] * 3
+    assert step.info == {}
+
+
+@any_kind
+def test_an_environment_that_shapes_nothing_has_no_shaped_reward(kind):
+    *_, [(step, _)] = play(kind, [[NOBODY_ENDS] * 3])
+    assert step.shaped_reward is None
+    assert not JaxEnvironmentBatch(KINDS[kind](), None).has_shaped_reward
+
+
 @any_kind
 def test_a_state_has_the_same_structure_and_types_before_and_after_a_step(kind):
     first_observation, first, [(step, state)] = play(kind, [[NOBODY_ENDS, BOTH_DIE, BOTH_DIE]])
@@ -360,6 +421,83 @@ def test_continuous_actions_reach_the_environment_as_vectors_of_each_actor():
     off = jnp.zeros((3, 2, 2)).at[1, 0].set(jnp.array([3.0, 4.0]))
     step, _ = environments.step(jax.random.key(1), state, observation.features + off)
     np.testing.assert_allclose(step.reward, [[0, 0], [-25, 0], [0, 0]], rtol=1e-5, atol=1e-6)
+
+
+class Showing(Environment):
+    """Two actors who observe 5 everywhere after a reset and 7 after a step, which ends it all."""
+
+    n_actors = 2
+
+    def __init__(self, shape, dtype, masked):
+        self._shape, self._dtype, self._masked = shape, dtype, masked
+
+    def action_space(self, params):
+        return Discrete(3)
+
+    def reset_env(self, rng, params):
+        return self._observe(5), jnp.zeros(())
+
+    def step_env(self, rng, state, action, params):
+        yes = jnp.ones(2, bool)
+        return self._observe(7), state, jnp.zeros(2), yes, ~yes, {}
+
+    def _observe(self, number):
+        features = jnp.full((2, *self._shape), number, self._dtype)
+        return Observation(features, jnp.ones((2, 3), bool)) if self._masked else features
+
+
+class ShowingByItself:
+    """The same without the base class."""
+
+    n_actors = 2
+
+    def __init__(self, *args):
+        self._env = Showing(*args)
+        self.action_space, self.reset = self._env.action_space, self._env.reset
+
+    def step(self, rng, state, action, params):
+        return self._env.step(rng, state, action, params)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["bare", "masked"])
+@pytest.mark.parametrize("kind", [Showing, ShowingByItself])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((), jnp.float32),
+        ((), jnp.int32),
+        ((3,), jnp.float32),
+        ((3,), jnp.int8),
+        ((3,), jnp.bool_),
+        ((4, 3), jnp.float32),
+        ((5, 4, 3), jnp.float32),
+        ((5, 4, 3), jnp.uint8),
+    ],
+)
+def test_an_agent_id_is_appended_to_all_observations_in_their_own_type(shape, dtype, kind, masked):
+    """To vectors [5, 5, 5, 1, 0] and [5, 5, 5, 0, 1], to images a channel for each actor."""
+    environments = JaxEnvironmentBatch(kind(shape, dtype, masked), None, agent_id=True)
+    first, state = environments.reset(jax.random.key(0), 3)
+    step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
+
+    channels = shape[-1] if shape else 1
+    for seen, number in ((first, 5), (step.final_observation, 7), (step.observation, 5)):
+        features = np.asarray(seen.features)
+        assert features.shape == (3, 2, *shape[:-1], channels + 2)
+        assert features.dtype == dtype
+        np.testing.assert_array_equal(features[..., :channels], np.dtype(dtype).type(number))
+        for actor, its_id in enumerate(([1, 0], [0, 1])):
+            pixels = features[:, actor, ..., channels:].reshape(-1, 2)
+            assert np.unique(pixels, axis=0).astype(int).tolist() == [its_id]
+        assert (seen.action_mask is not None) == masked
+    described = environments.observation.features
+    assert (described.shape, described.dtype) == (features.shape[1:], dtype)
+
+
+def test_without_agent_id_observations_stay_as_they_are():
+    environments = JaxEnvironmentBatch(Showing((3,), jnp.int8, False), None)
+    observation, _ = environments.reset(jax.random.key(0), 3)
+    np.testing.assert_array_equal(observation.features, np.full((3, 2, 3), 5))
 
 
 @pytest.mark.parametrize(
@@ -555,11 +693,42 @@ def test_a_mask_of_the_wrong_shape_is_an_error_with_both_shapes(shape):
         )
 
 
-def test_a_mask_of_continuous_actions_is_an_error():
-    masked = Observation(SEEN, action_mask=jnp.ones((2, 3), bool))
-    env = Returning(resets=(masked, STATE), space=Box(-1.0, 1.0, (3,)))
-    message = "Returning.reset returns an action_mask, but its actions are not discrete."
-    assert message_of(env) == message
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (3, 6), (2, 2, 3)])
+def test_a_mask_of_continuous_actions_has_one_entry_for_each_dimension(shape):
+    space = Box(-1.0, 1.0, (2, 3))
+    right = Observation(SEEN, action_mask=jnp.ones((2, 6), bool))
+    wrong = Observation(SEEN, action_mask=jnp.ones(shape, bool))
+    fields = {"observation": right, "info": {"final_observation": right}}
+    environments = JaxEnvironmentBatch(
+        Returning(resets=(right, STATE), space=space, **fields), None
+    )
+    assert environments.observation.action_mask.shape == (2, 6)
+    for env, source in (
+        (Returning(resets=(wrong, STATE), space=space), "reset"),
+        (Returning(resets=(right, STATE), space=space, observation=wrong), "step"),
+    ):
+        assert message_of(env) == (
+            f"Returning.{source} returns an action_mask of shape {shape}; it must be (2, 6), "
+            "actors by dimensions."
+        )
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32])
+@pytest.mark.parametrize("space", [THREE_ACTIONS, Box(-1.0, 1.0, (3,))], ids=["discrete", "box"])
+def test_a_mask_that_is_not_boolean_is_an_error(space, dtype):
+    masked = Observation(SEEN, action_mask=jnp.ones((2, 3), dtype))
+    assert message_of(Returning(resets=(masked, STATE), space=space)) == (
+        f"Returning.reset returns an action_mask of {jnp.dtype(dtype)}; it must be bool."
+    )
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 1)])
+def test_a_shaped_reward_without_one_value_per_actor_is_an_error(shape):
+    info = {"final_observation": SEEN, "shaped_reward": jnp.zeros(shape)}
+    assert message_of(Returning(info=info)) == (
+        f"Returning.step returns shaped_reward of shape {shape}; it must be (2,), one value per "
+        "actor."
+    )
 
 
 def test_an_info_without_the_final_observation_is_an_error():

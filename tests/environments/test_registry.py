@@ -83,15 +83,20 @@ def test_ids_like_no_other_are_answered_with_the_command_alone():
         make("???")
 
 
-@pytest.mark.parametrize("name", ["hanabi", "ant_4x2", "JaxRobotarium_rware"])
-def test_environments_of_jaxmarl_that_are_not_supported_yet_are_told_from_unknown_ones(name):
-    with pytest.raises(ValueError, match=f"jaxmarl/{name} is not supported yet"):
+@pytest.mark.parametrize("name", ["LearnedPolicyEnemySMAX", "JaxRobotarium_rware"])
+def test_environments_of_jaxmarl_that_are_not_supported_are_told_from_unknown_ones(name):
+    with pytest.raises(ValueError, match=f"^jaxmarl/{name} (needs|is not supported)"):
         make(f"jaxmarl/{name}")
 
 
-def test_unequal_actors_are_refused_with_their_shapes():
-    with pytest.raises(ValueError, match=r"eve_0 observes \(4,\).*alice_0 observes \(8,\)"):
-        make("jaxmarl/MPE_simple_crypto_v3")
+def test_the_environments_of_brax_are_listed_where_it_is_installed(monkeypatch):
+    found = []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found.append(name))
+    assert not set(registry.MABRAX_IDS) & set(registered_ids())
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "brax")
+    assert set(registry.MABRAX_IDS) < set(registered_ids())
+    assert found == ["brax"]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +108,12 @@ def test_unequal_actors_are_refused_with_their_shapes():
         ("jaxmarl/MPE_simple_spread_v3", {"action_type": "box"}, "not supported"),
         ("jaxmarl/MPE_simple_reference_v3", {"num_agents": 3}, "only supports 2 agents"),
         ("jaxmarl/MPE_simple_facmac_3a_v1", {"max_steps": 9}, "unexpected keyword argument"),
+        (
+            "jaxmarl/HeuristicEnemySMAX",
+            {"scenario": "3n"},
+            "unknown scenario '3n'. Did you mean 3m",
+        ),
+        ("jaxmarl/overcooked", {"layout": "ring"}, "unknown layout 'ring'"),
         ("hunting/discrete", {"capture_radius": 9.0}, r"env_params\.replace"),
     ],
 )

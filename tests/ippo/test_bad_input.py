@@ -46,6 +46,16 @@ class Constant(nn.Module):
             ValueError,
             r"critic_network maps .* \[2, 3, 1\]; the environment needs \[2, 3\]",
         ),
+        (
+            lambda: ja.DiscreteIPPO(Walk(), None, tiny(parameter_sharing="team")),
+            ValueError,
+            "parameter_sharing='team', but the environment names no teams; give a policy index",
+        ),
+        (
+            lambda: ja.DiscreteIPPO(Walk(), None, tiny(shaped_reward_steps=9)),
+            ValueError,
+            "shaped_reward_steps=9, but Walk shapes no rewards; leave it None",
+        ),
         (lambda: ja.DiscreteIPPO(object(), None, TINY), TypeError, "has no n_actors"),
     ],
 )

@@ -92,6 +92,55 @@ def test_squashed_log_probabilities_integrate_to_1_over_the_box():
     np.testing.assert_allclose(agent._environment_action(drawn), actions, atol=1e-3)
 
 
+MEAN = jnp.array([[0.5, -1.0, 2.0], [0.1, 0.2, 0.3]])
+LOG_STD = jnp.array([0.3, -0.7, 0.1])
+DRAWN = jnp.array([[0.2, 1.5, -0.4], [0.6, -0.2, 0.0]])
+EXISTS = jnp.array([[True, False, True], [False, False, True]])
+
+
+def likelihood(agent, exists, mean, log_std, drawn):
+    head = Gaussian(mean=mean, log_std=jnp.broadcast_to(log_std, mean.shape), exists=exists)
+    return agent._log_prob(head, drawn), agent._entropy(head)
+
+
+@pytest.mark.parametrize("held", [0.0, 7.0, -1e6])
+@pytest.mark.parametrize("squash", [False, True])
+def test_dimensions_that_an_actor_lacks_count_for_nothing_whatever_they_hold(squash, held):
+    """Its likelihoods are those of the Gaussian of the dimensions that it has."""
+    agent = ja.ContinuousIPPO(Aim(n_dimensions=3), None, tiny(squash=squash))
+    mean, drawn = (jnp.where(EXISTS, values, held) for values in (MEAN, DRAWN))
+    found = likelihood(agent, EXISTS, mean, LOG_STD, drawn)
+    for actor, dimensions in enumerate(([0, 2], [2])):
+        smaller = ja.ContinuousIPPO(Aim(n_dimensions=len(dimensions)), None, tiny(squash=squash))
+        kept = np.array(dimensions)
+        expected = likelihood(smaller, None, MEAN[actor, kept], LOG_STD[kept], DRAWN[actor, kept])
+        for value, by_the_smaller in zip(found, expected, strict=True):
+            np.testing.assert_allclose(value[actor], by_the_smaller, rtol=1e-5)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_dimensions_that_an_actor_lacks_have_no_gradient_at_all(squash):
+    agent = ja.ContinuousIPPO(Aim(n_dimensions=3), None, tiny(squash=squash))
+
+    def loss(mean, log_std):
+        log_prob, entropy = likelihood(agent, EXISTS, mean, log_std, DRAWN)
+        return jnp.sum(log_prob + entropy)
+
+    by_mean, by_log_std = jax.grad(loss, argnums=(0, 1))(MEAN, LOG_STD)
+    np.testing.assert_array_equal(by_mean != 0.0, EXISTS)
+    # No actor has the second dimension, one the first, both the third.
+    np.testing.assert_array_equal(by_log_std != 0.0, [True, False, True])
+
+
+def test_an_observations_mask_tells_which_dimensions_an_actor_has():
+    agent = ja.ContinuousIPPO(Aim(n_dimensions=3), None, tiny(actor_network=Zero(3)))
+    params = jax.tree.map(lambda leaf: leaf[0], agent.init(jax.random.key(0), FAST).actor.params)
+    head = agent._head(params, ja.Observation(jnp.zeros((2, 3)), EXISTS))
+    # One dimension's entropy at a deviation of 1 is (1 + log 2π) / 2.
+    one = (1 + np.log(2 * np.pi)) / 2
+    np.testing.assert_allclose(agent._entropy(head), [2 * one, one], rtol=1e-6)
+
+
 def test_the_slope_of_tanh_is_finite_where_it_saturates():
     np.testing.assert_allclose(log_tanh_slope(jnp.float32(0.0)), 0.0, atol=1e-7)
     np.testing.assert_allclose(log_tanh_slope(jnp.float32(1.0)), np.log(1 - np.tanh(1.0) ** 2))

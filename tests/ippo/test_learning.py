@@ -1,11 +1,12 @@
 """Small tasks with a known optimum are learnt, from several seeds, by every kind of agent."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxagents as ja
-from tests.probes import Aim, Coordination
+from tests.probes import Aim, Coordination, Roles
 
 CONFIG = {
     "n_steps": 60,
@@ -42,6 +43,21 @@ def test_discrete_actors_learn_to_do_what_they_see(sharing):
     """The optimum is 1; chance is 1/3."""
     config = ja.AgentConfig(parameter_sharing=sharing, **CONFIG)
     assert worst_mean_return(ja.DiscreteIPPO(Coordination(3), None, config)) > 0.98
+
+
+@pytest.mark.parametrize(("agent_id", "optimum"), [(False, 0.5), (True, 1.0)])
+def test_actors_of_one_policy_that_see_the_same_can_differ_by_their_id(agent_id, optimum):
+    """Whatever all actors do alike is right for one of the two."""
+    agent = ja.DiscreteIPPO(Roles(), None, ja.AgentConfig(agent_id=agent_id, **CONFIG))
+    runner, _ = agent.train(jax.random.key(0), HYPERPARAMS)
+    assert agent.policies.n_policies == 1
+    returns = agent.eval(jax.random.key(1), n_evals=2, runner=runner)["returns"]
+    np.testing.assert_array_equal(returns.mean(axis=1), optimum)
+    # Observations as the environment gives them.
+    observation = jnp.ones((2, 1))
+    actions = agent.policy(runner, observation)
+    assert actions.tolist() == [0, 1] if agent_id else actions[0] == actions[1]
+    np.testing.assert_allclose(agent.value(runner, observation), optimum, atol=0.1)
 
 
 @pytest.mark.parametrize("squash", [False, True], ids=["clipped", "squashed"])

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 
 import jaxagents as ja
 from jaxagents.config import adam
-from tests.probes import Aim, Coordination, Walk
+from tests.probes import Aim, Coordination, Shaped, Walk
 
 TINY = ja.AgentConfig(
     n_steps=3,
@@ -222,6 +223,54 @@ def test_a_given_runner_is_trained_on_up_to_n_steps():
     assert_trees_close(continued.actor.params, straight.actor.params, atol=1e-5)
     with pytest.raises(ValueError, match="larger n_steps"):
         agent.train(None, FAST, runner=continued)
+
+
+class Naught(nn.Module):
+    """Values 0 that the gradient can move."""
+
+    @nn.compact
+    def __call__(self, features):
+        return nn.Dense(1, kernel_init=nn.initializers.zeros)(features)[..., 0]
+
+
+@pytest.mark.parametrize(
+    ("shaped_reward_steps", "rewards"),
+    [(None, [0.0, 0.0, 0.0, 0.0]), (48, [10.0, 5.0, 0.0, 0.0]), (10**10, [10.0] * 4)],
+)
+def test_shaped_rewards_fade_over_the_environment_steps_done_and_leave_returns_alone(
+    shaped_reward_steps, rewards
+):
+    """Of updates of 24 steps, the second comes halfway to 48 steps, the third at their end.
+
+    The critic stays at 0, whose mean squared error is the square of the one reward of an episode.
+    """
+    config = tiny(
+        n_steps=4,
+        eval_frequency=1,
+        critic_network=Naught(),
+        shaped_reward_steps=shaped_reward_steps,
+    )
+    hyperparams = FAST.replace(critic_optimizer_params=ja.OptimizerParams(learning_rate=0.0))
+    _, metrics = ja.DiscreteIPPO(Shaped(), None, config).train(jax.random.key(0), hyperparams)
+    losses = hyperparams.vf_coeff * np.square(rewards)
+    np.testing.assert_allclose(metrics["critic_loss"][1:, 0], losses, rtol=1e-5)
+    np.testing.assert_array_equal(metrics["returns"], 0.0)
+
+
+def test_shaped_rewards_stay_away_after_billions_of_steps():
+    agent = ja.DiscreteIPPO(Shaped(), None, tiny(shaped_reward_steps=48))
+    _, state = agent.environments.reset(jax.random.key(0), 4)
+    step, _ = agent.environments.step(jax.random.key(0), state, jnp.zeros((4, 2), jnp.int32))
+    for n_updates_done, reward in ((1, 5.0), (2, 0.0), (2**31 // 24 + 1, 0.0), (2**31 - 1, 0.0)):
+        np.testing.assert_array_equal(agent._reward(step, jnp.int32(n_updates_done)), reward)
+
+
+@pytest.mark.parametrize("teams", [(0, 0, 1), (1, 0, 0)])
+def test_teams_are_policies_of_their_own(teams):
+    env = Walk((100, 100, 100))
+    env.teams = teams
+    agent = ja.DiscreteIPPO(env, None, tiny(parameter_sharing="team"))
+    np.testing.assert_array_equal(agent.policies.policy_of_actor, teams)
 
 
 def test_learning_rates_anneal_by_the_updates_done():
