@@ -138,6 +138,12 @@ class OwnEnvironment:
     def reset(self, rng, params):
         return jax.numpy.zeros((2, self.size), "int8"), None
 
+    def step(self, rng, state, action, params):
+        observation, state = self.reset(rng, params)
+        no = jax.numpy.zeros(2, bool)
+        info = {"final_observation": observation}
+        return observation, state, jax.numpy.zeros(2), no, no, info
+
 
 def test_an_environment_of_ones_own_can_be_registered(own_registrations):
     register("mine/room", OwnEnvironment)
@@ -170,17 +176,21 @@ MPE_LIMIT = "time limit: the step after max_steps = 25 steps is the last"
     [
         (
             "gymnax/FrozenLake-misc",
-            (1, (), "int32", "Discrete(4)", LIMIT_100),
+            (1, (), "int32", "Discrete(4)", (), LIMIT_100),
         ),
         (
             "gymnax/PointRobot-misc",
-            (1, (6,), "float32", "Box(2,) from -0.1 to 0.1", LIMIT_100),
+            (1, (6,), "float32", "Box(2,) from -0.1 to 0.1", (), LIMIT_100),
         ),
         (
             "jaxmarl/MPE_simple_spread_v3",
-            (3, (18,), "float32", "Discrete(5)", MPE_LIMIT),
+            (3, (18,), "float32", "Discrete(5)", (), MPE_LIMIT),
         ),
-        ("hunting/discrete", (2, (6,), "float32", "Discrete(4)", "time limit: 100 steps")),
+        (
+            "jaxmarl/MPE_simple_tag_v3",
+            (4, (16,), "float32", "Discrete(5)", ("teams of 3 and 1",), MPE_LIMIT),
+        ),
+        ("hunting/discrete", (2, (6,), "float32", "Discrete(4)", (), "time limit: 100 steps")),
     ],
 )
 def test_descriptions_say_what_an_environment_offers(env_id, info):
