@@ -134,13 +134,22 @@ def test_ctrl_c_ends_a_training_with_one_line_and_status_130(tmp_path):
     command = [*COMMAND, "train", "tiny.yaml", "--agent.n_steps=1000000000"]
     command += ["--agent.eval_frequency=1000000"]  # the first block takes minutes
     with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell lets what it runs in the background ignore Ctrl-C, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
-        assert process.stdout is not None
-        while not process.stdout.readline().startswith("       0"):
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=30)
+        try:
+            assert process.stdout is not None
+            while not process.stdout.readline().startswith("       0"):
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert error.startswith("jaxagents: interrupted; what there is, is in runs/tiny-")
     assert error.count("\n") == 1
