@@ -10,6 +10,8 @@ Actors are the script's: each agent of each environment, agent-major, `actors = 
 Training sees the raw reward of each agent; only the logged return is multiplied by the number of
 agents.
 
+`jaxmarl_recurrent_recipe` takes from here what both recipes share.
+
 Source: JaxMARL, https://github.com/FLAIROx/JaxMARL, Apache-2.0; Rutherford et al. 2024,
 https://arxiv.org/abs/2311.10090.
 """
@@ -56,7 +58,7 @@ STOCK = Recipe()
 class Transition(NamedTuple):
     """One step of the rollout; leaves are `[time, actors, ...]` once scanned."""
 
-    obs: Float[Array, "*batch obs"]
+    obs: PyTree[Array]  # what the network saw, with the starts of episodes where it has memory
     action: Int[Array, "*batch"]
     log_prob: Float[Array, "*batch"]
     value: Float[Array, "*batch"]
@@ -70,6 +72,19 @@ class Batch(NamedTuple):
     transition: Transition
     advantage: Float[Array, "*batch"]
     value_target: Float[Array, "*batch"]
+    memory: Float[Array, "1 *batch hidden"] | None = None  # before the first step, if there is any
+
+
+class Losses(NamedTuple):
+    """The joint loss, its parts, and by how much the policy has moved."""
+
+    total: Float[Array, "*batch"]
+    actor: Float[Array, "*batch"]
+    value: Float[Array, "*batch"]
+    entropy: Float[Array, "*batch"]  # nats
+    ratio: Float[Array, "*batch"]  # of probabilities, new to old
+    approx_kl: Float[Array, "*batch"]  # nats
+    clip_fraction: Float[Array, "*batch"]
 
 
 class Training(NamedTuple):
@@ -134,16 +149,19 @@ def make_optimizer(recipe: Recipe, n_updates: int) -> optax.GradientTransformati
 
 
 def initialize(
-    rng: PRNGKeyArray, env: MultiAgentEnv, n_envs: int, optimizer: optax.GradientTransformation
+    rng: PRNGKeyArray,
+    env: MultiAgentEnv,
+    n_envs: int,
+    optimizer: optax.GradientTransformation,
+    model: nn.Module,
+    *inputs: PyTree[Array],
 ) -> Training:
-    """Draw parameters and reset the environments."""
+    """Draw parameters, by the shapes of inputs to the model, and reset the environments."""
     # Chained two-way splits, here and below, are the script's: they keep its random streams.
     rng, rng_network = jax.random.split(rng)
     rng, rng_reset = jax.random.split(rng)
     _, rng_updates = jax.random.split(rng)
-    agent = env.agents[0]
-    model = ActorCritic(env.action_space(agent).n)
-    params = model.init(rng_network, jnp.zeros(env.observation_space(agent).shape))
+    params = model.init(rng_network, *inputs)
     obs, env_state = jax.vmap(env.reset)(jax.random.split(rng_reset, n_envs))
     return Training(
         network=TrainState.create(apply_fn=model.apply, params=params, tx=optimizer),
@@ -153,8 +171,18 @@ def initialize(
     )
 
 
+def step_envs(
+    rng: PRNGKeyArray, env: MultiAgentEnv, state: LogEnvState, action: Int[Array, "actors"]
+) -> tuple[dict[str, Array], LogEnvState, dict[str, Array], dict[str, Array], dict[str, Array]]:
+    """Step every environment; return observations, state, reward, done and info, by agent."""
+    n_envs = action.size // env.num_agents
+    return jax.vmap(env.step)(
+        jax.random.split(rng, n_envs), state, split_agents(action, env.agents)
+    )
+
+
 def collect(
-    training: Training, env: MultiAgentEnv, n_envs: int, n_steps: int
+    training: Training, env: MultiAgentEnv, n_steps: int
 ) -> tuple[Training, Transition, Float[Array, "time envs agents"]]:
     """Play `n_steps` in each environment.
 
@@ -168,9 +196,7 @@ def collect(
         rng, rng_env = jax.random.split(rng)
         log_probs, value = training.network.apply_fn(training.network.params, training.obs)
         action = jax.random.categorical(rng_action, log_probs)
-        obs, env_state, reward, done, info = jax.vmap(env.step)(
-            jax.random.split(rng_env, n_envs), training.env, split_agents(action, env.agents)
-        )
+        obs, env_state, reward, done, info = step_envs(rng_env, env, training.env, action)
         transition = Transition(
             obs=training.obs,
             action=action,
@@ -187,7 +213,7 @@ def collect(
 
 
 def generalized_advantages(
-    transitions: Transition, last_value: Float[Array, "actors"], recipe: Recipe
+    transitions: Transition, last_value: Float[Array, "actors"], recipe: Recipe, unroll: int = 8
 ) -> Float[Array, "time actors"]:
     """Estimate advantages; `done` zeroes the next value and cuts the trace.
 
@@ -202,31 +228,43 @@ def generalized_advantages(
         return (advantage, step.value), advantage
 
     start = (jnp.zeros_like(last_value), last_value)
-    return jax.lax.scan(accumulate, start, transitions, reverse=True, unroll=8)[1]
+    return jax.lax.scan(accumulate, start, transitions, reverse=True, unroll=unroll)[1]
 
 
-def joint_loss(
-    params: PyTree, apply_fn: Callable, batch: Batch, recipe: Recipe
-) -> Float[Array, ""]:
-    """Sum the clipped surrogate, the clipped value loss and the entropy bonus.
+def joint_losses(
+    log_probs: Float[Array, "*batch actions"],
+    value: Float[Array, "*batch"],
+    batch: Batch,
+    recipe: Recipe,
+) -> Losses:
+    """Compute the clipped surrogate, the clipped value loss, the entropy bonus and their sum.
 
     Source: Schulman et al. 2017, https://arxiv.org/abs/1707.06347, eqs. 7 and 9.
     """
     played = batch.transition
-    log_probs, value = apply_fn(params, played.obs)
-
     value_change = jnp.clip(value - played.value, -recipe.clip, recipe.clip)
     value_error = jnp.square(value - batch.value_target)
     clipped_value_error = jnp.square(played.value + value_change - batch.value_target)
     value_loss = 0.5 * jnp.maximum(value_error, clipped_value_error).mean()
 
-    ratio = jnp.exp(log_prob_of(log_probs, played.action) - played.log_prob)
+    log_ratio = log_prob_of(log_probs, played.action) - played.log_prob
+    ratio = jnp.exp(log_ratio)
     advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
     clipped_ratio = jnp.clip(ratio, 1.0 - recipe.clip, 1.0 + recipe.clip)
     actor_loss = -jnp.minimum(ratio * advantage, clipped_ratio * advantage).mean()
 
     entropy = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1).mean()
-    return actor_loss + recipe.value_coefficient * value_loss - recipe.entropy_coefficient * entropy
+    return Losses(
+        total=actor_loss
+        + recipe.value_coefficient * value_loss
+        - recipe.entropy_coefficient * entropy,
+        actor=actor_loss,
+        value=value_loss,
+        entropy=entropy,
+        ratio=ratio.mean(),
+        approx_kl=((ratio - 1) - log_ratio).mean(),
+        clip_fraction=jnp.mean(jnp.abs(ratio - 1) > recipe.clip),
+    )
 
 
 def shuffle(rng: PRNGKeyArray, batch: Batch, n_minibatches: int) -> Batch:
@@ -242,22 +280,36 @@ def shuffle(rng: PRNGKeyArray, batch: Batch, n_minibatches: int) -> Batch:
 
 
 def optimize(
-    network: TrainState, batch: Batch, rng: PRNGKeyArray, recipe: Recipe
-) -> tuple[TrainState, PRNGKeyArray]:
-    """Pass over the batch `n_epochs` times, shuffling anew each time."""
+    network: TrainState,
+    batch: Batch,
+    rng: PRNGKeyArray,
+    recipe: Recipe,
+    replay: Callable[[PyTree, Batch], tuple[Array, Array]],
+    shuffle: Callable[[PRNGKeyArray, Batch, int], Batch],
+) -> tuple[TrainState, PRNGKeyArray, Losses]:
+    """Pass over the batch `n_epochs` times, shuffling anew each time.
+
+    `shuffle` deals the batch into minibatches along a new first axis; `replay` gives the
+    log-probabilities of the actions and the values of one. Losses are `[epochs, minibatches]`.
+    """
+
+    def loss(params: PyTree, minibatch: Batch) -> tuple[Float[Array, ""], Losses]:
+        losses = joint_losses(*replay(params, minibatch), minibatch, recipe)
+        return losses.total, losses
 
     def fit_minibatch(network: TrainState, minibatch: Batch):
-        gradient = jax.grad(joint_loss)(network.params, network.apply_fn, minibatch, recipe)
-        return network.apply_gradients(grads=gradient), None
+        gradient, losses = jax.grad(loss, has_aux=True)(network.params, minibatch)
+        return network.apply_gradients(grads=gradient), losses
 
     def run_epoch(carry: tuple[TrainState, PRNGKeyArray], _: None):
         network, rng = carry
         rng, rng_shuffle = jax.random.split(rng)
         minibatches = shuffle(rng_shuffle, batch, recipe.n_minibatches)
-        network, _ = jax.lax.scan(fit_minibatch, network, minibatches)
-        return (network, rng), None
+        network, losses = jax.lax.scan(fit_minibatch, network, minibatches)
+        return (network, rng), losses
 
-    return jax.lax.scan(run_epoch, (network, rng), length=recipe.n_epochs)[0]
+    (network, rng), losses = jax.lax.scan(run_epoch, (network, rng), length=recipe.n_epochs)
+    return network, rng, losses
 
 
 def make_train(
@@ -287,26 +339,38 @@ def make_train(
             f"samples do not divide into n_minibatches={recipe.n_minibatches}; choose a divisor."
         )
     optimizer = make_optimizer(recipe, n_updates)
+    model = ActorCritic(env.action_space(env.agents[0]).n)
+    no_obs = jnp.zeros(env.observation_space(env.agents[0]).shape)
+
+    def replay(params: PyTree, batch: Batch) -> tuple[Array, Array]:
+        return model.apply(params, batch.transition.obs)
 
     def update(training: Training, _: None):
-        training, transitions, episode_returns = collect(training, env, n_envs, recipe.n_steps)
+        training, transitions, episode_returns = collect(training, env, recipe.n_steps)
         network = training.network
         _, last_value = network.apply_fn(network.params, training.obs)
         advantage = generalized_advantages(transitions, last_value, recipe)
         batch = Batch(transitions, advantage, value_target=advantage + transitions.value)
-        network, rng = optimize(network, batch, training.rng, recipe)
+        network, rng, _ = optimize(network, batch, training.rng, recipe, replay, shuffle)
         return training._replace(network=network, rng=rng), episode_returns.mean()
 
     def train(rng: PRNGKeyArray) -> tuple[Training, Float[Array, "updates"]]:
-        training = initialize(rng, env, n_envs, optimizer)
+        training = initialize(rng, env, n_envs, optimizer, model, no_obs)
         return jax.lax.scan(update, training, length=n_updates)
 
     return train
 
 
-def main() -> None:
-    """Print compile time, milliseconds per update, environment steps per second and return."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
+def measure(
+    make_train: Callable[..., Callable], returns_of: Callable[[PyTree], Float[Array, "updates"]]
+) -> None:
+    """Print compile time, milliseconds per update, environment steps per second and return.
+
+    Args:
+        make_train: From numbers of updates and environments to a training function, as above.
+        returns_of: Selects the returns, one of each update, from what training yields per update.
+    """
+    parser = argparse.ArgumentParser(description="Time a recipe, and print its return.")
     parser.add_argument("--n-updates", type=int, default=50)
     parser.add_argument("--n-envs", type=int, default=16)
     parser.add_argument("--n-runs", type=int, default=5, help="runs to take the median of")
@@ -319,9 +383,9 @@ def main() -> None:
     seconds, final_returns = [], []
     for seed in range(args.n_runs):
         started = time.perf_counter()
-        _, episode_returns = jax.block_until_ready(train(jax.random.key(seed)))
+        _, metrics = jax.block_until_ready(train(jax.random.key(seed)))
         seconds.append(time.perf_counter() - started)
-        final_returns.append(float(episode_returns[-1]))
+        final_returns.append(float(returns_of(metrics)[-1]))
     update_seconds = statistics.median(seconds) / args.n_updates
     print(f"update          {1e3 * update_seconds:10.2f} ms")
     print(f"environment     {args.n_envs * STOCK.n_steps / update_seconds:10.0f} steps/s")
@@ -329,4 +393,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    measure(make_train, returns_of=lambda episode_returns: episode_returns)

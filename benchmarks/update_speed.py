@@ -1,23 +1,30 @@
 """Time of an update on simple_spread's stock workload, beside the stand-in for JaxMARL's recipe.
 
 Both train 50 updates of 16 environments by 128 steps at a time, in turn; the median of the
-ratios, pair by pair, holds even where the machine's speed drifts.
+ratios, pair by pair, holds even where the machine's speed drifts. With `--recurrent` both have
+memory: our agent that of `configs/simple_spread_recurrent.yaml`, the recipe its GRU. Further
+arguments override our configuration.
 
     python benchmarks/update_speed.py --pairs 9
+    python benchmarks/update_speed.py --pairs 9 --recurrent --agent.recurrent gru
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jaxmarl_recipe import make_train
+import jaxmarl_recipe
+import jaxmarl_recurrent_recipe
+from learning import make_agent
 
-import jaxagents as ja
+from jaxagents.experiment import load_config
 
 N_UPDATES = 50
+# Without evaluations, as the recipes have none.
+OVERRIDES = ("--agent.n_steps", str(N_UPDATES), "--agent.n_evals", "0", "--evaluation.mode", "last")
 
 
 def seconds(train: Callable[[Any], Any], seed: int) -> float:
@@ -27,31 +34,34 @@ def seconds(train: Callable[[Any], Any], seed: int) -> float:
     return time.perf_counter() - started
 
 
-def make_ours() -> Callable[[Any], Any]:
-    """Build our agent, without evaluations, as the recipe has none."""
-    env, env_params = ja.make("jaxmarl/MPE_simple_spread_v3")
-    config = ja.AgentConfig(
-        n_steps=N_UPDATES,
-        eval_frequency=N_UPDATES,
-        n_evals=0,
-        anneal_learning_rate=True,
-        progress_bar=False,
-    )
-    agent = ja.DiscreteIPPO(env, env_params, config)
-    return lambda rng: agent.train(rng, ja.HyperParameters())
+def make_ours(config_path: str, overrides: Sequence[str]) -> Callable[[Any], Any]:
+    """Build our agent as a configuration file and overrides say."""
+    config = load_config(config_path, (*OVERRIDES, *overrides))
+    agent = make_agent(config)
+    return lambda rng: agent.train(rng, config.hyperparams)
 
 
 def main() -> None:
     """Print compile times, medians of ms per update, and the median ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=9)
-    pairs = parser.parse_args().pairs
-    trains = {"jaxagents": make_ours(), "recipe": jax.jit(make_train(N_UPDATES))}
+    parser.add_argument("--recurrent", action="store_true", help="compare agents with memory")
+    args, overrides = parser.parse_known_args()
+    if args.recurrent:
+        config_path, recipe = "configs/simple_spread_recurrent.yaml", jaxmarl_recurrent_recipe
+    else:
+        config_path, recipe = "configs/simple_spread.yaml", jaxmarl_recipe
+    trains = {
+        "jaxagents": make_ours(config_path, overrides),
+        "recipe": jax.jit(recipe.make_train(N_UPDATES)),
+    }
     first = {name: seconds(train, 0) for name, train in trains.items()}
     times = {
         name: [] for name in trains
     }  # interleaved below, so that drift of the machine hits both alike
-    for seed in range(pairs):
+    for seed in range(args.pairs):
         for name, train in trains.items():
             times[name].append(seconds(train, seed) / N_UPDATES * 1e3)
     for name, milliseconds in times.items():
