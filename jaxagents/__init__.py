@@ -4,13 +4,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxagents.config import AgentConfig, HyperParameters, OptimizerParams
+    from jaxagents.config import AgentConfig, Layers
     from jaxagents.environments.protocol import Environment
     from jaxagents.environments.registry import make, register
     from jaxagents.environments.spaces import Box, Discrete
+    from jaxagents.hyperparameters import HyperParameters, OptimizerParams
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
+    from jaxagents.recurrence import RecurrentNetwork
     from jaxagents.tracking import Evaluation
     from jaxagents.types import MetricStats, Observation, Runner
 
@@ -24,11 +26,13 @@ _MODULE_OF = {
     "DiscreteIPPO": "ippo.discrete",
     "Environment": "environments.protocol",
     "Evaluation": "tracking",
-    "HyperParameters": "config",
+    "HyperParameters": "hyperparameters",
     "IPPOBase": "ippo.base",
+    "Layers": "config",
     "MetricStats": "types",
     "Observation": "types",
-    "OptimizerParams": "config",
+    "OptimizerParams": "hyperparameters",
+    "RecurrentNetwork": "recurrence",
     "Runner": "types",
     "make": "environments.registry",
     "register": "environments.registry",
@@ -44,9 +48,11 @@ __all__ = [
     "Evaluation",
     "HyperParameters",
     "IPPOBase",
+    "Layers",
     "MetricStats",
     "Observation",
     "OptimizerParams",
+    "RecurrentNetwork",
     "Runner",
     "make",
     "register",

@@ -1,12 +1,19 @@
-"""Advantage estimates, and what a policy learns from them. Time-major."""
+"""Advantage estimates. Time-major."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxagents.config import HyperParameters, ScalarLike
-from jaxagents.statistics import explained_variance, standardize
-from jaxagents.types import Batch, Transition
+from jaxagents.hyperparameters import ScalarLike
+
+
+class Estimates(NamedTuple):
+    """What the actor and the critic learn from, in units of reward."""
+
+    advantage: Float[Array, "time *batch"]
+    value_target: Float[Array, "time *batch"]
 
 
 def generalized_advantages(
@@ -50,57 +57,54 @@ def generalized_advantages(
     return advantages
 
 
-def make_batch(
-    step: Transition,
-    value: Float[Array, "time envs actors"],
-    next_value: Float[Array, "time envs actors"],
-    membership: Float[Array, " actors"],
-    hyperparams: HyperParameters,
-    rewards_after_death: bool = False,
-) -> tuple[Batch, Float[Array, ""]]:
-    """Make of one policy's transitions what it learns from.
+def vtrace(
+    reward: Float[Array, "time *batch"],
+    value: Float[Array, "time *batch"],
+    next_value: Float[Array, "time *batch"],
+    terminated: Bool[Array, "time *batch"],
+    truncated: Bool[Array, "time *batch"],
+    ratio: Float[Array, "time *batch"],
+    discount: ScalarLike,
+    gae_lambda: ScalarLike,
+    rho_clip: ScalarLike,
+    c_clip: ScalarLike,
+) -> Estimates:
+    """Estimate values and advantages of one policy from what another one did.
 
-    The value targets are made of the advantages as estimated; the actor gets them normalised over
-    the samples of active actors.
+    With δₜ as in `generalized_advantages`, and ρₜ and cₜ the ratio clipped from above,
+    vₜ - V(sₜ) = ρₜ δₜ + γλ cₜ (vₜ₊₁ - V(sₜ₊₁)), where either kind of end cuts the trace, and
+    Aₜ = rₜ + γ (λ vₜ₊₁ + (1 - λ) V(s′ₜ)) - V(sₜ), where termination zeroes what follows, and
+    V(s′ₜ) stands for vₜ₊₁ at a truncation and after the last step. The advantage lacks ρₜ, which
+    PPO's ratio supplies. Where the ratio is 1 and no clip below 1, all of it equals GAE.
 
     Args:
-        step: ``[time, envs, actors, ...]``.
-        value: V of the observations that were acted on.
-        next_value: V of the observations after each step, *before* any reset.
-        membership: 0 for the padding of policies with fewer actors than others.
-        hyperparams: One value each.
-        rewards_after_death: Let the critic learn the values of the dead, who go on earning.
+        reward: As in `generalized_advantages`, and so are the next four.
+        value: Of the policy that is to be improved.
+        next_value: Likewise.
+        terminated: The actor's episode ended in a state without a future.
+        truncated: It was cut off; the future goes on unseen.
+        ratio: How much likelier each action is under that policy than when it was chosen.
+        discount: γ, per step.
+        gae_lambda: λ.
+        rho_clip: Bounds the weight of a step's own δ.
+        c_clip: Bounds the weight of what follows it.
 
-    Returns:
-        The batch, and the share of the value targets' variance that the values explain.
+    Source: Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, section 4.1 and remark 2.
     """
-    advantage = generalized_advantages(
-        reward=step.reward,
-        value=value,
-        next_value=next_value,
-        terminated=step.terminated,
-        truncated=step.truncated,
-        discount=hyperparams.gamma,
-        gae_lambda=hyperparams.gae_lambda,
-    )
-    value_target = advantage + value
-    weight = step.active * membership
-    value_weight = jnp.broadcast_to(membership, weight.shape) if rewards_after_death else weight
-    # A network's gradient would be NaN for samples that hold NaN, though they weigh nothing.
-    features = _where_weighty(step.observation.features, value_weight)
-    batch = Batch(
-        observation=step.observation._replace(features=features),
-        action=_where_weighty(step.action, weight),
-        log_prob=step.log_prob,
-        advantage=standardize(advantage, weight),
-        value_target=value_target,
-        weight=weight,
-        value_weight=value_weight,
-    )
-    return batch, explained_variance(value, value_target, value_weight)
+    delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
+    own = jnp.minimum(ratio, rho_clip) * delta
+    decay = discount * gae_lambda
+    decays = decay * jnp.minimum(ratio, c_clip)
 
+    def accumulate(excess: Array, step: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
+        own, decay, ends = step
+        # Selected, not multiplied by 0: what follows an actor's death may hold anything.
+        next_excess = jnp.where(ends, 0.0, excess)
+        excess = own + decay * next_excess
+        return excess, (excess, next_excess)
 
-def _where_weighty(values: Array, weight: Float[Array, "time envs actors"]) -> Array:
-    """Keep ``[time, envs, actors, ...]`` of samples with weight; 0 stands for the others."""
-    has_weight = (weight > 0).reshape(*weight.shape, *[1] * (values.ndim - weight.ndim))
-    return jnp.where(has_weight, values, jnp.zeros_like(values))
+    _, (excess, next_excess) = jax.lax.scan(
+        accumulate, jnp.zeros_like(own[0]), (own, decays, terminated | truncated), reverse=True
+    )
+    # λ vₜ₊₁ + (1 - λ) V(s′ₜ) is V(s′ₜ) + λ (vₜ₊₁ - V(s′ₜ)).
+    return Estimates(advantage=delta + decay * next_excess, value_target=value + excess)

@@ -1,79 +1,73 @@
-"""What a user sets: the agent's configuration and the hyperparameters.
+"""What a user fixes when building an agent: sizes and choices.
 
-`AgentConfig` fixes the shape of the computation: changing it means compiling anew.
-`HyperParameters` are traced values: changing one does not, and `jax.vmap` may sweep them.
+Changing one of them means compiling anew, unlike a hyperparameter.
 """
 
-import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from flax import struct
-from jax.core import Tracer
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-ScalarLike = float | Float[Array, ""]
-"""A Python number or a traced one."""
-
-PerPolicy = float | Any
-"""A scalar for all policies, or a sequence or array of one value per policy."""
+from jaxagents.hyperparameters import OptimizerParams, adam
 
 
-class OptimizerParams(struct.PyTreeNode):
-    """What the optimizer of one network is built from.
+def _check_choice(name: str, value: Any, hint: Any) -> None:
+    choices = [each for option in get_args(hint) for each in (get_args(option) or (option,))]
+    choices = [None if each is type(None) else each for each in choices]
+    if value not in choices:
+        text = ", ".join(map(repr, choices[:-1]))
+        raise ValueError(f"{name}={value!r} is unknown; choose {text} or {choices[-1]!r}.")
+
+
+def _check_integer(name: str, value: Any, minimum: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name}={value!r} is not an integer.")
+    if value < minimum:
+        raise ValueError(f"{name}={value} is too small; it must be at least {minimum}.")
+
+
+Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What a default network is built of.
 
     Attributes:
-        learning_rate: Step size of Adam.
-        eps: Adam's epsilon.
-        grad_clip: Largest global norm of a policy's gradient.
+        hidden_sizes: Units of each hidden layer.
+        activation: Applied after each layer; None takes tanh, or relu for images.
+        layer_norm: Normalise the outputs of each layer over its units, before the activation.
+        channels: Output channels of each convolution, of 3 by 3 pixels, where observations are
+            images (three axes).
+        memory_size: Units of the recurrent cell, behind the hidden layers.
+        sizes_after_memory: Units of each hidden layer behind the recurrent cell.
     """
 
-    learning_rate: PerPolicy = 2.5e-4
-    eps: PerPolicy = 1e-5
-    grad_clip: PerPolicy = 0.5
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    activation: Activation | None = None
+    layer_norm: bool = False
+    channels: tuple[int, ...] = (16,)
+    memory_size: int = 64
+    sizes_after_memory: tuple[int, ...] = ()
 
-
-class HyperParameters(struct.PyTreeNode):
-    """The coefficients of PPO, each a scalar or one value per policy.
-
-    Attributes:
-        gamma: Discount per environment step, in [0, 1].
-        gae_lambda: Decay of the generalised advantage estimate, in [0, 1].
-        eps_clip: Half-width of the interval to which the policy ratio is clipped.
-        ent_coeff: Weight of the entropy bonus in the actor loss.
-        vf_coeff: Weight of the critic loss.
-        kl_threshold: A policy's actor epochs of an update end once its KL divergence from the
-            policy that collected the rollout exceeds this, in nats. The KL is the mean over a
-            whole epoch, each minibatch taken before its own step: with one minibatch an epoch it
-            lags one epoch. Infinity never stops.
-        actor_optimizer_params: The actor's optimizer.
-        critic_optimizer_params: The critic's optimizer.
-    """
-
-    gamma: PerPolicy = 0.99
-    gae_lambda: PerPolicy = 0.95
-    eps_clip: PerPolicy = 0.2
-    ent_coeff: PerPolicy = 0.01
-    vf_coeff: PerPolicy = 0.5
-    kl_threshold: PerPolicy = math.inf
-    actor_optimizer_params: OptimizerParams = OptimizerParams()
-    critic_optimizer_params: OptimizerParams = OptimizerParams()
-
-
-def adam(params: OptimizerParams) -> optax.GradientTransformation:
-    """Build the default optimizer: Adam behind a clip of the gradient's global norm."""
-    return optax.chain(
-        optax.clip_by_global_norm(params.grad_clip),
-        optax.adam(params.learning_rate, eps=params.eps),
-    )
+    def __post_init__(self) -> None:
+        """Check the sizes, and make tuples of what a file gives as lists."""
+        for name in ("hidden_sizes", "channels", "sizes_after_memory"):
+            sizes = getattr(self, name)
+            if isinstance(sizes, int | str) or not hasattr(sizes, "__iter__"):
+                raise TypeError(f"{name}={sizes!r} is no sequence of integers.")
+            object.__setattr__(self, name, tuple(sizes))
+            for size in getattr(self, name):
+                _check_integer(name, size, minimum=1)
+        _check_integer("memory_size", self.memory_size, minimum=1)
+        if self.activation is not None:
+            _check_choice("activation", self.activation, Activation)
 
 
 @dataclass(frozen=True)
@@ -102,16 +96,49 @@ class AgentConfig:
             such as (0, 0, 1).
         agent_id: Append each actor's index, as a one-hot vector, to what it observes, so that
             actors of one policy can differ.
-        anneal_learning_rate: Let the learning rates fall linearly to 0 over n_steps updates.
+        recurrent: Give actors and critics a memory: "gru", "lstm", or "mingru", which trains
+            fastest as its gates do not look at it. None: they are feed-forward.
+        recurrent_critic: Whether critics have a memory too. One that sees the whole state of the
+            environment needs none.
+        recurrent_chunk_length: Cut trajectories into pieces of this many steps, a divisor of
+            rollout_length, each learnt from on its own, beginning with the memory of the rollout.
+            None: gradients go back through whole trajectories.
+        centralized_critic: Let critics see the environment's global state where it offers one,
+            and otherwise what all actors observe, which must then be finite even for the dead; and
+            the actor's index, as a one-hot vector.
+            Source: MAPPO, Yu et al. 2022, https://arxiv.org/abs/2103.01955.
+        normalize_observations: Shift and scale what networks see to mean 0 and standard
+            deviation 1, by statistics of each policy's observations so far. The first rollout
+            finds none: its observations are all 0.
+        normalize_values: Let critics learn value targets of mean 0 and standard deviation 1, by
+            a moving average of each policy's.
+        scale_rewards: Divide the rewards that are learnt from by the standard deviation of their
+            discounted sums so far, each policy's by its own.
+        advantages: How they are estimated: "gae", or "vtrace", which corrects them for how far
+            the policy has moved since the rollout, anew before each of its epochs.
+        critic_error: What the critic minimises: "squared" errors, or "huber": squared up to the
+            hyperparameter huber_delta, linear beyond.
+        clip_values: Leave critics without gain from moving a value by more than the
+            hyperparameter eps_clip in an update; in standard deviations of the value targets, with
+            normalize_values.
+        learning_rate_schedule: "constant", "linear" or "cosine": the factor of both learning
+            rates over n_steps updates, from 1 to 0; or "kl": the actor's follows the
+            hyperparameter kl_target.
+        ent_coeff_schedule: Likewise, of the entropy bonus: "constant", "linear" or "cosine".
+        eps_clip_schedule: Likewise, of the clip.
+        anneal_learning_rate: The same as learning_rate_schedule="linear".
         shaped_reward_steps: Environment steps over which an environment's shaped reward is added
             to the reward that actors learn from, times a factor that falls linearly from 1 to 0;
             None adds none. Returns never include it.
         max_episode_steps: Truncate episodes at this length; None leaves it to the environment.
         progress_bar: Show a progress bar over the evaluations.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
+        actor_layers: The actor's network, if no actor_network is given.
+        critic_layers: The critic's likewise.
         actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
-            [*batch, dimensions] means; None builds two hidden layers of 64 tanh units, behind
-            a convolution where observations are images (three axes).
+            [*batch, dimensions] means; with a memory, as `RecurrentNetwork` has it: from
+            [time, *batch, *obs], the memory and the steps at which it is emptied to outputs and
+            the memories after each step. None builds one of actor_layers.
         critic_network: Flax module from [*batch, *obs] to values [*batch]; None likewise.
         optimizer: Builds the optimizer of a network from its OptimizerParams.
     """
@@ -132,11 +159,26 @@ class AgentConfig:
     keep_best: int = 1
     parameter_sharing: Literal["shared", "independent", "team"] | tuple[int, ...] = "shared"
     agent_id: bool = False
+    recurrent: Literal["gru", "lstm", "mingru"] | None = None
+    recurrent_critic: bool = True
+    recurrent_chunk_length: int | None = None
+    centralized_critic: bool = False
+    normalize_observations: bool = False
+    normalize_values: bool = False
+    scale_rewards: bool = False
+    advantages: Literal["gae", "vtrace"] = "gae"
+    critic_error: Literal["squared", "huber"] = "squared"
+    clip_values: bool = False
+    learning_rate_schedule: Literal["constant", "linear", "cosine", "kl"] = "constant"
+    ent_coeff_schedule: Schedule = "constant"
+    eps_clip_schedule: Schedule = "constant"
     anneal_learning_rate: bool = False
     shaped_reward_steps: int | None = None
     max_episode_steps: int | None = None
     progress_bar: bool = True
     squash: bool = False
+    actor_layers: Layers = Layers()
+    critic_layers: Layers = Layers()
     actor_network: nn.Module | None = None
     critic_network: nn.Module | None = None
     optimizer: Callable[[OptimizerParams], optax.GradientTransformation] = adam
@@ -147,7 +189,7 @@ class AgentConfig:
             _check_integer(name, getattr(self, name), minimum=1)
         for name in ("n_evals", "eval_seed", "keep_best"):
             _check_integer(name, getattr(self, name), minimum=0)
-        for name in ("max_episode_steps", "shaped_reward_steps"):
+        for name in ("max_episode_steps", "shaped_reward_steps", "recurrent_chunk_length"):
             if getattr(self, name) is not None:
                 _check_integer(name, getattr(self, name), minimum=1)
         if self.batch_size % self.minibatch_size:
@@ -155,10 +197,14 @@ class AgentConfig:
                 f"batch_size={self.batch_size} trajectories do not divide into minibatches of "
                 f"minibatch_size={self.minibatch_size}; choose a divisor of {self.batch_size}."
             )
-        if self.minibatch_unit not in ("trajectory", "time", "step"):
+        hints = get_type_hints(type(self))
+        for name in _CHOICES:
+            _check_choice(name, getattr(self, name), hints[name])
+        self._check_memory()
+        if self.anneal_learning_rate and self.learning_rate_schedule not in ("constant", "linear"):
             raise ValueError(
-                f"minibatch_unit={self.minibatch_unit!r} is unknown; choose 'trajectory', 'time' "
-                "or 'step'."
+                f"anneal_learning_rate=True is learning_rate_schedule='linear', but that is "
+                f"{self.learning_rate_schedule!r}; choose one."
             )
         if self.minibatch_unit == "time" and self.rollout_length % self.n_minibatches:
             raise ValueError(
@@ -170,6 +216,26 @@ class AgentConfig:
             # A list from a configuration file would make the configuration unhashable.
             object.__setattr__(self, "parameter_sharing", _as_indices(self.parameter_sharing))
 
+    def _check_memory(self) -> None:
+        length = self.recurrent_chunk_length
+        if self.recurrent is None:
+            if length is not None:
+                raise ValueError(
+                    f"recurrent_chunk_length={length}, but recurrent=None: networks without memory "
+                    "learn from single steps; leave it None or choose a recurrent cell."
+                )
+            return
+        if self.minibatch_unit != "trajectory":
+            raise ValueError(
+                f"minibatch_unit={self.minibatch_unit!r} tears trajectories apart, which networks "
+                f"with recurrent={self.recurrent!r} learn from as a whole; choose 'trajectory'."
+            )
+        if length is not None and self.rollout_length % length:
+            raise ValueError(
+                f"rollout_length={self.rollout_length} steps do not divide into chunks of "
+                f"recurrent_chunk_length={length}; choose a divisor of {self.rollout_length}."
+            )
+
     @property
     def n_minibatches(self) -> int:
         """Minibatches an epoch."""
@@ -179,6 +245,16 @@ class AgentConfig:
     def steps_per_update(self) -> int:
         """Environment steps that one update consumes."""
         return self.rollout_length * self.batch_size
+
+    @property
+    def n_chunks(self) -> int:
+        """Sequences that each trajectory is learnt from in."""
+        return self.rollout_length // self.chunk_length
+
+    @property
+    def chunk_length(self) -> int:
+        """Steps of the sequences that networks learn from."""
+        return self.recurrent_chunk_length or self.rollout_length
 
 
 _SIZES = (
@@ -193,11 +269,15 @@ _SIZES = (
 )
 
 
-def _check_integer(name: str, value: Any, minimum: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name}={value!r} is not an integer.")
-    if value < minimum:
-        raise ValueError(f"{name}={value} is too small; it must be at least {minimum}.")
+_CHOICES = (
+    "minibatch_unit",
+    "recurrent",
+    "advantages",
+    "critic_error",
+    "learning_rate_schedule",
+    "ent_coeff_schedule",
+    "eps_clip_schedule",
+)
 
 
 def _as_indices(parameter_sharing: Any) -> tuple[int, ...]:
@@ -209,107 +289,3 @@ def _as_indices(parameter_sharing: Any) -> tuple[int, ...]:
             "nor a policy index per actor."
         ) from None
     return indices
-
-
-_UNIT_INTERVAL = ("gamma", "gae_lambda")
-_NON_NEGATIVE = ("ent_coeff", "vf_coeff", "learning_rate")
-
-
-def as_arrays(hyperparams: HyperParameters) -> HyperParameters:
-    """Turn every leaf into a float32 array, so that changing a value never compiles anew."""
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(leaf, jnp.float32),
-        hyperparams,
-        is_leaf=lambda node: isinstance(node, list | tuple),
-    )
-
-
-def per_policy(hyperparams: HyperParameters, n_policies: int) -> HyperParameters:
-    """Give every leaf one value per policy, ``[policies]``."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_policies,)), hyperparams)
-
-
-def scale_learning_rates(hyperparams: HyperParameters, factor: ScalarLike) -> HyperParameters:
-    """Multiply the learning rates of both networks."""
-
-    def scale(params: OptimizerParams) -> OptimizerParams:
-        return params.replace(learning_rate=params.learning_rate * factor)
-
-    return hyperparams.replace(
-        actor_optimizer_params=scale(hyperparams.actor_optimizer_params),
-        critic_optimizer_params=scale(hyperparams.critic_optimizer_params),
-    )
-
-
-def check_hyperparams(hyperparams: HyperParameters, n_policies: int) -> None:
-    """Check every leaf that has a concrete value; what `jax.vmap` sweeps is left alone.
-
-    Raises:
-        TypeError: not `HyperParameters`, or a value is no number.
-        ValueError: a value is out of range, or neither a scalar nor one value per policy.
-    """
-    if not isinstance(hyperparams, HyperParameters):
-        raise TypeError(
-            f"hyperparams is {type(hyperparams).__name__}; pass jaxagents.HyperParameters."
-        )
-    for name in ("actor_optimizer_params", "critic_optimizer_params"):
-        if not isinstance(getattr(hyperparams, name), OptimizerParams):
-            raise TypeError(
-                f"{name}={getattr(hyperparams, name)!r} is no OptimizerParams; pass "
-                "jaxagents.OptimizerParams(learning_rate=...)."
-            )
-    for name, value in flat_items(hyperparams).items():
-        if not isinstance(value, Tracer):
-            _check_leaf(name, value, n_policies)
-
-
-def _check_leaf(name: str, value: Any, n_policies: int) -> None:
-    try:
-        values = np.asarray(value)
-    except (TypeError, ValueError):  # lists of unequal lengths
-        values = np.asarray(None)
-    if not jnp.issubdtype(values.dtype, jnp.number):
-        raise TypeError(f"{name}={value!r} is not a number or one number per policy.")
-    values = values.astype(np.float32)
-    if values.shape not in ((), (n_policies,)):
-        raise ValueError(
-            f"{name} has shape {values.shape}; give a scalar or one value for each of the "
-            f"{n_policies} policies, shape ({n_policies},)."
-        )
-    field = name.rpartition(".")[2]
-    if field in _UNIT_INTERVAL:
-        valid, demand = (values >= 0) & (values <= 1), "between 0 and 1"
-    elif field in _NON_NEGATIVE:
-        valid, demand = (values >= 0) & np.isfinite(values), "finite and at least 0"
-    else:
-        valid, demand = values > 0, "positive"
-    if not np.all(valid):
-        raise ValueError(f"{name}={value} is out of range; it must be {demand}.")
-
-
-def flat_items(hyperparams: HyperParameters) -> dict[str, Any]:
-    """List the hyperparameters by dotted name, such as "actor_optimizer_params.learning_rate"."""
-    items: dict[str, Any] = {}
-    for name in hyperparams.__dataclass_fields__:
-        value = getattr(hyperparams, name)
-        if isinstance(value, OptimizerParams):
-            for field in value.__dataclass_fields__:
-                items[f"{name}.{field}"] = getattr(value, field)
-        else:
-            items[name] = value
-    return items
-
-
-def is_traced(tree: PyTree) -> bool:
-    """Whether anything in a tree has no concrete value, as under `jax.vmap`."""
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
-
-
-def as_key(rng: Any) -> PRNGKeyArray:
-    """Accept typed random keys, and the raw arrays of `jax.random.PRNGKey`."""
-    dtype = getattr(rng, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        return rng
-    if dtype == jnp.uint32:
-        return jax.random.wrap_key_data(rng)
-    raise TypeError(f"rng={rng!r} is not a random key; pass jax.random.key(seed).")

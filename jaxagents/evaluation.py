@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
-from jaxagents.types import Observation
+from jaxagents.types import Observation, TimeStep
 
-Act = Callable[[PRNGKeyArray, Observation], Array]
-"""From a key and observations ``[envs, actors, ...]`` to the actions the environments get."""
+Act = Callable[[PRNGKeyArray, Observation, PyTree], tuple[Array, PyTree]]
+"""From a key, observations and memory ``[envs, actors, ...]`` to the actions that the environments
+get and the memory after them."""
 
 
 class Episodes(NamedTuple):
@@ -36,24 +37,36 @@ class _Play(NamedTuple):
 
     rng: PRNGKeyArray
     observation: Observation
+    memory: PyTree
     state: BatchState
     running: Bool[Array, "episodes"]
     episodes: Episodes
 
 
 def play_episodes(
-    environments: EnvironmentBatch, act: Act, rng: PRNGKeyArray, n_episodes: int
+    environments: EnvironmentBatch, act: Act, memory: PyTree, rng: PRNGKeyArray, n_episodes: int
 ) -> Episodes:
     """Play ``n_episodes`` in as many environments, from the reset to the end, and no further.
 
     Episodes that the environment never ends run for ever: bound them by ``max_episode_steps``.
+
+    Args:
+        environments: The environments.
+        act: How to act in them.
+        memory: The empty one with which every episode begins.
+        rng: Random key.
+        n_episodes: Number of episodes.
     """
     rng, rng_reset = jax.random.split(rng)
     observation, state = environments.reset(rng_reset, n_episodes)
 
+    def first_step() -> TimeStep:
+        action, _ = act(rng, observation, memory)
+        return environments.step(rng, state, action)[0]
+
     def advance(play: _Play) -> _Play:
         rng, rng_act, rng_step = jax.random.split(play.rng, 3)
-        action = act(rng_act, play.observation)
+        action, memory = act(rng_act, play.observation, play.memory)
         step, state = environments.step(rng_step, play.state, action)
         running, episodes = play.running, play.episodes
         # Where the dead earn on, what ends the episode ends theirs too.
@@ -68,31 +81,29 @@ def play_episodes(
                 lambda new, old: jnp.where(running, new, old), step.info, episodes.info
             ),
         )
-        return _Play(rng, step.observation, state, running & ~step.episode_over, episodes)
+        return _Play(
+            rng=rng,
+            observation=step.observation,
+            memory=memory,
+            state=state,
+            running=running & ~step.episode_over,
+            episodes=episodes,
+        )
 
     start = _Play(
         rng=rng,
         observation=observation,
+        memory=memory,
         state=state,
         running=jnp.ones(n_episodes, bool),
-        episodes=_no_episodes(environments, act, rng, observation, state),
+        episodes=_no_episodes(state, first_step),
     )
     return jax.lax.while_loop(lambda play: jnp.any(play.running), advance, start).episodes
 
 
-def _no_episodes(
-    environments: EnvironmentBatch,
-    act: Act,
-    rng: PRNGKeyArray,
-    observation: Observation,
-    state: BatchState,
-) -> Episodes:
+def _no_episodes(state: BatchState, step: Callable[[], TimeStep]) -> Episodes:
     n_episodes, n_actors = state.active.shape
     zeros, no = jnp.zeros((n_episodes, n_actors)), jnp.zeros((n_episodes, n_actors), bool)
-
-    def first_info() -> dict[str, Array]:
-        return environments.step(rng, state, act(rng, observation))[0].info
-
     return Episodes(
         returns=zeros,
         final_rewards=zeros,
@@ -100,6 +111,6 @@ def _no_episodes(
         truncated=no,
         episode_lengths=jnp.zeros(n_episodes, jnp.int32),
         info=jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(first_info)
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(step).info
         ),
     )

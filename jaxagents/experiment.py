@@ -22,7 +22,8 @@ import jax
 import numpy as np
 
 import jaxagents
-from jaxagents.config import AgentConfig, HyperParameters, PerPolicy, check_hyperparams
+from jaxagents.config import AgentConfig
+from jaxagents.hyperparameters import HyperParameters, PerPolicy, check_hyperparams
 from jaxagents.tracking import Callback, Evaluation, JsonLines
 
 if typing.TYPE_CHECKING:

@@ -1,14 +1,17 @@
 """PPO's losses: one formula, one function."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxagents.config import ScalarLike
+from jaxagents.hyperparameters import ScalarLike
 from jaxagents.statistics import weighted_mean
 
 LARGEST_LOG_RATIO = 80.0  # its exponential is still a float32
+
+ErrorCost = Callable[[Float[Array, "*batch"]], Float[Array, "*batch"]]
 
 
 class ActorStats(NamedTuple):
@@ -38,8 +41,7 @@ def actor_loss(
     """
     log_ratio = _where_weighty(log_prob - old_log_prob, weight)
     advantage = _where_weighty(advantage, weight)
-    # An infinite ratio would turn the gradient of its own clip into NaN.
-    ratio = jnp.exp(jnp.minimum(log_ratio, LARGEST_LOG_RATIO))
+    ratio = probability_ratio(log_ratio)
     clipped_ratio = jnp.clip(ratio, 1.0 - eps_clip, 1.0 + eps_clip)
     surrogate = jnp.minimum(ratio * advantage, clipped_ratio * advantage)
     mean_entropy = weighted_mean(entropy, weight)
@@ -54,6 +56,11 @@ def actor_loss(
     return loss, stats
 
 
+def probability_ratio(log_ratio: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """Give the ratio itself, always finite: the gradient of an infinite one's clip is NaN."""
+    return jnp.exp(jnp.minimum(log_ratio, LARGEST_LOG_RATIO))
+
+
 def kl_divergence(log_ratio: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """Estimate each sample's KL divergence of the new from the old policy, in nats.
 
@@ -64,15 +71,49 @@ def kl_divergence(log_ratio: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     return jnp.expm1(log_ratio) - log_ratio
 
 
+def squared_error(error: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """Square the error of a value."""
+    return jnp.square(error)
+
+
+def huber_error(error: Float[Array, "*batch"], delta: ScalarLike) -> Float[Array, "*batch"]:
+    """Square the error of a value up to ``delta``; beyond it, go on along the tangent.
+
+    Source: Huber 1964, https://doi.org/10.1214/aoms/1177703732, times 2.
+    """
+    size = jnp.abs(error)
+    # Not selected between two formulas: the gradient would be NaN where delta is infinite.
+    squared = jnp.minimum(size, delta)
+    return squared * (2.0 * size - squared)
+
+
 def critic_loss(
     value: Float[Array, "*batch"],
     value_target: Float[Array, "*batch"],
     weight: Float[Array, "*batch"],
     vf_coeff: ScalarLike,
+    error_cost: ErrorCost = squared_error,
+    old_value: Float[Array, "*batch"] | None = None,
+    eps_clip: ScalarLike = jnp.inf,
 ) -> Float[Array, ""]:
-    """Mean squared error of the values, times its coefficient."""
-    error = _where_weighty(value - value_target, weight)
-    return vf_coeff * weighted_mean(jnp.square(error), weight)
+    """Mean cost of the values' errors, times its coefficient.
+
+    Args:
+        value: V.
+        value_target: What it should be.
+        weight: Of each sample.
+        vf_coeff: The coefficient.
+        error_cost: What an error costs.
+        old_value: V before the update. If given, a value farther from it than ``eps_clip`` costs
+            at least what the value clipped to that distance does: nothing is gained by going
+            farther. Source: the `ppo2` of OpenAI's baselines, https://github.com/openai/baselines.
+        eps_clip: See ``old_value``.
+    """
+    cost = error_cost(_where_weighty(value - value_target, weight))
+    if old_value is not None:
+        clipped_value = old_value + jnp.clip(value - old_value, -eps_clip, eps_clip)
+        cost = jnp.maximum(cost, error_cost(_where_weighty(clipped_value - value_target, weight)))
+    return vf_coeff * weighted_mean(cost, weight)
 
 
 def _where_weighty(

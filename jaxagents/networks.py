@@ -2,18 +2,27 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxagents.config import Layers
 
 HIDDEN_SCALE = 2.0**0.5
 POLICY_SCALE = 0.01
 VALUE_SCALE = 1.0
 KERNEL_SIZE = 3
 IMAGE_NDIM = 3
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": nn.tanh,
+    "relu": nn.relu,
+    "elu": nn.elu,
+    "gelu": nn.gelu,
+    "silu": nn.silu,
+}
 
 
 class MLP(nn.Module):
@@ -23,11 +32,13 @@ class MLP(nn.Module):
         observation_ndim: Number of trailing axes that are one observation.
         hidden_sizes: Units of each hidden layer.
         activation: Applied after each hidden layer.
+        layer_norm: Normalise the outputs of each layer over its units, before the activation.
     """
 
     observation_ndim: int = 1
     hidden_sizes: Sequence[int] = (64, 64)
     activation: Callable[[Array], Array] = nn.tanh
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
@@ -35,7 +46,8 @@ class MLP(nn.Module):
         batch_shape = features.shape[: features.ndim - self.observation_ndim]
         hidden = features.reshape(*batch_shape, -1).astype(jnp.float32)
         for size in self.hidden_sizes:
-            hidden = self.activation(dense(size, HIDDEN_SCALE)(hidden))
+            hidden = dense(size, HIDDEN_SCALE)(hidden)
+            hidden = self.activation(nn.LayerNorm()(hidden) if self.layer_norm else hidden)
         return hidden
 
 
@@ -50,19 +62,22 @@ class CNN(nn.Module):
             image is larger than that.
         hidden_sizes: Units of each hidden layer behind them.
         activation: Applied after each layer.
+        layer_norm: As in `MLP`; for convolutions over each pixel's channels.
     """
 
     channels: Sequence[int] = (16,)
     hidden_sizes: Sequence[int] = (64, 64)
     activation: Callable[[Array], Array] = nn.relu
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
         """Map ``[*batch, height, width, channels]`` of any dtype to ``[*batch, hidden]``."""
         hidden = features.astype(jnp.float32)
         for channels in self.channels:
-            hidden = self.activation(dense(channels, HIDDEN_SCALE)(_patches(hidden)))
-        return MLP(3, self.hidden_sizes, self.activation)(hidden)
+            hidden = dense(channels, HIDDEN_SCALE)(_patches(hidden))
+            hidden = self.activation(nn.LayerNorm()(hidden) if self.layer_norm else hidden)
+        return MLP(IMAGE_NDIM, self.hidden_sizes, self.activation, self.layer_norm)(hidden)
 
 
 def _patches(images: Array) -> Array:
@@ -85,11 +100,13 @@ def _patches(images: Array) -> Array:
     )
 
 
-def default_torso(observation_shape: Sequence[int]) -> nn.Module:
-    """Choose hidden layers for one actor's observation: images, of three axes, are convolved."""
+def make_torso(observation_shape: Sequence[int], layers: Layers) -> nn.Module:
+    """Build hidden layers for one actor's observation: images, of three axes, are convolved."""
     if len(observation_shape) == IMAGE_NDIM:
-        return CNN()
-    return MLP(observation_ndim=len(observation_shape))
+        activation = ACTIVATIONS[layers.activation or "relu"]
+        return CNN(layers.channels, layers.hidden_sizes, activation, layers.layer_norm)
+    activation = ACTIVATIONS[layers.activation or "tanh"]
+    return MLP(len(observation_shape), layers.hidden_sizes, activation, layers.layer_norm)
 
 
 class PolicyNetwork(nn.Module):
@@ -155,40 +172,3 @@ def _orthonormal_columns(matrix: Float[Array, "rows columns"]) -> Float[Array, "
         return done.at[:, i].set(column / jnp.linalg.norm(column))
 
     return jax.lax.fori_loop(0, matrix.shape[1], add_column, jnp.zeros_like(matrix))
-
-
-def apply(network: nn.Module, params: PyTree, features: Array) -> Array:
-    """Apply a network that has parameters and no other state."""
-    return cast(Array, network.apply(params, features))
-
-
-def check_network(
-    name: str,
-    network: Any,
-    observation: Array | jax.ShapeDtypeStruct,
-    output: tuple[int, ...],
-) -> None:
-    """Check what a network makes of observations ``[actors, *obs]``, without running it.
-
-    Raises:
-        TypeError: it is no flax module.
-        ValueError: it does not map ``[*batch, *obs]`` to ``[*batch, *output]``.
-    """
-    if not isinstance(network, nn.Module):
-        raise TypeError(f"{name} is {type(network).__name__}; pass a flax.linen module.")
-    batch = (2, 3)
-    features = jax.ShapeDtypeStruct((*batch, *observation.shape[1:]), observation.dtype)
-    try:
-        returned, _ = jax.eval_shape(network.init_with_output, jax.random.key(0), features)
-    except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"{name} fails on observations of shape {features.shape}: {reason}"
-        ) from error
-    shape = getattr(returned, "shape", None)
-    if shape != (*batch, *output):
-        raise ValueError(
-            f"{name} maps observations {list(features.shape)} to "
-            f"{shape if shape is None else list(shape)}; the environment needs "
-            f"{[*batch, *output]}."
-        )

@@ -55,17 +55,17 @@ class PolicyMap:
         return jax.tree.map(lambda leaf: self._to_actors(leaf, axis), tree)
 
     def apply(
-        self, function: Callable[[PyTree, PyTree], PyTree], params: PyTree, tree: PyTree, axis: int
+        self, function: Callable[..., PyTree], params: PyTree, *trees: PyTree, axis: int
     ) -> PyTree:
         """Apply every actor's policy to what it sees.
 
         Args:
             function: From one policy's parameters and ``[..., K, ...]`` to ``[..., K, ...]``.
             params: ``[P, ...]``.
-            tree: ``[..., A, ...]``.
-            axis: Where the actors are, in ``tree`` and in the result.
+            trees: ``[..., A, ...]``.
+            axis: Where the actors are, in all ``trees`` and in the result.
         """
-        return self.to_actors(jax.vmap(function)(params, self.to_policies(tree, axis)), axis)
+        return self.to_actors(jax.vmap(function)(params, *self.to_policies(trees, axis)), axis)
 
     def membership(self) -> Array:
         """Tell the actors of each policy from its padding: float ``[P, K]`` of ones and zeros."""

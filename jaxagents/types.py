@@ -34,30 +34,55 @@ class TimeStep(NamedTuple):
     info: dict[str, Array]  # the environment's scalar infos, [envs]
 
 
+class Memory(NamedTuple):
+    """What recurrent networks remember, ``[envs, actors, ...]``; empty for feed-forward ones."""
+
+    actor: PyTree = ()
+    critic: PyTree = ()
+
+
 class Transition(NamedTuple):
     """One step of a rollout; stacked over time, ``[time, envs, actors, ...]``."""
 
     observation: Observation
+    memory: PyTree  # the actor network's, before the step
     action: Array  # as the distribution drew it: unclipped, before any squashing
     log_prob: Float[Array, "*batch"]
     reward: Float[Array, "*batch"]
     terminated: Bool[Array, "*batch"]
     truncated: Bool[Array, "*batch"]
     active: Bool[Array, "*batch"]
+    episode_over: Bool[Array, "*batch"]  # for every actor
     final_observation: Observation
 
 
-class Batch(NamedTuple):
-    """What one policy learns from in an update, ``[time, envs, actors, ...]`` or any subset.
+class Path(NamedTuple):
+    """What advantages are estimated from, ``[time, envs, actors]``."""
 
-    The actors are the policy's own; padding actors weigh nothing, and neither do inactive ones,
-    but for the critic where rewards go on after death.
+    reward: Float[Array, "time *batch"]
+    value: Float[Array, "time *batch"]  # V of the observation that was acted on
+    next_value: Float[Array, "time *batch"]  # V of the next one, *before* any reset
+    terminated: Bool[Array, "time *batch"]
+    truncated: Bool[Array, "time *batch"]
+
+
+class Batch(NamedTuple):
+    """What one policy learns from in an update, ``[time, sequences, actors, ...]`` or any subset.
+
+    A sequence is an environment's trajectory or, for networks with memory, a chunk of one. The
+    actors are the policy's own; padding actors weigh nothing, and neither do inactive ones, but
+    for the critic where rewards go on after death.
     """
 
     observation: Observation
+    critic_features: Array
+    begins: Bool[Array, "*batch"]  # the step is an episode's first: memories are empty
+    memory: Memory  # at the start of each sequence, [1, sequences, actors, ...]
     action: Array
     log_prob: Float[Array, "*batch"]
+    path: Path
     advantage: Float[Array, "*batch"]  # normalised
+    value: Float[Array, "*batch"]  # as the critic gave it
     value_target: Float[Array, "*batch"]
     weight: Float[Array, "*batch"]
     value_weight: Float[Array, "*batch"]  # in the critic's loss
@@ -77,9 +102,19 @@ class Runner(struct.PyTreeNode):
     critic: NetworkState  # [policies, ...]
     env_state: PyTree  # [envs, ...]
     observation: Observation  # [envs, actors, ...]
+    memory: Memory  # [envs, actors, ...]
+    normalizers: Any  # Normalizers, [policies, ...]
+    learning_rate: Any  # the actor's, float32 [policies], where it adapts itself; else None
     rng: PRNGKeyArray
     hyperparams: Any  # HyperParameters
     n_updates_done: Int[Array, ""]
+
+
+class Inference(NamedTuple):
+    """What it takes to apply a network that is not being trained, ``[policies, ...]``."""
+
+    params: PyTree
+    features: Any  # RunningStatistics to normalise what it sees; None: it sees it as it is
 
 
 class Training(NamedTuple):
@@ -94,6 +129,7 @@ class Rollout(NamedTuple):
 
     env_state: PyTree  # [envs, ...]
     observation: Observation  # [envs, actors, ...]
+    memory: PyTree  # the actor network's, [envs, actors, ...]
 
 
 class ActorLoop(NamedTuple):

@@ -162,3 +162,35 @@ class Shaped(Roles):
         observation, state, reward, *ends, _ = super().step_env(rng, state, action, params)
         info = {"shaped_reward": jnp.full_like(reward, 10.0)}
         return observation, state, jnp.zeros_like(reward), *ends, info
+
+
+class Recall(Environment):
+    """Each actor is shown one of two cues at the first step, and earns 1 for naming it at the last.
+
+    Observations: which cue is shown, and whether it is asked for. What is done before that counts
+    for nothing.
+    """
+
+    def __init__(self, n_actors: int = 2, n_steps: int = 4):
+        self.n_actors = n_actors
+        self._n_steps = n_steps
+
+    def action_space(self, params: Any) -> Discrete:
+        return Discrete(2)
+
+    def reset_env(self, rng, params):
+        cue = jax.random.randint(rng, (self.n_actors,), 0, 2)
+        state = {"cue": cue, "time": jnp.zeros((), jnp.int32)}
+        return self._observe(state), state
+
+    def step_env(self, rng, state, action, params):
+        asked = state["time"] == self._n_steps - 1
+        reward = (asked & (action == state["cue"])).astype(jnp.float32)
+        state = {**state, "time": state["time"] + 1}
+        over = jnp.full(self.n_actors, asked)
+        return self._observe(state), state, reward, over, jnp.zeros_like(over), {}
+
+    def _observe(self, state):
+        shown = jnp.where(state["time"] == 0, jax.nn.one_hot(state["cue"], 2), 0.0)
+        asked = jnp.full((self.n_actors, 1), state["time"] == self._n_steps - 1, jnp.float32)
+        return jnp.concatenate([shown, asked], axis=-1)

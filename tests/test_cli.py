@@ -133,15 +133,13 @@ def test_ctrl_c_ends_a_training_with_one_line_and_status_130(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY)
     command = [*COMMAND, "train", "tiny.yaml", "--agent.n_steps=1000000000"]
     command += ["--agent.eval_frequency=1000000"]  # the first block takes minutes
-    with subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A shell lets what it runs in the background ignore Ctrl-C, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+    # A shell lets what it runs in the background ignore Ctrl-C, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    signal.signal(signal.SIGINT, before)
+    with process:
         try:
             assert process.stdout is not None
             while not process.stdout.readline().startswith("       0"):

@@ -1,47 +1,10 @@
 import dataclasses
-import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.config import (
-    AgentConfig,
-    HyperParameters,
-    OptimizerParams,
-    adam,
-    as_arrays,
-    as_key,
-    check_hyperparams,
-    flat_items,
-    is_traced,
-    per_policy,
-    scale_learning_rates,
-)
-
-NAMES = [
-    "gamma",
-    "gae_lambda",
-    "eps_clip",
-    "ent_coeff",
-    "vf_coeff",
-    "kl_threshold",
-    "actor_optimizer_params.learning_rate",
-    "actor_optimizer_params.eps",
-    "actor_optimizer_params.grad_clip",
-    "critic_optimizer_params.learning_rate",
-    "critic_optimizer_params.eps",
-    "critic_optimizer_params.grad_clip",
-]
-
-
-def hyperparams_with(name, value):
-    """Make hyperparameters of which one, given by its dotted name, is not the default."""
-    network, _, field = name.rpartition(".")
-    if network:
-        return HyperParameters(**{network: OptimizerParams(**{field: value})})
-    return HyperParameters(**{name: value})
+from jaxagents.config import AgentConfig, Layers
+from jaxagents.hyperparameters import adam
 
 
 def test_the_defaults_of_a_configuration_are_the_documented_ones():
@@ -60,10 +23,24 @@ def test_the_defaults_of_a_configuration_are_the_documented_ones():
         "checkpoint_dir": None,
         "parameter_sharing": "shared",
         "agent_id": False,
+        "recurrent": None,
+        "recurrent_chunk_length": None,
+        "centralized_critic": False,
+        "normalize_observations": False,
+        "normalize_values": False,
+        "scale_rewards": False,
+        "advantages": "gae",
+        "critic_error": "squared",
+        "clip_values": False,
+        "learning_rate_schedule": "constant",
+        "ent_coeff_schedule": "constant",
+        "eps_clip_schedule": "constant",
         "anneal_learning_rate": False,
         "shaped_reward_steps": None,
         "max_episode_steps": None,
         "squash": False,
+        "actor_layers": Layers(),
+        "critic_layers": Layers(),
         "actor_network": None,
         "critic_network": None,
         "optimizer": adam,
@@ -74,21 +51,6 @@ def test_the_defaults_of_a_configuration_are_the_documented_ones():
 def test_only_the_number_of_steps_has_no_default():
     with pytest.raises(TypeError, match="'n_steps'"):
         AgentConfig()
-
-
-def test_the_default_hyperparameters_are_the_documented_ones():
-    adam_of = {"learning_rate": 2.5e-4, "eps": 1e-5, "grad_clip": 0.5}
-    assert flat_items(HyperParameters()) == {
-        "gamma": 0.99,
-        "gae_lambda": 0.95,
-        "eps_clip": 0.2,
-        "ent_coeff": 0.01,
-        "vf_coeff": 0.5,
-        "kl_threshold": math.inf,
-        **{f"actor_optimizer_params.{name}": value for name, value in adam_of.items()},
-        **{f"critic_optimizer_params.{name}": value for name, value in adam_of.items()},
-    }
-    assert OptimizerParams(2.5e-4, 1e-5, 0.5) == OptimizerParams()
 
 
 def test_minibatches_and_steps_follow_from_the_sizes():
@@ -122,6 +84,7 @@ SIZES = [
     "keep_latest",
     "max_episode_steps",
     "shaped_reward_steps",
+    "recurrent_chunk_length",
 ]
 COUNTS = ["n_evals", "eval_seed", "keep_best"]
 
@@ -146,6 +109,7 @@ def test_a_size_that_is_too_small_is_an_error_with_the_least_one(name, value, mi
 
 def test_the_least_sizes_and_counts_are_valid():
     AgentConfig(
+        recurrent="gru",
         **dict.fromkeys(SIZES, 1),
         **dict.fromkeys(COUNTS, 0),
     )
@@ -183,211 +147,177 @@ def test_time_rows_that_do_not_divide_into_the_minibatches_are_an_error():
     assert AgentConfig(**sizes, minibatch_unit="trajectory").n_minibatches == 3
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("value", [-0.1, math.nan, -math.inf, [0.5, -0.1], [0.5, math.nan]])
-def test_a_negative_or_undefined_hyperparameter_is_an_error_with_its_name(name, value):
-    with pytest.raises(ValueError, match="is out of range; it must be") as error:
-        check_hyperparams(hyperparams_with(name, value), n_policies=2)
-    assert str(error.value).startswith(f"{name}={value} ")
-
-
-INFINITE = ["eps_clip", "kl_threshold", *[name for name in NAMES if "grad_clip" in name]]
-ZERO = ["gamma", "gae_lambda", "ent_coeff", "vf_coeff", *[n for n in NAMES if "rate" in n]]
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith(".eps")])
-def test_only_bounds_may_be_infinite(name):
-    hyperparams = hyperparams_with(name, math.inf)
-    if name in INFINITE:
-        check_hyperparams(hyperparams, n_policies=1)
-    else:
-        with pytest.raises(ValueError, match=f"^{name}=inf is out of range"):
-            check_hyperparams(hyperparams, n_policies=1)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_only_fractions_coefficients_and_learning_rates_may_be_zero(name):
-    hyperparams = hyperparams_with(name, 0.0)
-    if name in ZERO:
-        check_hyperparams(hyperparams, n_policies=1)
-    else:
-        with pytest.raises(ValueError, match=f"^{name}=0.0 is out of range; it must be positive.$"):
-            check_hyperparams(hyperparams, n_policies=1)
-
-
-@pytest.mark.parametrize("name", ["gamma", "gae_lambda"])
-def test_the_discount_and_lambda_lie_between_zero_and_one(name):
-    check_hyperparams(hyperparams_with(name, 1.0), n_policies=1)
-    message = f"^{name}=1.01 is out of range; it must be between 0 and 1.$"
-    with pytest.raises(ValueError, match=message):
-        check_hyperparams(hyperparams_with(name, 1.01), n_policies=1)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shape", [(3,), (1,), (2, 2), (0,)])
-def test_values_that_are_not_one_per_policy_are_an_error_with_both_shapes(name, shape):
-    hyperparams = hyperparams_with(name, np.full(shape, 0.5))
-    with pytest.raises(ValueError, match="scalar or one value") as error:
-        check_hyperparams(hyperparams, n_policies=2)
-    assert str(error.value).startswith(f"{name} has shape {shape};")
-    assert "each of the 2 policies, shape (2,)." in str(error.value)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("make", [list, tuple, np.array, jnp.array])
-def test_a_scalar_and_one_value_per_policy_are_valid(name, make):
-    check_hyperparams(hyperparams_with(name, make([0.5, 0.25])), n_policies=2)
-    check_hyperparams(hyperparams_with(name, np.array(0.5)), n_policies=2)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("value", ["high", {}, [0.5, "high"], [0.5, [0.5]]])
-def test_a_value_that_is_no_number_is_an_error_with_its_name(name, value):
-    with pytest.raises(TypeError) as error:
-        check_hyperparams(hyperparams_with(name, value), n_policies=2)
-    message = f"{name}={value!r} is not a number or one number per policy."
-    assert str(error.value) == message
-
-
-@pytest.mark.parametrize("value", [None, {"gamma": 0.9}, OptimizerParams(), 0.9])
-def test_anything_but_hyperparameters_is_an_error_with_its_type(value):
-    message = f"^hyperparams is {type(value).__name__}; pass jaxagents.HyperParameters.$"
-    with pytest.raises(TypeError, match=message):
-        check_hyperparams(value, n_policies=1)
-
-
-def test_hyperparameters_are_named_with_dots_in_their_order():
-    hyperparams = HyperParameters(
-        gamma=0.5, critic_optimizer_params=OptimizerParams(learning_rate=[0.1, 0.2])
-    )
-    items = flat_items(hyperparams)
-    assert list(items) == NAMES
-    assert items["gamma"] == 0.5
-    assert items["critic_optimizer_params.learning_rate"] == [0.1, 0.2]
-    assert items["actor_optimizer_params.learning_rate"] == 2.5e-4
-
-
-def test_all_hyperparameters_become_float32_arrays_of_their_own_shape():
-    hyperparams = HyperParameters(
-        gamma=1, gae_lambda=[0.5, 1], eps_clip=(0.25, 0.5), ent_coeff=np.array([1.0, 2.0])
-    )
-    items = flat_items(as_arrays(hyperparams))
-    assert all(isinstance(value, jax.Array) for value in items.values())
-    assert {value.dtype for value in items.values()} == {jnp.dtype("float32")}
-    np.testing.assert_array_equal(items["gamma"], 1.0)
-    np.testing.assert_array_equal(items["gae_lambda"], [0.5, 1.0])
-    np.testing.assert_array_equal(items["eps_clip"], [0.25, 0.5])
-    np.testing.assert_array_equal(items["ent_coeff"], [1.0, 2.0])
-    assert items["kl_threshold"] == jnp.inf
-    assert items["actor_optimizer_params.grad_clip"] == 0.5
-
-
-def test_changing_a_value_never_compiles_anew():
-    n_traces = 0
-
-    @jax.jit
-    def read(hyperparams):
-        nonlocal n_traces
-        n_traces += 1
-        return hyperparams.gamma
-
-    for gamma in (1, 0.5, np.float64(0.5), jnp.array(0.25)):
-        assert read(as_arrays(HyperParameters(gamma=gamma))) == gamma
-    assert n_traces == 1
-
-
-def test_every_hyperparameter_can_be_given_to_each_policy():
-    hyperparams = per_policy(as_arrays(HyperParameters(gamma=0.5, vf_coeff=[1.0, 2.0])), 2)
-    np.testing.assert_array_equal(hyperparams.gamma, [0.5, 0.5])
-    np.testing.assert_array_equal(hyperparams.vf_coeff, [1.0, 2.0])
-    assert {leaf.shape for leaf in jax.tree.leaves(hyperparams)} == {(2,)}
-
-
-def test_scaling_changes_the_learning_rates_of_both_networks_and_nothing_else():
-    hyperparams = as_arrays(
-        HyperParameters(
-            actor_optimizer_params=OptimizerParams(learning_rate=1.0),
-            critic_optimizer_params=OptimizerParams(learning_rate=[2.0, 4.0]),
-        )
-    )
-    before, after = flat_items(hyperparams), flat_items(scale_learning_rates(hyperparams, 0.25))
-    assert after["actor_optimizer_params.learning_rate"] == 0.25
-    np.testing.assert_array_equal(after["critic_optimizer_params.learning_rate"], [0.5, 1.0])
-    for name in set(NAMES) - {name for name in NAMES if name.endswith("learning_rate")}:
-        assert after[name] == before[name]
-
-
-def test_hyperparameters_can_be_stacked_and_swept_by_vmap():
-    settings = [
-        as_arrays(hyperparams_with("gamma", 0.5)),
-        as_arrays(hyperparams_with("actor_optimizer_params.learning_rate", 3.0)),
-    ]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *settings)
-    assert isinstance(stacked, HyperParameters)
-    assert isinstance(stacked.actor_optimizer_params, OptimizerParams)
-
-    def product(hyperparams):
-        check_hyperparams(hyperparams, n_policies=1)  # what is swept has no concrete value
-        return hyperparams.gamma * hyperparams.actor_optimizer_params.learning_rate
-
-    np.testing.assert_allclose(jax.vmap(product)(stacked), [0.5 * 2.5e-4, 0.99 * 3.0], rtol=1e-6)
-
-
-def test_what_is_not_swept_is_checked_under_vmap_too():
-    def check(gamma):
-        check_hyperparams(HyperParameters(gamma=gamma, eps_clip=-1.0), n_policies=1)
-        return gamma
-
-    with pytest.raises(ValueError, match=r"^eps_clip=-1.0 is out of range"):
-        jax.vmap(check)(jnp.array([0.5, 0.9]))
-
-
-def test_a_tree_is_traced_as_soon_as_one_leaf_is():
-    seen = []
-    jax.vmap(lambda gamma: seen.append(is_traced(HyperParameters(gamma=gamma))))(jnp.ones(2))
-    assert seen == [True]
-    assert not is_traced(as_arrays(HyperParameters()))
-    assert not is_traced(None)
-
-
-def test_the_default_optimizer_is_adam_behind_a_clip_of_the_global_norm():
-    # (3, 4) is clipped to (0.6, 0.8); Adam's first step is g / (|g| + eps) times the rate.
-    optimizer = adam(OptimizerParams(learning_rate=2.0, eps=1.0, grad_clip=1.0))
-    params = {"w": jnp.zeros(1), "b": jnp.zeros(1)}
-    gradients = {"w": jnp.array([3.0]), "b": jnp.array([4.0])}
-    updates, _ = optimizer.update(gradients, optimizer.init(params), params)
-    np.testing.assert_allclose(updates["w"], [-2.0 * 0.6 / 1.6], rtol=1e-5)
-    np.testing.assert_allclose(updates["b"], [-2.0 * 0.8 / 1.8], rtol=1e-5)
-
-
-def test_typed_keys_are_taken_as_they_are_and_raw_ones_wrapped():
-    key = jax.random.key(3)
-    assert as_key(key) is key
-    for raw in (jax.random.PRNGKey(3), np.asarray(jax.random.PRNGKey(3))):
-        assert as_key(raw) == key
-    batch = as_key(jnp.stack([jax.random.PRNGKey(3), jax.random.PRNGKey(4)]))
-    assert batch.shape == (2,)
-
-
-@pytest.mark.parametrize("value", [0, None, np.zeros(2, np.int32), 1.5])
-def test_what_is_no_key_is_an_error_with_the_remedy(value):
-    with pytest.raises(TypeError, match=r"is not a random key; pass jax.random.key") as error:
-        as_key(value)
-    assert "\n" not in str(error.value)
-
-
-def test_an_optimizer_given_as_a_number_is_an_error_that_names_the_class():
-    with pytest.raises(TypeError, match=r"actor_optimizer_params=0.1 is no OptimizerParams"):
-        check_hyperparams(HyperParameters(actor_optimizer_params=0.1), 1)
-
-
-@pytest.mark.parametrize("value", ["0.9", True])
-def test_strings_and_booleans_are_no_hyperparameters(value):
-    with pytest.raises(TypeError, match="is not a number"):
-        check_hyperparams(HyperParameters(gamma=value), 1)
-
-
 @pytest.mark.parametrize("value", [None, 3, (0.5, 1)])
 def test_parameter_sharing_of_another_type_is_an_error(value):
     with pytest.raises(TypeError, match="nor a policy index per actor"):
         AgentConfig(n_steps=1, parameter_sharing=value)
+
+
+CHOICES = {
+    "minibatch_unit": ("trajectory", "time", "step"),
+    "recurrent": ("gru", "lstm", "mingru", None),
+    "advantages": ("gae", "vtrace"),
+    "critic_error": ("squared", "huber"),
+    "learning_rate_schedule": ("constant", "linear", "cosine", "kl"),
+    "ent_coeff_schedule": ("constant", "linear", "cosine"),
+    "eps_clip_schedule": ("constant", "linear", "cosine"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"), [(name, choice) for name in CHOICES for choice in CHOICES[name]]
+)
+def test_every_documented_choice_is_valid(name, choice):
+    assert getattr(AgentConfig(**{"n_steps": 1, name: choice}), name) == choice
+
+
+@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("value", ["Linear", "transformer", "", 1, True, ["gae"]])
+def test_an_unknown_choice_is_an_error_that_lists_the_known_ones(name, value):
+    *others, last = map(repr, CHOICES[name])
+    with pytest.raises(ValueError, match="is unknown; choose") as error:
+        AgentConfig(**{"n_steps": 1, name: value})
+    known = f"{', '.join(others)} or {last}"
+    assert str(error.value) == f"{name}={value!r} is unknown; choose {known}."
+
+
+@pytest.mark.parametrize("name", sorted(CHOICES.keys() - {"recurrent"}))
+def test_no_choice_but_the_memory_may_be_left_out(name):
+    with pytest.raises(ValueError, match=f"^{name}=None is unknown"):
+        AgentConfig(**{"n_steps": 1, name: None})
+
+
+@pytest.mark.parametrize("recurrent", ["gru", "lstm", "mingru"])
+def test_trajectories_are_learnt_from_whole_unless_they_are_cut_into_chunks(recurrent):
+    sizes = {"n_steps": 1, "rollout_length": 12, "recurrent": recurrent}
+    whole = AgentConfig(**sizes)
+    assert (whole.chunk_length, whole.n_chunks) == (12, 1)
+    chunks = AgentConfig(**sizes, recurrent_chunk_length=4)
+    assert (chunks.chunk_length, chunks.n_chunks) == (4, 3)
+
+
+@pytest.mark.parametrize("unit", ["trajectory", "time", "step"])
+def test_networks_without_memory_have_one_chunk_to_a_trajectory(unit):
+    config = AgentConfig(n_steps=1, rollout_length=12, minibatch_unit=unit)
+    assert (config.chunk_length, config.n_chunks) == (12, 1)
+
+
+@pytest.mark.parametrize("length", [5, 8, 24])
+def test_chunks_that_do_not_divide_the_rollout_are_an_error(length):
+    message = (
+        f"^rollout_length=12 steps do not divide into chunks of recurrent_chunk_length={length}; "
+        "choose a divisor of 12.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        AgentConfig(n_steps=1, rollout_length=12, recurrent="gru", recurrent_chunk_length=length)
+
+
+def test_chunks_without_a_memory_are_an_error_with_both_remedies():
+    with pytest.raises(ValueError, match="leave it None or choose a recurrent cell") as error:
+        AgentConfig(n_steps=1, recurrent_chunk_length=4)
+    assert str(error.value).startswith("recurrent_chunk_length=4, but recurrent=None: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("unit", ["time", "step"])
+@pytest.mark.parametrize("recurrent", ["gru", "lstm", "mingru"])
+def test_a_memory_does_not_learn_from_steps_that_are_torn_apart(unit, recurrent):
+    with pytest.raises(ValueError, match="choose 'trajectory'") as error:
+        AgentConfig(n_steps=1, minibatch_unit=unit, recurrent=recurrent)
+    assert f"minibatch_unit={unit!r} " in str(error.value)
+    assert f"recurrent={recurrent!r} " in str(error.value)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "kl"])
+def test_annealing_the_learning_rate_by_two_schedules_is_an_error(schedule):
+    message = (
+        "^anneal_learning_rate=True is learning_rate_schedule='linear', but that is "
+        f"{schedule!r}; choose one.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        AgentConfig(n_steps=1, anneal_learning_rate=True, learning_rate_schedule=schedule)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
+def test_annealing_the_learning_rate_goes_with_its_own_schedule_and_with_none(schedule):
+    config = AgentConfig(n_steps=1, anneal_learning_rate=True, learning_rate_schedule=schedule)
+    assert config.anneal_learning_rate
+
+
+def test_the_defaults_of_layers_are_the_documented_ones():
+    assert dataclasses.asdict(Layers()) == {
+        "hidden_sizes": (64, 64),
+        "activation": None,
+        "layer_norm": False,
+        "channels": (16,),
+        "memory_size": 64,
+        "sizes_after_memory": (),
+    }
+
+
+SEQUENCES = ["hidden_sizes", "channels", "sizes_after_memory"]
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+@pytest.mark.parametrize("make", [list, tuple, iter, np.array])
+def test_sizes_of_layers_become_tuples_and_the_configuration_remains_a_key(name, make):
+    layers = Layers(**{name: make([32, 8])})
+    assert getattr(layers, name) == (32, 8)
+    assert isinstance(getattr(layers, name), tuple)
+    assert layers == Layers(**{name: (32, 8)})
+    config = AgentConfig(n_steps=1, actor_layers=layers)
+    same = AgentConfig(n_steps=1, actor_layers=Layers(**{name: (32, 8)}))
+    assert (hash(config), config) == (hash(same), same)
+    assert config != AgentConfig(n_steps=1)
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_there_may_be_no_layers(name):
+    assert getattr(Layers(**{name: []}), name) == ()
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+@pytest.mark.parametrize("value", [64, 64.0, np.int64(64), "64", "64, 64", "", None, True])
+def test_sizes_of_layers_that_are_no_sequence_are_an_error(name, value):
+    with pytest.raises(TypeError) as error:
+        Layers(**{name: value})
+    assert str(error.value) == f"{name}={value!r} is no sequence of integers."
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+@pytest.mark.parametrize("value", [64.0, "64", True, None, (64,)])
+def test_a_layer_whose_size_is_no_integer_is_an_error(name, value):
+    with pytest.raises(TypeError) as error:
+        Layers(**{name: (32, value)})
+    assert str(error.value) == f"{name}={value!r} is not an integer."
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_layer_without_units_is_an_error(name, value):
+    with pytest.raises(ValueError, match=r"too small") as error:
+        Layers(**{name: (32, value)})
+    assert str(error.value) == f"{name}={value} is too small; it must be at least 1."
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(0, ValueError), (-1, ValueError), (64.0, TypeError), ("64", TypeError), ((64,), TypeError)],
+)
+def test_a_memory_without_units_is_an_error(value, error):
+    with pytest.raises(error, match=r"^memory_size=.* is (too small|not an integer)"):
+        Layers(memory_size=value)
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu", "elu", "gelu", "silu", None])
+def test_every_documented_activation_is_valid(name):
+    assert Layers(activation=name).activation == name
+
+
+@pytest.mark.parametrize("value", ["swish", "Tanh", "", 0])
+def test_an_unknown_activation_is_an_error_that_lists_the_known_ones(value):
+    with pytest.raises(ValueError, match="is unknown; choose") as error:
+        Layers(activation=value)
+    assert str(error.value) == (
+        f"activation={value!r} is unknown; choose 'tanh', 'relu', 'elu', 'gelu' or 'silu'."
+    )

@@ -46,16 +46,16 @@ class Draw(Environment):
 def always(action):
     """Make a policy that takes one action."""
 
-    def act(rng, observation):
-        return jnp.full(observation.features.shape[:2], action, jnp.int32)
+    def act(rng, observation, memory):
+        return jnp.full(observation.features.shape[:2], action, jnp.int32), memory
 
     return act
 
 
 @functools.partial(jax.jit, static_argnames=("env", "act", "n_episodes", "max_episode_steps"))
-def play(env, act, n_episodes=1, seed=0, max_episode_steps=None):
+def play(env, act, n_episodes=1, seed=0, max_episode_steps=None, memory=()):
     environments = JaxEnvironmentBatch(env, None, max_episode_steps)
-    return play_episodes(environments, act, jax.random.key(seed), n_episodes)
+    return play_episodes(environments, act, memory, jax.random.key(seed), n_episodes)
 
 
 def test_an_episode_is_played_from_its_reset_to_its_end():
@@ -120,8 +120,8 @@ def test_where_the_dead_earn_on_the_episodes_end_is_theirs_too(deaths, died):
 
 @pytest.mark.parametrize(("offset", "earned"), [(0, 1.0), (1, 0.0)])
 def test_actions_are_chosen_by_what_each_actor_of_each_episode_sees(offset, earned):
-    def act(rng, observation):
-        return (jnp.argmax(observation.features, axis=-1) + offset) % 3
+    def act(rng, observation, memory):
+        return (jnp.argmax(observation.features, axis=-1) + offset) % 3, memory
 
     episodes = play(Coordination(n_actors=2), act, n_episodes=8)
     np.testing.assert_array_equal(episodes.returns, np.full((8, 2), earned))
@@ -146,15 +146,31 @@ def test_actions_follow_the_observations_of_every_step():
             shown = jnp.full((1, 1), state + 1.0)
             return shown, state + 1, action.astype(jnp.float32), over, ~over & False, {}
 
-    def act(rng, observation):
-        return observation.features[..., 0].astype(jnp.int32) ** 2
+    def act(rng, observation, memory):
+        return observation.features[..., 0].astype(jnp.int32) ** 2, memory
 
     episodes = play(Stairs(), act)
     assert (episodes.returns.item(), episodes.final_rewards.item()) == (1.0 + 4.0 + 9.0, 9.0)
 
 
-def random_action(rng, observation):
-    return jax.random.randint(rng, observation.features.shape[:2], 0, 3)
+def random_action(rng, observation, memory):
+    return jax.random.randint(rng, observation.features.shape[:2], 0, 3), memory
+
+
+def test_what_is_remembered_comes_back_at_the_next_step_of_the_same_episode():
+    """Walk pays the action: 1 + 2 + 3 + 4 to who counts its steps, 10 more each beginning with 10.
+
+    Actions are not bounded by Walk itself.
+    """
+
+    def count(rng, observation, memory):
+        memory = {"steps": memory["steps"] + 1}
+        return memory["steps"], memory
+
+    memory = {"steps": jnp.array([[0, 10], [100, 0], [0, 0]])}
+    episodes = play(Walk(limit=4), count, n_episodes=3, memory=memory)
+    np.testing.assert_array_equal(episodes.returns, [[10.0, 50.0], [410.0, 10.0], [10.0, 10.0]])
+    np.testing.assert_array_equal(episodes.final_rewards, [[4.0, 14.0], [104.0, 4.0], [4.0, 4.0]])
 
 
 WALK = Walk(limit=8)

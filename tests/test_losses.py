@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -5,7 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.losses import actor_loss, critic_loss, kl_divergence
+from jaxagents.losses import (
+    LARGEST_LOG_RATIO,
+    actor_loss,
+    critic_loss,
+    huber_error,
+    kl_divergence,
+    probability_ratio,
+    squared_error,
+)
 
 
 @jax.jit
@@ -196,3 +205,104 @@ def test_a_ratio_beyond_floats_is_clipped_like_any_other():
         return actor_loss(log_prob, jnp.zeros(2), ones, ones, ones, 0.2, 0.0)[0]
 
     np.testing.assert_allclose(jax.grad(loss)(jnp.array([0.0, 100.0])), [-0.5, 0.0])
+
+
+def test_a_probability_ratio_is_the_exponential_as_long_as_that_is_finite():
+    log_ratio = jnp.array([np.log(2.0), 0.0, -np.inf, LARGEST_LOG_RATIO, 1e3, np.inf])
+    largest = np.exp(np.float32(LARGEST_LOG_RATIO))
+    expected = [2.0, 1.0, 0.0, largest, largest, largest]
+    np.testing.assert_allclose(probability_ratio(log_ratio), expected, rtol=1e-5)
+
+
+huber = jax.jit(jax.vmap(jax.value_and_grad(huber_error), in_axes=(0, None)))
+
+
+def test_huber_squares_errors_up_to_delta_and_goes_on_along_the_tangent():
+    # The tangent of e² at 2 is 4 e - 4.
+    cost, gradient = huber(jnp.array([0.0, 1.0, -1.5, 2.0, 3.0, -3.0, 10.0]), 2.0)
+    np.testing.assert_array_equal(cost, [0.0, 1.0, 2.25, 4.0, 8.0, 8.0, 36.0])
+    np.testing.assert_array_equal(gradient, [0.0, 2.0, -3.0, 4.0, 4.0, -4.0, 4.0])
+
+
+@pytest.mark.parametrize("delta", [0.1, 1.0, 10.0])
+def test_hubers_gradient_is_that_of_the_square_up_to_twice_delta(delta):
+    errors = jnp.linspace(-30.0, 30.0, 604)
+    cost, gradient = huber(errors, delta)
+    np.testing.assert_allclose(gradient, np.clip(2 * errors, -2 * delta, 2 * delta), rtol=1e-5)
+    inside = np.abs(errors) <= delta
+    np.testing.assert_allclose(cost[inside], np.square(errors[inside]), rtol=1e-6)
+    assert np.all(cost[~inside] < np.square(errors[~inside]))
+
+
+@pytest.mark.parametrize("delta", [1e30, np.inf])
+def test_a_huber_delta_beyond_all_errors_leaves_the_square_and_its_gradient(delta):
+    cost, gradient = huber(jnp.array([0.0, -3.0, 1e3]), delta)
+    np.testing.assert_array_equal(cost, [0.0, 9.0, 1e6])
+    np.testing.assert_array_equal(gradient, [0.0, -6.0, 2e3])
+
+
+@jax.jit
+def clipped_critic(value, value_target, old_value, weight, eps_clip):
+    """Compute (loss, gradient); arguments are ``[samples]``."""
+
+    def loss(value):
+        return critic_loss(value, value_target, weight, 1.0, old_value=old_value, eps_clip=eps_clip)
+
+    return jax.value_and_grad(loss)(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "loss", "gradient"),
+    [
+        (1.5, 4.0, 6.25, -5.0),  # near the old value of 1: the squared error of -2.5
+        (0.5, -4.0, 20.25, 9.0),
+        (3.0, 4.0, 4.0, 0.0),  # far towards its target: as if it had stopped at 2
+        (-1.0, -4.0, 16.0, 0.0),  # as if it had stopped at 0
+        (3.0, 2.0, 1.0, 2.0),  # beyond its target, at which it should have stopped
+        (3.0, -1.0, 16.0, 8.0),  # far away from its target
+        (-1.0, 4.0, 25.0, -10.0),
+    ],
+)
+def test_clipped_values_gain_nothing_by_going_farther_than_eps_clip(value, target, loss, gradient):
+    actual = clipped_critic(*jnp.array([[value], [target], [1.0], [1.0]]), 1.0)
+    np.testing.assert_array_equal(actual[0], loss)
+    np.testing.assert_array_equal(actual[1], [gradient])
+
+
+@pytest.mark.parametrize(("eps_clip", "gradient"), [(0.5, 0.0), (1.5, 0.0), (2.5, -2.0)])
+def test_eps_clip_bounds_how_far_values_go(eps_clip, gradient):
+    _, actual = clipped_critic(*jnp.array([[3.0], [4.0], [1.0], [1.0]]), eps_clip)
+    np.testing.assert_array_equal(actual, [gradient])
+
+
+def test_values_that_have_not_moved_are_not_clipped():
+    value, target, weight = jnp.array([1.0, 4.0]), jnp.array([0.0, 1.0]), jnp.ones(2)
+    clipped = clipped_critic(value, target, value, weight, 0.2)
+    jax.tree.map(np.testing.assert_array_equal, clipped, critic(value, target, weight, 1.0))
+
+
+@pytest.mark.parametrize("unused", [np.inf, np.nan])
+def test_clipped_values_of_weight_zero_leave_no_trace_even_as_nan(unused):
+    for holder in range(3):  # the value, its target, the old value
+        numbers = np.array([[1.5, 0.0], [4.0, 0.0], [1.0, 0.0]], np.float32)
+        numbers[holder, 1] = unused
+        loss, gradient = clipped_critic(*jnp.asarray(numbers), jnp.array([1.0, 0.0]), 1.0)
+        assert loss == 6.25
+        np.testing.assert_array_equal(gradient, [-5.0, 0.0])
+
+
+def test_the_cost_of_errors_may_be_hubers_with_clipped_values_too():
+    # Errors of 3 and, clipped to the old value + 1, of 2: 2 · 1 · 3 - 1 and 2 · 1 · 2 - 1.
+    value, target, ones = jnp.array([5.0]), jnp.array([2.0]), jnp.ones(1)
+    cost = partial(huber_error, delta=1.0)
+    assert critic_loss(value, target, ones, 0.5, cost) == 0.5 * 5.0
+    assert critic_loss(value, target, ones, 0.5, cost, old_value=3 * ones, eps_clip=1.0) == 2.5
+    # Farther towards a target of 9, an error of 4 costs what the clipped one of 5 does.
+    target = jnp.array([9.0])
+    assert critic_loss(value, target, ones, 0.5, cost, old_value=3 * ones, eps_clip=1.0) == 4.5
+
+
+def test_by_default_values_are_neither_clipped_nor_their_errors_anything_but_squared():
+    value, target, weight = jnp.array([1.0, 400.0]), jnp.array([0.0, 1.0]), jnp.ones(2)
+    expected = critic_loss(value, target, weight, 0.5, squared_error, None, jnp.inf)
+    assert critic_loss(value, target, weight, 0.5) == expected == 0.25 * (1.0 + 399.0**2)

@@ -1,18 +1,17 @@
-import inspect
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxagents.config import Layers
 from jaxagents.networks import (
+    ACTIVATIONS,
     CNN,
     MLP,
     PolicyNetwork,
     ValueNetwork,
-    check_network,
-    default_torso,
+    make_torso,
     orthogonal,
 )
 
@@ -196,101 +195,106 @@ def test_the_default_convolution_has_16_channels_before_two_hidden_layers_of_64_
     ],
 )
 def test_by_default_observations_of_three_axes_are_convolved_and_others_flattened(shape, torso):
-    assert default_torso(shape) == torso
-    check(ValueNetwork(torso), (), jax.ShapeDtypeStruct((2, *shape), jnp.float32))
+    assert make_torso(shape, Layers()) == torso
+    assert outputs(ValueNetwork(torso), jnp.zeros((2, 3, *shape))).shape == (2, 3)
 
 
-OBSERVATION = jax.ShapeDtypeStruct((2, N_FEATURES), jnp.float32)  # [actors, *obs]
+# tanh(-1/2), max(-1/2, 0), exp(-1/2) - 1, -1/2 of Φ(-1/2) and of σ(-1/2).
+OF_MINUS_HALF = {"tanh": -0.46212, "relu": 0.0, "elu": -0.39347, "gelu": -0.1543, "silu": -0.18877}
 
 
-def check(network, output, observation=OBSERVATION):
-    check_network("actor_network", network, observation, output)
+def with_biases(torso, shape, bias):
+    """Apply a torso to ones, with all weights 0 and all biases alike."""
+    features = jnp.ones((1, *shape))
+    params = jax.eval_shape(torso.init, jax.random.key(0), features)
+    params = jax.tree.map(lambda leaf: jnp.full(leaf.shape, bias * (leaf.ndim == 1)), params)
+    return torso.apply(params, features)
 
 
-@pytest.mark.parametrize("shape", [(), (N_FEATURES,), (4, 4, 3)])
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32])
-def test_the_default_networks_fit_observations_of_any_shape(shape, dtype):
-    observation = jax.ShapeDtypeStruct((2, *shape), dtype)
-    torso = MLP(observation_ndim=len(shape))
-    check(PolicyNetwork(N_ACTIONS, torso), (N_ACTIONS,), observation)
-    check(ValueNetwork(torso), (), observation)
+@pytest.mark.parametrize("shape", [(N_FEATURES,), (5, 4, 3)], ids=["vectors", "images"])
+@pytest.mark.parametrize("name", [*OF_MINUS_HALF, None])
+def test_layers_are_activated_as_configured(name, shape):
+    assert OF_MINUS_HALF.keys() == ACTIVATIONS.keys()
+    default = "relu" if len(shape) == 3 else "tanh"
+    torso = make_torso(shape, Layers(hidden_sizes=(4,), activation=name))
+    hidden = with_biases(torso, shape, -0.5)
+    np.testing.assert_allclose(hidden, np.full((1, 4), OF_MINUS_HALF[name or default]), atol=2e-5)
 
 
-def test_checking_a_network_does_not_run_it():
-    class Unrunnable(nn.Module):
-        @nn.compact
-        def __call__(self, features):
-            assert isinstance(features, jax.core.Tracer)
-            return nn.Dense(N_ACTIONS)(features)
-
-    check(Unrunnable(), (N_ACTIONS,))
+@pytest.mark.parametrize("name", OF_MINUS_HALF)
+def test_convolutions_are_activated_as_configured(name):
+    torso = make_torso((5, 4, 3), Layers(hidden_sizes=(), activation=name))
+    hidden = with_biases(torso, (5, 4, 3), -0.5)
+    np.testing.assert_allclose(hidden, np.full((1, 3 * 2 * 16), OF_MINUS_HALF[name]), atol=2e-5)
 
 
-class Keeping(nn.Module):
-    """A value network that forgets to drop its last axis."""
-
-    @nn.compact
-    def __call__(self, features):
-        return nn.Dense(1)(features)
-
-
-class Returning(nn.Module):
-    @nn.compact
-    def __call__(self, features):
-        return features, features
+def test_vectors_pass_the_configured_hidden_layers():
+    torso = make_torso((N_FEATURES,), Layers(hidden_sizes=(7, 6, 2), channels=(9,)))
+    params = jax.eval_shape(torso.init, jax.random.key(0), jnp.zeros((1, N_FEATURES)))["params"]
+    assert {name: layer["kernel"].shape for name, layer in params.items()} == {
+        "Dense_0": (N_FEATURES, 7),
+        "Dense_1": (7, 6),
+        "Dense_2": (6, 2),
+    }
 
 
-class Image(nn.Module):
-    """A network that insists on images."""
+def test_images_pass_the_configured_convolutions_and_hidden_layers():
+    torso = make_torso((6, 7, 2), Layers(hidden_sizes=(9,), channels=(4, 5)))
+    params = jax.eval_shape(torso.init, jax.random.key(0), jnp.zeros((1, 6, 7, 2)))["params"]
+    assert jax.tree.map(lambda leaf: leaf.shape, params) == {
+        "Dense_0": {"kernel": (9 * 2, 4), "bias": (4,)},
+        "Dense_1": {"kernel": (9 * 4, 5), "bias": (5,)},
+        "MLP_0": {"Dense_0": {"kernel": (2 * 3 * 5, 9), "bias": (9,)}},
+    }
 
-    @nn.compact
-    def __call__(self, features):
-        _, _, height, width, channels = features.shape
-        return features.sum(axis=(-3, -2, -1)) * height * width * channels
+
+def test_without_hidden_layers_a_torso_is_the_flattened_observation():
+    features = jnp.arange(2.0 * 5 * 4).reshape(2, 5, 4)
+    hidden = outputs(make_torso((5, 4), Layers(hidden_sizes=())), features)
+    np.testing.assert_array_equal(hidden, features.reshape(2, 20))
 
 
-class Verbose(nn.Module):
-    """A network that fails with many lines."""
-
-    @nn.compact
-    def __call__(self, features):
-        raise RuntimeError("out of order\n\nsee the manual")
+def unactivated(hidden):
+    return hidden
 
 
 @pytest.mark.parametrize(
-    ("network", "output", "maps_to"),
+    ("torso", "shape"),
     [
-        (PolicyNetwork(4, MLP()), (3,), r"\[2, 3, 4\]; the environment needs \[2, 3, 3\]"),
-        (Keeping(), (), r"\[2, 3, 1\]; the environment needs \[2, 3\]"),
-        (ValueNetwork(MLP()), (3,), r"\[2, 3\]; the environment needs \[2, 3, 3\]"),
-        (Returning(), (3,), r"None; the environment needs \[2, 3, 3\]"),
+        (MLP(1, (8,), unactivated, layer_norm=True), (N_FEATURES,)),
+        (CNN((8,), (), unactivated, layer_norm=True), (5, 4, 3)),
+        (CNN((), (8,), unactivated, layer_norm=True), (5, 4, 3)),
     ],
+    ids=["hidden layer", "convolution", "hidden layer of images"],
 )
-def test_a_network_of_the_wrong_output_is_an_error_of_one_line_with_both_shapes(
-    network, output, maps_to
-):
-    with pytest.raises(
-        ValueError, match=rf"^actor_network maps observations \[2, 3, 5\] to {maps_to}\.$"
-    ) as error:
-        check(network, output)
-    assert "\n" not in str(error.value)
+def test_layer_norm_gives_the_units_of_each_layer_mean_0_and_variance_1(torso, shape):
+    features = 1000 + 100 * jax.random.normal(jax.random.key(1), (2, *shape))
+    units = outputs(torso, features).reshape(-1, 8)
+    assert len(units) == (2 * 3 * 2 if torso == CNN((8,), (), unactivated, True) else 2)
+    np.testing.assert_allclose(units.mean(axis=-1), 0.0, atol=1e-4)
+    np.testing.assert_allclose(units.var(axis=-1), 1.0, rtol=1e-3)
 
 
-@pytest.mark.parametrize("network", [Image(), Verbose()])
-def test_a_network_that_fails_is_an_error_of_one_line_with_the_shape_and_the_cause(network):
-    message = r"^actor_network fails on observations of shape \(2, 3, 5\): ."
-    with pytest.raises(ValueError, match=message) as error:
-        check(network, (3,))
-    assert "\n" not in str(error.value)
-    assert error.value.__cause__ is not None
+@pytest.mark.parametrize("shape", [(N_FEATURES,), (5, 4, 3)], ids=["vectors", "images"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_with_layer_norm_alone_the_scale_of_observations_is_of_no_matter(layer_norm, shape):
+    torso = make_torso(shape, Layers(layer_norm=layer_norm))
+    features = 10 * jax.random.normal(jax.random.key(1), (2, *shape))
+    small, large = outputs(torso, features), outputs(torso, 100 * features)
+    assert np.allclose(small, large, atol=1e-3) == layer_norm
 
 
-@pytest.mark.parametrize(("network", "kind"), [(MLP, "type"), ("mlp", "str"), (None, "NoneType")])
-def test_a_network_that_is_no_module_is_an_error(network, kind):
-    # Users run without the type checks of these tests, which would come first here.
-    check_network_of_users = inspect.unwrap(check_network)
-    with pytest.raises(TypeError, match=f"^actor_network is {kind}; pass a flax.linen module.$"):
-        check_network_of_users("actor_network", network, OBSERVATION, (3,))
+def test_every_layer_is_normalised_before_its_activation():
+    """The second layer of a torso sees tanh(1) and tanh(-1), whatever the observations."""
+    torso = make_torso((1,), Layers(hidden_sizes=(2, 2), layer_norm=True))
+    features = jnp.array([[-7.0], [3.0], [50.0]])
+    variables = torso.init(jax.random.key(0), features)
+    _, state = torso.apply(variables, features, capture_intermediates=True)
+    normalized = state["intermediates"]["LayerNorm_0"]["__call__"][0]
+    np.testing.assert_allclose(np.abs(normalized), 1.0, atol=1e-4)
+    first_of_second, *_ = state["intermediates"]["Dense_1"]["__call__"]
+    kernel = variables["params"]["Dense_1"]["kernel"]
+    np.testing.assert_allclose(first_of_second, np.tanh(normalized) @ kernel, atol=1e-5)
 
 
 def test_initialisation_calls_no_library_that_could_wait_for_itself():

@@ -6,22 +6,27 @@ import numpy as np
 import optax
 import pytest
 
-from jaxagents.config import OptimizerParams, adam
+from jaxagents.hyperparameters import OptimizerParams, adam
 from jaxagents.minibatches import draw_minibatches
 from jaxagents.optimization import descend, init_network, run_epoch
 from jaxagents.statistics import weighted_mean
-from jaxagents.types import Batch, NetworkState, Observation
+from jaxagents.types import Batch, Memory, NetworkState, Observation, Path
 
 
 def batch_of(target, weight):
     """Make a batch ``[time, envs, actors]`` that differs in its targets and weights only."""
     target, weight = jnp.asarray(target), jnp.asarray(weight)
-    zeros = jnp.zeros(target.shape)
+    zeros, no = jnp.zeros(target.shape), jnp.zeros(target.shape, bool)
     return Batch(
         observation=Observation(features=zeros[..., None]),
+        critic_features=zeros[..., None],
+        begins=no,
+        memory=Memory(),
         action=zeros,
         log_prob=zeros,
+        path=Path(zeros, zeros, zeros, terminated=no, truncated=no),
         advantage=zeros,
+        value=zeros,
         value_target=target,
         weight=weight,
         value_weight=weight,

@@ -154,6 +154,39 @@ def test_every_actor_is_played_by_its_own_policys_parameters(sharing, factors):
     np.testing.assert_array_equal(played["sum"], expected.sum(axis=-1))
 
 
+@any_sharing
+def test_all_that_an_actor_has_reaches_its_policy_together(sharing):
+    policies = make_policy_map(sharing, N_ACTORS)
+    factors = 10.0 * jnp.arange(1, policies.n_policies + 1)
+
+    def weigh(factor, features, memory):
+        sums = factor * features.sum(axis=-1) + memory["total"]
+        return sums, {"total": sums, "seen": features}
+
+    features = jnp.arange(24.0).reshape(3, N_ACTORS, 2)  # [envs, actors, ...]
+    memory = {"total": 100.0 * jnp.arange(12.0).reshape(3, N_ACTORS)}
+    sums, memory_after = policies.apply(weigh, factors, features, memory, axis=1)
+    expected = factors[policies.policy_of_actor] * features.sum(axis=-1) + memory["total"]
+    np.testing.assert_array_equal(sums, expected)
+    np.testing.assert_array_equal(memory_after["total"], expected)
+    np.testing.assert_array_equal(memory_after["seen"], features)
+
+
+@any_sharing
+def test_actors_may_have_nothing_beside_what_they_see(sharing):
+    """As policies without a memory do, whose memory is empty."""
+    policies = make_policy_map(sharing, N_ACTORS)
+    params = jnp.ones(policies.n_policies)
+    features = with_actors_at(0)
+
+    def double(factor, features, memory):
+        return 2 * factor * features, memory
+
+    doubled, memory = policies.apply(double, params, jnp.asarray(features), (), axis=0)
+    np.testing.assert_array_equal(doubled, 2 * features)
+    assert memory == ()
+
+
 def test_moving_between_actors_and_policies_needs_no_concrete_values():
     policies = make_policy_map((0, 1, 1, 1), N_ACTORS)
     values = with_actors_at(1)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from jaxagents.environments.examination import examine
+from jaxagents.environments.features import append_agent_id, for_each_actor, joint_features
 from jaxagents.environments.protocol import Environment, as_observation
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.types import Observation, TimeStep
@@ -50,6 +51,10 @@ class EnvironmentBatch(abc.ABC):
         """Make what networks see of an environment's observation, ``[*batch, actors, *obs]``."""
 
     @abc.abstractmethod
+    def global_features(self, observation: Observation) -> Array:
+        """Give every actor the global state and its own index, ``[*batch, actors, ...]``."""
+
+    @abc.abstractmethod
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Begin an episode in each of ``n_envs`` environments."""
 
@@ -73,6 +78,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         env_params: PyTree,
         max_episode_steps: int | None = None,
         agent_id: bool = False,
+        global_state: bool = False,
     ):
         """Examine the environment without running it.
 
@@ -81,6 +87,8 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             env_params: Its parameters.
             max_episode_steps: Truncate episodes at this length.
             agent_id: Append each actor's index, as a one-hot vector, to what it observes.
+            global_state: Give every observation a global state: the environment's own or, where
+                it has none, what all actors observe.
 
         Raises:
             TypeError: the environment does not follow the protocol.
@@ -89,6 +97,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self._env_params = env_params
         self._max_episode_steps = max_episode_steps
         self._agent_id = agent_id
+        self._global_state = global_state
         # Overridden, `step` or `reset` may mean more than what the base class makes of the parts.
         self._resets_as_batch = (
             isinstance(env, Environment)
@@ -107,10 +116,21 @@ class JaxEnvironmentBatch(EnvironmentBatch):
     def prepare(self, observation: Array | Observation) -> Observation:
         """Make what networks see of an environment's observation, ``[*batch, actors, *obs]``."""
         observation = as_observation(observation)
-        if not self._agent_id:
-            return observation
-        features = _append_agent_id(observation.features, self._n_observation_axes)
-        return observation._replace(features=features)
+        features, global_state = observation.features, observation.global_state
+        if not self._global_state:
+            global_state = None
+        elif global_state is None:
+            global_state = joint_features(features, self._n_observation_axes)
+        if self._agent_id:
+            features = append_agent_id(features, self._n_observation_axes)
+        return observation._replace(features=features, global_state=global_state)
+
+    def global_features(self, observation: Observation) -> Array:
+        """Give every actor the global state and its own index, ``[*batch, actors, ...]``."""
+        template, state = self.observation.global_state, observation.global_state
+        if template is None or state is None:
+            raise ValueError("the environments were not asked for a global state.")
+        return for_each_actor(state, template.ndim, self.n_actors)
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Begin an episode in each of ``n_envs`` environments."""
@@ -193,18 +213,6 @@ class JaxEnvironmentBatch(EnvironmentBatch):
 
         fresh = self._reset_all(rng, len(episode_over))
         return jax.tree.map(select, fresh, (observation, env_state))
-
-
-def _append_agent_id(features: Array, n_observation_axes: int) -> Array:
-    """Append one-hot indices of the actors to vectors, or as further channels to images."""
-    if n_observation_axes == 0:
-        features, n_observation_axes = features[..., None], 1
-    actors_axis = features.ndim - n_observation_axes - 1
-    n_actors = features.shape[actors_axis]
-    identity = jnp.eye(n_actors, dtype=features.dtype)
-    identity = identity.reshape(n_actors, *[1] * (n_observation_axes - 1), n_actors)
-    identity = jnp.broadcast_to(identity, (*features.shape[:-1], n_actors))
-    return jnp.concatenate([features, identity], axis=-1)
 
 
 def _is_scalar(value: Any) -> bool:

@@ -12,9 +12,9 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxagents.config import ScalarLike
 from jaxagents.environments.protocol import Environment, StepResult
 from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.hyperparameters import ScalarLike
 
 # Actions 0 to 3 of `DiscreteHunting`: right, up, left, down.
 DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))

@@ -132,7 +132,12 @@ class JaxMARLEnvironment(Environment):
         return Observation(
             features=jnp.stack([_padded(each, self._observation_shape) for each in features]),
             action_mask=self._action_mask(state),
+            global_state=self._global_state(state),
         )
+
+    def _global_state(self, state: PyTree) -> Array | None:
+        read = self._family.global_state
+        return None if read is None else read(self.env, state)
 
     def _action_mask(self, state: PyTree) -> Bool[Array, "actors n_actions"] | None:
         size = _size(self._space)

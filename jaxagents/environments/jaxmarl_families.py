@@ -76,6 +76,7 @@ class Family(NamedTuple):
     truncation_rule: str  # the same in words, to be formatted with env
     available: Callable[[Any, PyTree], Sequence[Array]] | None = None  # the actors' masks
     features: Callable[[Any, Any], Sequence[Array]] = _by_name  # what each actor observes
+    global_state: Callable[[Any, PyTree], Array] | None = None
     pack: Callable[[dict], Any] = lambda actions: actions  # into what step_env takes
     infos: Callable[[Any, Step], dict[str, Array]] = lambda env, step: {}  # beside its own
     rewards_after_death: bool = False
@@ -111,6 +112,10 @@ def _smax_truncated(env: Any, step: Step) -> Array:
 def _smax_infos(env: Any, step: Step) -> dict[str, Array]:
     allies, enemies = _smax_sides(env, step.state)
     return {"won": (jnp.any(allies) & ~jnp.any(enemies)).astype(jnp.float32)}
+
+
+def _smax_global_state(env: Any, state: Any) -> Array:
+    return env.get_world_state(state)
 
 
 def _smax_available(env: Any, state: Any) -> list[Array]:
@@ -193,6 +198,7 @@ _SMAX = Family(
         "unless it decides the battle"
     ),
     available=_smax_available,
+    global_state=_smax_global_state,
     infos=_smax_infos,
     rewards_after_death=True,
     silent_keywords=_parameters(SMAX),

@@ -1,26 +1,24 @@
 """What an agent's policies and critics compute, whatever trains them."""
 
 import abc
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from jaxagents.config import AgentConfig, HyperParameters
+from jaxagents.architecture import Network, make_module
+from jaxagents.batches import Valuation
+from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import JaxEnvironmentBatch
 from jaxagents.environments.spaces import Box, Discrete
-from jaxagents.losses import ActorStats, actor_loss, critic_loss
-from jaxagents.networks import (
-    PolicyNetwork,
-    ValueNetwork,
-    apply,
-    check_network,
-    default_torso,
-)
+from jaxagents.hyperparameters import HyperParameters
+from jaxagents.losses import ActorStats, actor_loss, critic_loss, huber_error, squared_error
+from jaxagents.networks import PolicyNetwork, ValueNetwork
+from jaxagents.normalization import Normalizers, RewardScale, no_statistics, normalize_features
 from jaxagents.policies import make_policy_map
-from jaxagents.types import Batch, Observation
+from jaxagents.types import Batch, Inference, Memory, Observation, Runner, Transition
 
 Head = Any
 """The parameters of a distribution over actions, a pytree of arrays ``[*batch, ...]``."""
@@ -41,7 +39,11 @@ class ActorCritic(abc.ABC):
         self.env_params = env_params
         self.config = config
         self.environments = JaxEnvironmentBatch(
-            env, env_params, config.max_episode_steps, config.agent_id
+            env,
+            env_params,
+            max_episode_steps=config.max_episode_steps,
+            agent_id=config.agent_id,
+            global_state=config.centralized_critic,
         )
         self._check_space(self.environments.space)
         self.policies = make_policy_map(
@@ -52,12 +54,28 @@ class ActorCritic(abc.ABC):
                 f"shaped_reward_steps={config.shaped_reward_steps}, but {type(env).__name__} "
                 "shapes no rewards; leave it None."
             )
-        features = self.environments.observation.features
-        torso = default_torso(features.shape[1:])
-        self.actor_network = config.actor_network or PolicyNetwork(self._n_outputs, torso)
-        self.critic_network = config.critic_network or ValueNetwork(torso)
-        check_network("actor_network", self.actor_network, features, (self._n_outputs,))
-        check_network("critic_network", self.critic_network, features, ())
+        self.actor_network, self.critic_network = self._make_networks()
+
+    def _make_networks(self) -> tuple[Network, Network]:
+        config, observation = self.config, self.environments.observation
+        features, critic_features = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype),
+            (observation.features, jax.eval_shape(self._critic_features, observation)),
+        )
+        cell = config.recurrent
+        critic_cell = cell if config.recurrent_critic else None
+        make_policy = partial(PolicyNetwork, self._n_outputs)
+        actor = config.actor_network or make_module(
+            features.shape, config.actor_layers, cell, make_policy
+        )
+        critic = config.critic_network or make_module(
+            critic_features.shape, config.critic_layers, critic_cell, ValueNetwork
+        )
+        actor_network = Network(actor, features, recurrent=cell is not None)
+        critic_network = Network(critic, critic_features, recurrent=critic_cell is not None)
+        actor_network.check("actor_network", (self._n_outputs,))
+        critic_network.check("critic_network", ())
+        return actor_network, critic_network
 
     def _freeze(self, except_for: str) -> None:
         """Refuse every later assignment but to one attribute, which no traced code may read."""
@@ -74,23 +92,134 @@ class ActorCritic(abc.ABC):
 
     # All actors' policies at once.
 
-    def _act(self, params: PyTree, observation: Observation, rng: PRNGKeyArray | None) -> Array:
+    def _act(
+        self,
+        actor: Inference,
+        observation: Observation,
+        memory: PyTree,
+        rng: PRNGKeyArray | None,
+    ) -> tuple[Array, PyTree]:
         """Choose the environments' actions ``[envs, actors, ...]``: the likeliest without a key."""
-        head = self.policies.apply(self._head, params, observation, axis=1)
+        head, memory = self._heads(actor, observation, memory)
         action = self._likeliest_actions(head) if rng is None else self._sample(rng, head)
-        return self._environment_action(action)
+        return self._environment_action(action), memory
+
+    def _heads(
+        self, actor: Inference, observation: Observation, memory: PyTree
+    ) -> tuple[Head, PyTree]:
+        """Apply every actor's policy to what it sees, ``[envs, actors, ...]``."""
+        local = observation._replace(global_state=None)
+        return self.policies.apply(self._step_actor, actor, local, memory, axis=1)
 
     def _sample(self, rng: PRNGKeyArray, head: Head) -> Array:
         """Draw actions ``[envs, actors, ...]``, from a key per environment."""
         n_envs = len(jax.tree.leaves(head)[0])
         return jax.vmap(self._sample_actions)(jax.random.split(rng, n_envs), head)
 
+    def _critic_features(self, observation: Observation) -> Array:
+        """Choose what every actor's critic sees, ``[*batch, actors, ...]``."""
+        if self.config.centralized_critic:
+            return self.environments.global_features(observation)
+        return observation.features
+
+    def _empty_memory(self, *batch_shape: int) -> Memory:
+        """Give what actors and critics remember when an episode begins, ``[*batch, ...]``."""
+        return Memory(
+            actor=self.actor_network.empty_memory(*batch_shape),
+            critic=self.critic_network.empty_memory(*batch_shape),
+        )
+
+    def _no_normalizers(self) -> Normalizers:
+        """Begin to normalise what is configured, each policy by its own statistics."""
+        config, none = self.config, Normalizers()
+        n_policies, n_members = self.policies.membership().shape
+        if config.normalize_observations:
+            none = none._replace(observation=no_statistics(self.actor_network.observation.shape))
+            if config.centralized_critic:
+                seen = self.critic_network.observation.shape
+                none = none._replace(critic_features=no_statistics(seen))
+        if config.normalize_values:
+            none = none._replace(value=no_statistics(()))
+        if config.scale_rewards:
+            returns = jnp.zeros((config.batch_size, n_members))
+            none = none._replace(reward=RewardScale(no_statistics(()), returns))
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_policies, *leaf.shape)), none)
+
+    def _value_rollout(self, runner: Runner, transitions: Transition) -> tuple[Valuation, PyTree]:
+        """Apply the critics to a rollout ``[time, envs, actors, ...]`` and what comes after it.
+
+        Args:
+            runner: Its observation is the one after the rollout, its memory that before it.
+            transitions: The rollout.
+
+        Returns:
+            The valuation, ``[policies, time, envs, actors, ...]``, and the critics' memory after
+            the rollout, ``[envs, actors, ...]``.
+        """
+        to_policies = partial(self.policies.to_policies, axis=2)
+        critic, over = critic_of(runner), transitions.episode_over
+        observations = jax.tree.map(
+            lambda during, after: jnp.concatenate([during, after[None]]),
+            transitions.observation,
+            runner.observation,
+        )
+        features = to_policies(self._critic_features(observations))
+        begins = to_policies(jnp.concatenate([jnp.zeros_like(over[:1]), over]))
+        memory = self.policies.to_policies(runner.memory.critic, axis=1)
+        value, memories = jax.vmap(self._apply_critic)(critic, features, memory, begins)
+
+        def final_values() -> Float[Array, "policies time envs actors"]:
+            features = to_policies(self._critic_features(transitions.final_observation))
+            before_reset = jax.tree.map(lambda leaf: leaf[:, :-1], memories)
+            return jax.vmap(self._step_critic)(critic, features, before_reset)[0]
+
+        # Only a truncated step bootstraps from an observation that nobody acts on.
+        final_value = jax.lax.cond(
+            jnp.any(transitions.truncated), final_values, lambda: jnp.zeros_like(value[:, 1:])
+        )
+        valuation = Valuation(
+            features=features[:, :-1],
+            memory=jax.tree.map(
+                lambda first, later: jnp.concatenate([first[:, None], later[:, :-2]], axis=1),
+                memory,
+                memories,
+            ),
+            value=value[:, :-1],
+            next_value=jnp.where(to_policies(transitions.truncated), final_value, value[:, 1:]),
+        )
+        last = jax.tree.map(lambda leaf: leaf[:, -2], memories)
+        last = self.policies.to_actors(last, axis=1)
+        return valuation, self.critic_network.emptied(last, over[-1])
+
     # One policy.
+
+    def _step_actor(
+        self, actor: Inference, observation: Observation, memory: PyTree
+    ) -> tuple[Head, PyTree]:
+        """Apply one policy to single steps ``[*batch, *obs]``."""
+        features = normalize_features(actor.features, observation.features)
+        params = self._network_params(actor.params)
+        outputs, memory = self.actor_network.step(params, features, memory)
+        return self._head(actor.params, outputs, observation.action_mask), memory
+
+    def _apply_critic(
+        self, critic: Inference, features: Array, memory: PyTree, begins: Bool[Array, "time *batch"]
+    ) -> tuple[Float[Array, "time *batch"], PyTree]:
+        """Apply one policy's critic to sequences ``[time, *batch, *obs]``."""
+        features = normalize_features(critic.features, features)
+        return self.critic_network(critic.params, features, memory, begins)
+
+    def _step_critic(
+        self, critic: Inference, features: Array, memory: PyTree
+    ) -> tuple[Float[Array, "*batch"], PyTree]:
+        """Apply one policy's critic to single steps ``[*batch, *obs]``."""
+        features = normalize_features(critic.features, features)
+        return self.critic_network.step(critic.params, features, memory)
 
     def _actor_loss(
         self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
     ) -> tuple[Float[Array, ""], tuple[ActorStats, Float[Array, ""]]]:
-        head = self._head(params, minibatch.observation)
+        head = self._batch_head(params, minibatch)
         loss, stats = actor_loss(
             log_prob=self._log_prob(head, minibatch.action),
             old_log_prob=minibatch.log_prob,
@@ -102,24 +231,36 @@ class ActorCritic(abc.ABC):
         )
         return loss, (stats, jnp.sum(minibatch.weight))
 
+    def _log_ratio(self, params: PyTree, batch: Batch) -> Float[Array, "*batch"]:
+        """Tell how much likelier what was done has become since the rollout."""
+        return self._log_prob(self._batch_head(params, batch), batch.action) - batch.log_prob
+
+    def _batch_head(self, params: PyTree, batch: Batch) -> Head:
+        outputs, _ = self.actor_network(
+            self._network_params(params),
+            batch.observation.features,
+            _first(batch.memory.actor),
+            batch.begins,
+        )
+        return self._head(params, outputs, batch.observation.action_mask)
+
     def _critic_loss(
         self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
     ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
+        value, _ = self.critic_network(
+            params, minibatch.critic_features, _first(minibatch.memory.critic), minibatch.begins
+        )
+        huber = partial(huber_error, delta=hyperparams.huber_delta)
         loss = critic_loss(
-            value=self._values(params, minibatch.observation.features),
+            value=value,
             value_target=minibatch.value_target,
             weight=minibatch.value_weight,
             vf_coeff=hyperparams.vf_coeff,
+            error_cost=huber if self.config.critic_error == "huber" else squared_error,
+            old_value=minibatch.value if self.config.clip_values else None,
+            eps_clip=hyperparams.eps_clip,
         )
         return loss, (loss, jnp.sum(minibatch.value_weight))
-
-    def _values(self, params: PyTree, features: Array) -> Float[Array, "*batch"]:
-        """Apply one policy's critic to ``[*batch, *obs]``."""
-        return apply(self.critic_network, params, features)
-
-    def _init_params(self, network: nn.Module, rng: PRNGKeyArray) -> PyTree:
-        features = self.environments.observation.features
-        return network.init(rng, jnp.zeros((1, *features.shape[1:]), features.dtype))
 
     # What a distribution of actions brings.
 
@@ -137,8 +278,14 @@ class ActorCritic(abc.ABC):
         """Draw one policy's actor parameters."""
 
     @abc.abstractmethod
-    def _head(self, params: PyTree, observation: Observation) -> Head:
-        """Apply one policy to observations ``[*batch, *obs]``."""
+    def _network_params(self, params: PyTree) -> PyTree:
+        """Choose the network's parameters among an actor's."""
+
+    @abc.abstractmethod
+    def _head(
+        self, params: PyTree, outputs: Array, action_mask: Bool[Array, "*batch n"] | None
+    ) -> Head:
+        """Make a distribution of what one policy's network put out, ``[*batch, n_outputs]``."""
 
     @abc.abstractmethod
     def _sample_actions(self, rng: PRNGKeyArray, head: Head) -> Array:
@@ -159,3 +306,22 @@ class ActorCritic(abc.ABC):
     @abc.abstractmethod
     def _environment_action(self, action: Array) -> Array:
         """Turn drawn actions into what the environment takes."""
+
+
+def _first(memory: PyTree) -> PyTree:
+    """Take the memories that a minibatch's sequences begin with."""
+    return jax.tree.map(lambda leaf: leaf[0], memory)
+
+
+def actor_of(runner: Runner) -> Inference:
+    """Choose what acting takes."""
+    return Inference(params=runner.actor.params, features=runner.normalizers.observation)
+
+
+def critic_of(runner: Runner) -> Inference:
+    """Choose what valuing takes."""
+    normalizers = runner.normalizers
+    return Inference(
+        params=runner.critic.params,
+        features=normalizers.critic_features or normalizers.observation,
+    )

@@ -18,34 +18,33 @@ import numpy as np
 from jax.experimental import io_callback
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from jaxagents.advantages import make_batch
+from jaxagents.architecture import Network
+from jaxagents.batches import make_batch, normalize_targets, with_estimates
 from jaxagents.checkpointing import Leaves, strip_keys
-from jaxagents.config import (
-    AgentConfig,
+from jaxagents.config import AgentConfig
+from jaxagents.hyperparameters import (
     HyperParameters,
     OptimizerParams,
     as_arrays,
-    as_key,
     check_hyperparams,
     flat_items,
-    is_traced,
     per_policy,
-    scale_learning_rates,
 )
-from jaxagents.evaluation import play_episodes
-from jaxagents.ippo.actor_critic import ActorCritic
+from jaxagents.ippo.actor_critic import actor_of
+from jaxagents.ippo.player import Metrics, Player
 from jaxagents.losses import ActorStats
+from jaxagents.normalization import RunningStatistics
 from jaxagents.optimization import init_network, run_epoch
 from jaxagents.recording import Recorder, highest_return
-from jaxagents.statistics import summarize
+from jaxagents.schedules import adapt_learning_rate, scheduled
+from jaxagents.statistics import explained_variance
+from jaxagents.tracing import as_key, is_traced
 from jaxagents.tracking import Callback
 from jaxagents.types import (
     ActorLoop,
     Batch,
     CriticLoop,
-    MetricStats,
     NetworkState,
-    Observation,
     Rollout,
     Runner,
     TimeStep,
@@ -53,12 +52,10 @@ from jaxagents.types import (
     Transition,
 )
 
-Metrics = dict[str, Array]
-
 _logger = logging.getLogger(__name__)
 
 
-class IPPOBase(ActorCritic):
+class IPPOBase(Player):
     """A multi-agent IPPO agent; subclasses bring the distribution of actions.
 
     An agent is static under `jax.jit`: what its compiled methods read is fixed at construction,
@@ -87,7 +84,6 @@ class IPPOBase(ActorCritic):
     ):
         super().__init__(env, env_params, config)
         self._recorder = Recorder(config, callbacks, metadata=self._describe())
-        self._collected: tuple[Runner, Metrics | Leaves] | None = None
         self._freeze(except_for="_collected")
 
     # Public methods: Python that checks and waits, around one compiled method each.
@@ -173,66 +169,6 @@ class IPPOBase(ActorCritic):
         self.collect_training(runner, history)
         return runner, history
 
-    def eval(
-        self,
-        rng: PRNGKeyArray,
-        n_evals: int | None = None,
-        greedy: bool = True,
-        runner: Runner | None = None,
-    ) -> Metrics:
-        """Play whole episodes with the trained policies.
-
-        Args:
-            rng: Random key.
-            n_evals: Number of episodes; None: the configuration's.
-            greedy: Take the likeliest actions instead of sampling.
-            runner: Whose policies; None: the collected training's.
-
-        Returns:
-            ``returns`` (undiscounted sums of the environment's rewards), ``final_rewards``,
-            ``terminated`` and ``truncated`` ``[n_evals, n_actors]``; ``episode_lengths`` and the
-            last step's scalar infos, as ``info_<name>``, ``[n_evals]``.
-        """
-        n_evals = self.config.n_evals if n_evals is None else n_evals
-        if n_evals < 1:
-            raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
-        params = self._runner_or_collected(runner).actor.params
-        return self._evaluate(as_key(rng), params, n_evals, greedy)
-
-    def summarize(self, values: Any) -> MetricStats:
-        """Describe a metric by its statistics over episodes; see `statistics.summarize`."""
-        return summarize(values)
-
-    def policy(
-        self,
-        runner: Runner | None,
-        observation: Observation | Array,
-        rng: PRNGKeyArray | None = None,
-    ) -> Array:
-        """Choose every actor's action, as the environment takes it.
-
-        Args:
-            runner: Whose policies; None: the collected training's.
-            observation: One environment's, ``[n_actors, *obs]``.
-            rng: Random key to sample with; None takes the likeliest actions.
-
-        Returns:
-            ``[n_actors]`` int32, or ``[n_actors, dimensions]`` float32.
-        """
-        params = self._runner_or_collected(runner).actor.params
-        return self._policy(params, observation, None if rng is None else as_key(rng))
-
-    def value(
-        self, runner: Runner | None, observation: Observation | Array
-    ) -> Float[Array, " actors"]:
-        """Estimate every actor's discounted return from one environment's observation."""
-        params = self._runner_or_collected(runner).critic.params
-        return self._value(params, observation)
-
-    def collect_training(self, runner: Runner, metrics: Metrics | Leaves | None = None) -> None:
-        """Keep a training's outcome for `eval`, `policy` and `value`."""
-        self._collected = (runner, metrics or {})
-
     def log_hyperparams(self, hyperparams: HyperParameters) -> dict[str, Any]:
         """Log the hyperparameters by name, and return them so."""
         values = flat_items(hyperparams)
@@ -293,8 +229,7 @@ class IPPOBase(ActorCritic):
 
         def init_critic(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
             rng, params = args
-            critic_params = self._init_params(self.critic_network, rng)
-            return init_network(critic_params, self.config.optimizer(params))
+            return init_network(self.critic_network.init(rng), self.config.optimizer(params))
 
         n_policies = self.policies.n_policies
         optimizers = per_policy(hyperparams, n_policies)
@@ -307,6 +242,13 @@ class IPPOBase(ActorCritic):
             critic=jax.lax.map(init_critic, (rngs_critic, optimizers.critic_optimizer_params)),
             env_state=env_state,
             observation=observation,
+            memory=self._empty_memory(self.config.batch_size, self.policies.n_actors),
+            normalizers=self._no_normalizers(),
+            learning_rate=(
+                optimizers.actor_optimizer_params.learning_rate
+                if self.config.learning_rate_schedule == "kl"
+                else None
+            ),
             rng=rng,
             hyperparams=hyperparams,
             n_updates_done=jnp.zeros((), jnp.int32),
@@ -342,7 +284,7 @@ class IPPOBase(ActorCritic):
             metrics |= {"n_updates_done": runner.n_updates_done}
             if self.config.n_evals:
                 rng = jax.random.key(self.config.eval_seed)
-                metrics |= self._evaluate(rng, runner.actor.params, self.config.n_evals, True)
+                metrics |= self._evaluate(rng, actor_of(runner), self.config.n_evals, True)
             # One dtype that has a NaN, for the rows of blocks that never run.
             metrics = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), metrics)
             return Training(runner=runner, stop=self._report(runner, metrics)), metrics
@@ -372,51 +314,65 @@ class IPPOBase(ActorCritic):
     def _update(self, runner: Runner) -> tuple[Runner, Metrics]:
         n_policies = self.policies.n_policies
         rng, rng_rollout, rng_actor, rng_critic = jax.random.split(runner.rng, 4)
+        hyperparams = per_policy(self._scheduled(runner), n_policies)
         runner, transitions = self._collect_rollout(runner, rng_rollout)
-        batch, explained_variance = self._advantages(runner, transitions)
-        hyperparams = per_policy(self._annealed(runner), n_policies)
+        runner, batch = self._make_batch(runner, transitions, hyperparams)
         actor, actor_metrics = jax.vmap(self._update_actor)(
             runner.actor, batch, hyperparams, jax.random.split(rng_actor, n_policies)
+        )
+        batch, value_statistics, value_metrics = jax.vmap(self._make_targets)(
+            actor, batch, runner.normalizers.value, hyperparams
         )
         critic, critic_metrics = jax.vmap(self._update_critic)(
             runner.critic, batch, hyperparams, jax.random.split(rng_critic, n_policies)
         )
         runner = runner.replace(
-            actor=actor, critic=critic, rng=rng, n_updates_done=runner.n_updates_done + 1
+            actor=actor,
+            critic=critic,
+            normalizers=runner.normalizers._replace(value=value_statistics),
+            learning_rate=adapt_learning_rate(
+                runner.learning_rate, actor_metrics["kl"], hyperparams.kl_target
+            ),
+            rng=rng,
+            n_updates_done=runner.n_updates_done + 1,
         )
-        return runner, {
-            **actor_metrics,
-            **critic_metrics,
-            "explained_variance": explained_variance,
-        }
+        return runner, actor_metrics | critic_metrics | value_metrics
 
     def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:
         """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``."""
 
         def act(rollout: Rollout, rng: PRNGKeyArray) -> tuple[Rollout, Transition]:
             rng_action, rng_env = jax.random.split(rng)
-            head = self.policies.apply(self._head, runner.actor.params, rollout.observation, axis=1)
+            head, memory = self._heads(actor_of(runner), rollout.observation, rollout.memory)
             action = self._sample(rng_action, head)
             step, env_state = self.environments.step(
                 rng_env, rollout.env_state, self._environment_action(action)
             )
+            over = jnp.broadcast_to(step.episode_over[:, None], step.active.shape)
             transition = Transition(
                 observation=rollout.observation,
+                memory=rollout.memory,
                 action=action,
                 log_prob=self._log_prob(head, action),
                 reward=self._reward(step, runner.n_updates_done),
                 terminated=step.terminated,
                 truncated=step.truncated,
                 active=step.active,
+                episode_over=over,
                 final_observation=step.final_observation._replace(action_mask=None),
             )
-            return Rollout(env_state=env_state, observation=step.observation), transition
+            memory = self.actor_network.emptied(memory, over)
+            return Rollout(env_state, step.observation, memory), transition
 
-        rollout = Rollout(env_state=runner.env_state, observation=runner.observation)
+        rollout = Rollout(runner.env_state, runner.observation, runner.memory.actor)
         rollout, transitions = jax.lax.scan(
             act, rollout, jax.random.split(rng, self.config.rollout_length)
         )
-        runner = runner.replace(env_state=rollout.env_state, observation=rollout.observation)
+        runner = runner.replace(
+            env_state=rollout.env_state,
+            observation=rollout.observation,
+            memory=runner.memory._replace(actor=rollout.memory),
+        )
         return runner, transitions
 
     def _reward(
@@ -430,37 +386,28 @@ class IPPOBase(ActorCritic):
         factor = jnp.maximum(0.0, 1.0 - n_updates_done / n_updates)
         return step.reward + factor * step.shaped_reward
 
-    def _advantages(
-        self, runner: Runner, transitions: Transition
-    ) -> tuple[Batch, Float[Array, " policies"]]:
-        """Value the rollout and make of it each policy's batch, ``[policies, ...]``.
-
-        Returns:
-            The batches, and the share of their value targets' variance that the values explain.
-        """
-        to_policies = partial(self.policies.to_policies, axis=2)
-
-        def values(features: Array) -> Float[Array, "policies time envs actors"]:
-            return jax.vmap(self._values)(runner.critic.params, to_policies(features))
-
-        features = transitions.observation.features
-        value = values(jnp.concatenate([features, runner.observation.features[None]]))
-        value, next_value = value[:, :-1], value[:, 1:]
-        # Only a truncated step bootstraps from an observation that nobody acts on.
-        final_value = jax.lax.cond(
-            jnp.any(transitions.truncated),
-            lambda: values(transitions.final_observation.features),
-            lambda: jnp.zeros_like(value),
+    def _make_batch(
+        self, runner: Runner, transitions: Transition, hyperparams: HyperParameters
+    ) -> tuple[Runner, Batch]:
+        """Value the rollout and make of it each policy's batch, ``[policies, ...]``."""
+        valuation, memory = self._value_rollout(runner, transitions)
+        local = transitions.observation._replace(global_state=None)
+        # Final observations have served, in the valuation: they need not go to the policies.
+        transitions = transitions._replace(observation=local, final_observation=local)
+        make = partial(
+            make_batch,
+            chunk_length=self.config.chunk_length,
+            rewards_after_death=self.environments.rewards_after_death,
         )
-        transitions = to_policies(transitions)
-        make = partial(make_batch, rewards_after_death=self.environments.rewards_after_death)
-        return jax.vmap(make)(
-            transitions,
-            value,
-            jnp.where(transitions.truncated, final_value, next_value),
+        batch, normalizers = jax.vmap(make)(
+            self.policies.to_policies(transitions, axis=2),
+            valuation,
+            runner.normalizers,
             self.policies.membership(),
-            per_policy(runner.hyperparams, self.policies.n_policies),
+            hyperparams,
         )
+        memory = runner.memory._replace(critic=memory)
+        return runner.replace(memory=memory, normalizers=normalizers), batch
 
     def _update_actor(
         self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray
@@ -477,7 +424,10 @@ class IPPOBase(ActorCritic):
 
         def train_epoch(loop: ActorLoop) -> ActorLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
-            actor, stats, norm = self._run_epoch(loop.actor, batch, loss, optimizer, rng_epoch)
+            samples = self._reestimated(loop.actor, batch, hyperparams)
+            actor, stats, norm = self._run_epoch(
+                self.actor_network, loop.actor, samples, loss, optimizer, rng_epoch
+            )
             return ActorLoop(
                 actor=actor, stats=stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng
             )
@@ -500,6 +450,32 @@ class IPPOBase(ActorCritic):
             "actor_epochs": loop.epoch,
         }
 
+    def _make_targets(
+        self,
+        actor: NetworkState,
+        batch: Batch,
+        statistics: RunningStatistics | None,
+        hyperparams: HyperParameters,
+    ) -> tuple[Batch, RunningStatistics | None, Metrics]:
+        """Make what one policy's critic should learn, and tell how much of it the values explain.
+
+        Returns:
+            The batch; the statistics of the targets, where these are normalised; a metric.
+        """
+        batch = self._reestimated(actor, batch, hyperparams)
+        explained = explained_variance(batch.path.value, batch.value_target, batch.value_weight)
+        batch, statistics = normalize_targets(batch, statistics)
+        return batch, statistics, {"explained_variance": explained}
+
+    def _reestimated(
+        self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters
+    ) -> Batch:
+        """Estimate advantages and targets for a policy that has moved, if they depend on that."""
+        if self.config.advantages == "gae":
+            return batch
+        log_ratio = self._log_ratio(actor.params, batch)
+        return with_estimates(batch, hyperparams, self.config.n_chunks, log_ratio)
+
     def _update_critic(
         self, critic: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray
     ) -> tuple[NetworkState, Metrics]:
@@ -509,7 +485,9 @@ class IPPOBase(ActorCritic):
 
         def train_epoch(_: Array, loop: CriticLoop) -> CriticLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
-            critic, mean, norm = self._run_epoch(loop.critic, batch, loss, optimizer, rng_epoch)
+            critic, mean, norm = self._run_epoch(
+                self.critic_network, loop.critic, batch, loss, optimizer, rng_epoch
+            )
             return CriticLoop(critic=critic, loss=mean, gradient_norm=norm, rng=rng)
 
         zero = jnp.zeros(())
@@ -517,43 +495,24 @@ class IPPOBase(ActorCritic):
         loop = jax.lax.fori_loop(0, self.config.critic_epochs, train_epoch, loop)
         return loop.critic, {"critic_loss": loop.loss, "critic_gradient_norm": loop.gradient_norm}
 
-    @property
-    def _run_epoch(self) -> Callable[..., tuple[NetworkState, Any, Float[Array, ""]]]:
-        config = self.config
-        return partial(run_epoch, n_minibatches=config.n_minibatches, unit=config.minibatch_unit)
+    def _run_epoch(
+        self, network: Network, *arguments: Any
+    ) -> tuple[NetworkState, Any, Float[Array, ""]]:
+        """Call `run_epoch` with the minibatches that suit a network."""
+        return run_epoch(
+            *arguments,
+            n_minibatches=self.config.n_minibatches,
+            unit="sequence" if network.recurrent else self.config.minibatch_unit,
+        )
 
-    def _annealed(self, runner: Runner) -> HyperParameters:
-        """Let the learning rates fall linearly over ``n_steps``, if so configured.
+    def _scheduled(self, runner: Runner) -> HyperParameters:
+        """Give the hyperparameters of this update.
 
         By the updates done, never by an optimizer's own count: a policy that stops its epochs
         early would anneal more slowly.
         """
-        if not self.config.anneal_learning_rate:
-            return runner.hyperparams
-        fraction_left = 1.0 - runner.n_updates_done / self.config.n_steps
-        return scale_learning_rates(runner.hyperparams, fraction_left)
-
-    # Compiled parts of the public methods.
-
-    @partial(jax.jit, static_argnames=("self", "n_evals", "greedy"))
-    def _evaluate(self, rng: PRNGKeyArray, params: PyTree, n_evals: int, greedy: bool) -> Metrics:
-        def act(rng: PRNGKeyArray, observation: Observation) -> Array:
-            return self._act(params, observation, None if greedy else rng)
-
-        return play_episodes(self.environments, act, rng, n_evals).as_metrics()
-
-    @partial(jax.jit, static_argnames="self")
-    def _policy(
-        self, params: PyTree, observation: Observation | Array, rng: PRNGKeyArray | None
-    ) -> Array:
-        observation = self.environments.prepare(observation)
-        one_env = jax.tree.map(lambda leaf: leaf[None], observation)
-        return self._act(params, one_env, rng)[0]
-
-    @partial(jax.jit, static_argnames="self")
-    def _value(self, params: PyTree, observation: Observation | Array) -> Float[Array, " actors"]:
-        observation = self.environments.prepare(observation)
-        return self.policies.apply(self._values, params, observation.features, axis=0)
+        progress = runner.n_updates_done / self.config.n_steps
+        return scheduled(runner.hyperparams, self.config, progress, runner.learning_rate)
 
     # The host's side.
 
@@ -574,16 +533,6 @@ class IPPOBase(ActorCritic):
     def _template(self) -> Runner:
         """Shape a runner of this agent, for checkpoints to be read into."""
         return jax.eval_shape(self._init, jax.random.key(0), as_arrays(HyperParameters()))
-
-    def _runner_or_collected(self, runner: Runner | None) -> Runner:
-        if runner is not None:
-            return runner
-        if self._collected is None:
-            raise ValueError(
-                "no training is collected; call collect_training(runner, metrics) or restore() "
-                "first, or pass a runner."
-            )
-        return self._collected[0]
 
     def _describe(self) -> dict[str, Any]:
         return {

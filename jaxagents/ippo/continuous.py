@@ -10,9 +10,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.ippo.base import IPPOBase
-from jaxagents.networks import apply
 from jaxagents.statistics import sum_last_axis
-from jaxagents.types import Observation
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
 
@@ -62,18 +60,22 @@ class ContinuousIPPO(IPPOBase):
             )
 
     def _init_actor_params(self, rng: PRNGKeyArray) -> PyTree:
-        network = self._init_params(self.actor_network, rng)
+        network = self.actor_network.init(rng)
         return {"network": network, "log_std": jnp.zeros(self._n_outputs)}
 
-    def _head(self, params: PyTree, observation: Observation) -> Gaussian:
-        mean = apply(self.actor_network, params["network"], observation.features)
+    def _network_params(self, params: PyTree) -> PyTree:
+        return params["network"]
+
+    def _head(
+        self, params: PyTree, outputs: Array, action_mask: Bool[Array, "*batch dimensions"] | None
+    ) -> Gaussian:
         log_std = params["log_std"]
         # Outside its bounds the parameter keeps its gradient, so that it can come back.
         bounded = log_std + jax.lax.stop_gradient(jnp.clip(log_std, *LOG_STD_BOUNDS) - log_std)
         return Gaussian(
-            mean=mean,
-            log_std=jnp.broadcast_to(bounded, mean.shape),
-            exists=observation.action_mask,
+            mean=outputs,
+            log_std=jnp.broadcast_to(bounded, outputs.shape),
+            exists=action_mask,
         )
 
     def _sample_actions(

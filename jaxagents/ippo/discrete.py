@@ -5,13 +5,11 @@ from typing import cast, final
 import distrax
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.ippo.base import IPPOBase
-from jaxagents.networks import apply
 from jaxagents.statistics import sum_last_axis
-from jaxagents.types import Observation
 
 # Not -inf: a row without any available action, of an inactive actor, must stay finite.
 UNAVAILABLE = -1e9
@@ -36,13 +34,15 @@ class DiscreteIPPO(IPPOBase):
             )
 
     def _init_actor_params(self, rng: PRNGKeyArray) -> PyTree:
-        return self._init_params(self.actor_network, rng)
+        return self.actor_network.init(rng)
 
-    def _head(self, params: PyTree, observation: Observation) -> Float[Array, "*batch actions"]:
-        logits = apply(self.actor_network, params, observation.features)
-        if observation.action_mask is None:
-            return logits
-        return jnp.where(observation.action_mask, logits, UNAVAILABLE)
+    def _network_params(self, params: PyTree) -> PyTree:
+        return params
+
+    def _head(
+        self, params: PyTree, outputs: Array, action_mask: Bool[Array, "*batch actions"] | None
+    ) -> Float[Array, "*batch actions"]:
+        return outputs if action_mask is None else jnp.where(action_mask, outputs, UNAVAILABLE)
 
     def _sample_actions(
         self, rng: PRNGKeyArray, head: Float[Array, "*batch actions"]

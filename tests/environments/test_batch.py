@@ -500,6 +500,122 @@ def test_without_agent_id_observations_stay_as_they_are():
     np.testing.assert_array_equal(observation.features, np.full((3, 2, 3), 5))
 
 
+def seen_by(environments):
+    """List what is seen after a reset, before the reset of a step that ends it all, and after."""
+    first, state = environments.reset(jax.random.key(0), 3)
+    step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
+    return (first, 5), (step.final_observation, 7), (step.observation, 5)
+
+
+SHAPES_OF_STATES = [
+    ((), (2,)),
+    ((3,), (6,)),
+    ((4, 3), (4, 6)),
+    ((5, 4, 3), (5, 4, 6)),
+]
+
+
+@pytest.mark.parametrize("agent_id", [False, True])
+@pytest.mark.parametrize("kind", [Showing, ShowingByItself])
+@pytest.mark.parametrize(("shape", "state_shape"), SHAPES_OF_STATES, ids=str)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.uint8])
+def test_the_global_state_is_what_all_actors_observe_without_their_ids(
+    shape, state_shape, dtype, kind, agent_id
+):
+    env = kind(shape, dtype, False)
+    environments = JaxEnvironmentBatch(env, None, agent_id=agent_id, global_state=True)
+    without = JaxEnvironmentBatch(env, None, agent_id=agent_id)
+    for (seen, number), (alone, _) in zip(seen_by(environments), seen_by(without), strict=True):
+        np.testing.assert_array_equal(seen.global_state, np.full((3, *state_shape), number))
+        assert seen.global_state.dtype == dtype
+        np.testing.assert_array_equal(seen.features, alone.features)
+        assert alone.global_state is None
+    described = environments.observation.global_state
+    assert (described.shape, described.dtype) == (state_shape, dtype)
+
+
+class Telling(Showing):
+    """Tells its own state too: ten times the number that it shows."""
+
+    def __init__(self, *args, state_shape=(2,)):
+        super().__init__(*args)
+        self._state_shape = state_shape
+
+    def _observe(self, number):
+        observation = super()._observe(number)
+        if not isinstance(observation, Observation):
+            observation = Observation(observation)
+        return observation._replace(global_state=jnp.full(self._state_shape, 10.0 * number))
+
+
+class TellingByItself(ShowingByItself):
+    """The same without the base class."""
+
+    def __init__(self, *args, **kwargs):
+        self._env = Telling(*args, **kwargs)
+        self.action_space, self.reset = self._env.action_space, self._env.reset
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["bare", "masked"])
+@pytest.mark.parametrize("agent_id", [False, True])
+@pytest.mark.parametrize("kind", [Telling, TellingByItself])
+@pytest.mark.parametrize("state_shape", [(), (2,), (5, 4, 3)], ids=str)
+def test_an_environments_own_global_state_comes_before_what_actors_observe(
+    state_shape, kind, agent_id, masked
+):
+    env = kind((3,), jnp.float32, masked, state_shape=state_shape)
+    environments = JaxEnvironmentBatch(env, None, agent_id=agent_id, global_state=True)
+    for seen, number in seen_by(environments):
+        np.testing.assert_array_equal(seen.global_state, np.full((3, *state_shape), 10 * number))
+        np.testing.assert_array_equal(seen.features[..., :3], np.full((3, 2, 3), number))
+        assert seen.features.shape[-1] == (5 if agent_id else 3)
+        assert (seen.action_mask is not None) == masked
+    assert environments.observation.global_state.shape == state_shape
+
+
+@pytest.mark.parametrize("kind", [Telling, TellingByItself])
+def test_a_global_state_that_nobody_asked_for_is_left_out(kind):
+    environments = JaxEnvironmentBatch(kind((3,), jnp.float32, False), None)
+    for seen, _ in seen_by(environments):
+        assert seen.global_state is None
+    assert environments.observation.global_state is None
+    with pytest.raises(ValueError, match="were not asked for a global state"):
+        environments.global_features(environments.prepare(jnp.zeros((2, 3))))
+
+
+@pytest.mark.parametrize("kind", [Telling, TellingByItself])
+@pytest.mark.parametrize("state_shape", [(), (2,), (5, 4, 3)], ids=str)
+def test_global_features_show_every_actor_the_state_and_its_index(kind, state_shape):
+    env = kind((3,), jnp.float32, False, state_shape=state_shape)
+    environments = JaxEnvironmentBatch(env, None, agent_id=True, global_state=True)
+    channels = state_shape[-1] if state_shape else 1
+    for seen, number in seen_by(environments):
+        features = np.asarray(environments.global_features(seen))
+        assert features.shape == (3, 2, *state_shape[:-1], channels + 2)
+        np.testing.assert_array_equal(features[..., :channels], 10 * number)
+        for actor, its_id in enumerate(([1, 0], [0, 1])):
+            pixels = features[:, actor, ..., channels:].reshape(-1, 2)
+            assert np.unique(pixels, axis=0).astype(int).tolist() == [its_id]
+
+
+@any_kind
+def test_every_environment_has_its_own_global_state_however_many_axes_come_before(kind):
+    environments = JaxEnvironmentBatch(KINDS[kind](), None, global_state=True)
+    observation, _ = environments.reset(jax.random.key(0), 3)
+    features = environments.global_features(observation)  # both actors see (mark, time, noise)
+    assert len(np.unique(features[:, 0, 0])) == 3
+    joint = np.asarray(observation.features).reshape(3, 1, 6)
+    np.testing.assert_array_equal(features[..., :6], np.broadcast_to(joint, (3, 2, 6)))
+    np.testing.assert_array_equal(features[..., 6:], np.broadcast_to(np.eye(2), (3, 2, 2)))
+    one = jax.tree.map(lambda leaf: leaf[1], observation)
+    np.testing.assert_array_equal(environments.global_features(one), features[1])
+    over_time = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), observation)
+    stacked = environments.global_features(over_time)
+    np.testing.assert_array_equal(stacked[0], features)
+    np.testing.assert_array_equal(stacked[1, ..., :6], 2 * features[..., :6])
+    np.testing.assert_array_equal(stacked[1, ..., 6:], features[..., 6:])
+
+
 @pytest.mark.parametrize(
     ("actions", "over"), [((GO_ON, GO_ON), False), ((DIE, GO_ON), False), ((DIE, BE_CUT_OFF), True)]
 )

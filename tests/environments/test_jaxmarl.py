@@ -142,7 +142,7 @@ def test_resets_and_steps_have_the_same_types(
     size = chosen if isinstance(chosen, int) else chosen[0]
     mask = jax.ShapeDtypeStruct((n_actors, size), bool) if masked else None
     assert observation.action_mask == mask
-    assert observation.global_state is None
+    assert (observation.global_state is not None) == ("SMAX" in name)
     assert types((observation, state)) == types(stepped[:2])
     assert not any(leaf.weak_type for leaf in jax.tree.leaves(state))
     assert [(each.shape, each.dtype) for each in stepped[2:5]] == [
@@ -408,6 +408,29 @@ def test_smaxs_masks_are_the_librarys_with_the_smaller_teams_padding(scenario):
         np.testing.assert_array_equal(mask[i], np.append(own, [False] * (11 - len(own))))
     assert mask[0, 10]
     assert mask[10, 5:10].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "env_kwargs", "n_units"),
+    [
+        ("SMAX", {"scenario": "5m_vs_6m"}, 11),
+        ("HeuristicEnemySMAX", {"scenario": "3m"}, 6),
+        ("HeuristicEnemySMAX", {"action_type": "continuous"}, 10),
+    ],
+)
+def test_smaxs_global_state_is_the_librarys_and_tells_of_all_units(name, env_kwargs, n_units):
+    env = make(name, **env_kwargs)
+    first, state = begin(env)
+    observation, state, *_ = stepper(env)(state, any_action(env))
+
+    # Of each unit health, position, cooldown and one of six types, and its team and type once more.
+    assert observation.global_state.shape == (n_units * (10 + 2),)
+    expected = env.env.get_world_state(state)
+    np.testing.assert_allclose(observation.global_state, expected, rtol=1e-6)
+    units = observation.global_state[: n_units * 10].reshape(n_units, 10)
+    inner = getattr(state, "state", state)
+    np.testing.assert_allclose(units[:, 1:3], inner.unit_positions, rtol=1e-6)
+    assert not np.array_equal(first.global_state, observation.global_state)
 
 
 def test_unequal_observations_are_padded_with_zeros_at_the_end():

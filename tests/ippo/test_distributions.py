@@ -8,6 +8,7 @@ from flax import linen as nn
 
 import jaxagents as ja
 from jaxagents.ippo.continuous import Gaussian, log_tanh_slope
+from jaxagents.types import Inference
 from tests.ippo.test_training import FAST, tiny
 from tests.probes import Aim, Walk
 
@@ -22,17 +23,23 @@ class Zero(nn.Module):
         return nn.Dense(self.width, kernel_init=nn.initializers.zeros)(features)
 
 
+def head_of(agent, params, observation):
+    """Give the distribution that one policy makes of what it sees."""
+    head, _ = agent._step_actor(Inference(params, features=None), observation, ())
+    return head
+
+
 def test_masked_actions_are_never_chosen_and_the_others_share_their_probability():
     agent = ja.DiscreteIPPO(Walk(masked=True), None, tiny(actor_network=Zero(3)))
     runner = agent.init(jax.random.key(0), FAST)
     mask = jnp.array([[True, True, False], [False, False, True]])
     observation = ja.Observation(features=jnp.zeros((2, 2)), action_mask=mask)
     for seed in range(20):
-        actions = agent.policy(runner, observation, jax.random.key(seed))
+        actions = agent.policy(runner, observation, rng=jax.random.key(seed))
         assert actions[0] in (0, 1)
         assert actions[1] == 2
     params = jax.tree.map(lambda leaf: leaf[0], runner.actor.params)
-    head = agent._head(params, observation)
+    head = head_of(agent, params, observation)
     np.testing.assert_allclose(agent._log_prob(head, jnp.array([0, 2])), [np.log(0.5), 0.0])
     np.testing.assert_allclose(agent._entropy(head), [np.log(2.0), 0.0], atol=1e-6)
 
@@ -43,7 +50,7 @@ def test_a_row_without_available_actions_stays_finite():
 
     def loss(params):
         nothing = jnp.zeros((2, 3), bool)
-        head = agent._head(params, ja.Observation(jnp.ones((2, 2)), nothing))
+        head = head_of(agent, params, ja.Observation(jnp.ones((2, 2)), nothing))
         return jnp.sum(agent._entropy(head) + agent._log_prob(head, jnp.array([0, 1])))
 
     value, gradients = jax.value_and_grad(loss)(params)
@@ -53,7 +60,7 @@ def test_a_row_without_available_actions_stays_finite():
 def gaussian(agent: ja.ContinuousIPPO, log_std: float) -> Gaussian:
     params = jax.tree.map(lambda leaf: leaf[0], agent.init(jax.random.key(0), FAST).actor.params)
     params["log_std"] = jnp.full(2, log_std)
-    return agent._head(params, ja.Observation(jnp.zeros((1, 2))))
+    return head_of(agent, params, ja.Observation(jnp.zeros((1, 2))))
 
 
 def test_the_standard_deviation_is_bounded_and_keeps_its_gradient():
@@ -64,7 +71,7 @@ def test_the_standard_deviation_is_bounded_and_keeps_its_gradient():
     params = jax.tree.map(lambda leaf: leaf[0], params)
 
     def log_std(value):
-        head = agent._head({**params, "log_std": value}, ja.Observation(jnp.zeros((1, 2))))
+        head = head_of(agent, {**params, "log_std": value}, ja.Observation(jnp.zeros((1, 2))))
         return head.log_std.sum()
 
     np.testing.assert_allclose(jax.grad(log_std)(jnp.full(2, 9.0)), 1.0)
@@ -135,7 +142,7 @@ def test_dimensions_that_an_actor_lacks_have_no_gradient_at_all(squash):
 def test_an_observations_mask_tells_which_dimensions_an_actor_has():
     agent = ja.ContinuousIPPO(Aim(n_dimensions=3), None, tiny(actor_network=Zero(3)))
     params = jax.tree.map(lambda leaf: leaf[0], agent.init(jax.random.key(0), FAST).actor.params)
-    head = agent._head(params, ja.Observation(jnp.zeros((2, 3)), EXISTS))
+    head = head_of(agent, params, ja.Observation(jnp.zeros((2, 3)), EXISTS))
     # One dimension's entropy at a deviation of 1 is (1 + log 2π) / 2.
     one = (1 + np.log(2 * np.pi)) / 2
     np.testing.assert_allclose(agent._entropy(head), [2 * one, one], rtol=1e-6)

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.config import per_policy
-from jaxagents.networks import MLP, PolicyNetwork, ValueNetwork
+from jaxagents.config import Layers
+from jaxagents.hyperparameters import per_policy
+from jaxagents.normalization import Normalizers
 from jaxagents.types import Batch, NetworkState, Transition
 from tests.ippo.test_training import FAST, assert_trees_equal, tiny
 from tests.probes import RealWalk, Team, Walk
 
-TORSO = MLP(hidden_sizes=(4,))
+SMALL = Layers(hidden_sizes=(4,), memory_size=4)
 # In a rollout of 6 steps the first actor dies at its third and stays dead.
 DEATHS, DEATH = (3, 100), 3
 N_ACTORS = len(DEATHS)
@@ -25,41 +26,50 @@ class Trial:
     """An agent with one rollout of it, and what it learns from that or from an altered one."""
 
     def __init__(self, agent_class, env, **changes):
-        n_outputs = 1 if agent_class is ja.ContinuousIPPO else 3
-        networks = {
-            "actor_network": PolicyNetwork(n_outputs, TORSO),
-            "critic_network": ValueNetwork(TORSO),
-        }
-        self.agent = agent_class(env, None, tiny(**networks, **changes))
+        config = tiny(actor_layers=SMALL, critic_layers=SMALL, **changes)
+        self.agent = agent_class(env, None, config)
         runner = self.agent.init(jax.random.key(0), FAST.replace(gamma=0.5, gae_lambda=1.0))
+        if runner.normalizers != Normalizers():
+            # The first rollout finds no statistics: let it be the second.
+            stepped, _ = self.agent.step(runner)
+            runner = runner.replace(normalizers=stepped.normalizers)
         self.runner, self.transitions = jax.jit(self.agent._collect_rollout)(
             runner, jax.random.key(1)
         )
-        self.batch_of = jax.jit(self.agent._advantages)
+        self._hyperparams = per_policy(runner.hyperparams, self.agent.policies.n_policies)
+        self._make_batch = jax.jit(self.agent._make_batch)
         self._learn = jax.jit(self._update)
 
-    def _update(self, batch: Batch):
-        n_policies = self.agent.policies.n_policies
-        hyperparams = per_policy(self.runner.hyperparams, n_policies)
-        rngs = jax.random.split(jax.random.key(2), n_policies)
-        actor = jax.vmap(self.agent._update_actor)(self.runner.actor, batch, hyperparams, rngs)
-        critic = jax.vmap(self.agent._update_critic)(self.runner.critic, batch, hyperparams, rngs)
-        return Learnt(*actor, *critic)
+    def batch_of(self, runner: ja.Runner, transitions: Transition) -> Batch:
+        return self._make_batch(runner, transitions, self._hyperparams)[1]
+
+    def _update(self, batch: Batch, normalizers: Normalizers):
+        agent, runner, hyperparams = self.agent, self.runner, self._hyperparams
+        rngs = jax.random.split(jax.random.key(2), agent.policies.n_policies)
+        actor = jax.vmap(agent._update_actor)(runner.actor, batch, hyperparams, rngs)
+        batch, statistics, value_metrics = jax.vmap(agent._make_targets)(
+            actor[0], batch, normalizers.value, hyperparams
+        )
+        critic = jax.vmap(agent._update_critic)(runner.critic, batch, hyperparams, rngs)
+        return Learnt(*actor, *critic, value_metrics, normalizers._replace(value=statistics))
 
     def learn(self, transitions: Transition, runner: ja.Runner | None = None) -> "Learnt":
-        return self._learn(self.batch_of(runner or self.runner, transitions)[0])
+        runner, batch = self._make_batch(runner or self.runner, transitions, self._hyperparams)
+        return self._learn(batch, runner.normalizers)
 
     def learn_from_batch(self, batch: Batch) -> "Learnt":
-        return self._learn(batch)
+        return self._learn(batch, self.runner.normalizers)
 
 
 class Learnt(NamedTuple):
-    """Networks, with all gradients' moments in their optimizers, and metrics."""
+    """Networks, with all gradients' moments in their optimizers, metrics, and statistics."""
 
     actor: NetworkState
     actor_metrics: dict[str, jax.Array]
     critic: NetworkState
     critic_metrics: dict[str, jax.Array]
+    value_metrics: dict[str, jax.Array]
+    normalizers: Normalizers
 
 
 def holding(tree, value, n_steps=None, since=DEATH, actor=0):
@@ -73,6 +83,14 @@ def holding(tree, value, n_steps=None, since=DEATH, actor=0):
     return jax.tree.map(alter, tree)
 
 
+OPTIONS = {
+    "normalize_observations": True,
+    "normalize_values": True,
+    "scale_rewards": True,
+    "advantages": "vtrace",
+    "critic_error": "huber",
+    "clip_values": True,
+}
 KINDS = {
     "discrete": (ja.DiscreteIPPO, Walk(DEATHS, limit=100), {}),
     "masked": (ja.DiscreteIPPO, Walk(DEATHS, limit=100, masked=True), {}),
@@ -82,6 +100,12 @@ KINDS = {
         Walk(DEATHS, limit=100),
         {"parameter_sharing": "independent"},
     ),
+    "recurrent": (
+        ja.DiscreteIPPO,
+        Walk(DEATHS, limit=100),
+        {"recurrent": "lstm", "recurrent_chunk_length": 2},
+    ),
+    "optional": (ja.DiscreteIPPO, Walk(DEATHS, limit=100), OPTIONS),
 }
 
 
@@ -96,7 +120,7 @@ def team():
     return Trial(ja.DiscreteIPPO, Team(DEATHS, limit=5))
 
 
-NUMBERS = ("observation", "final_observation", "action", "log_prob", "reward")
+NUMBERS = ("observation", "memory", "final_observation", "action", "log_prob", "reward")
 
 
 def altered(transitions, value, fields=NUMBERS, **where):
@@ -151,14 +175,14 @@ def test_value_targets_end_at_an_actors_death_unless_the_dead_earn_on():
     sixth step begins the next episode.
     """
     each = Trial(ja.DiscreteIPPO, Team((3, 5), limit=100))
-    batch, _ = each.batch_of(each.runner, each.transitions)
+    batch = each.batch_of(each.runner, each.transitions)
     for_five_steps = [1.9375, 1.875, 1.75, 1.5, 1.0]
     for actor in (0, 1):
         np.testing.assert_allclose(batch.value_target[0, :5, 0, actor], for_five_steps, rtol=1e-5)
 
     each = Trial(ja.DiscreteIPPO, Walk((3, 5), limit=100))
     transitions = each.transitions._replace(reward=jnp.ones_like(each.transitions.reward))
-    batch, _ = each.batch_of(each.runner, transitions)
+    batch = each.batch_of(each.runner, transitions)
     for_three_steps = [1.75, 1.5, 1.0]
     np.testing.assert_allclose(batch.value_target[0, :3, 0, 0], for_three_steps, rtol=1e-5)
     np.testing.assert_allclose(batch.value_target[0, :5, 0, 1], for_five_steps, rtol=1e-5)
@@ -172,11 +196,11 @@ def test_where_the_dead_earn_on_what_they_do_still_changes_nothing():
         assert_trees_equal(each.learn(transitions), expected)
 
 
-@pytest.mark.parametrize("name", ["observation", "value_target"])
+@pytest.mark.parametrize("name", ["critic_features", "value_target"])
 def test_where_the_dead_earn_on_the_critic_alone_learns_from_their_steps(name):
     """The episode ends with the fifth step: two steps of the dead."""
     each = team()
-    batch, _ = each.batch_of(each.runner, each.transitions)
+    batch = each.batch_of(each.runner, each.transitions)
     n_envs = each.agent.config.batch_size
     assert batch.weight.sum() == 4 * n_envs + 6 * n_envs
     assert batch.value_weight.sum() == 2 * 6 * n_envs
@@ -193,9 +217,9 @@ def test_where_the_dead_earn_on_the_critic_alone_learns_from_their_steps(name):
 def test_where_the_dead_earn_on_their_earnings_praise_what_they_did_alive():
     """Reward 100 to the dead in the fifth step, the episode's last, is 25 to its third."""
     each = team()
-    batch, _ = each.batch_of(each.runner, each.transitions)
+    batch = each.batch_of(each.runner, each.transitions)
     transitions = altered(each.transitions, 101.0, ("reward",), since=4, n_steps=1)
-    praised, _ = each.batch_of(each.runner, transitions)
+    praised = each.batch_of(each.runner, transitions)
     gained = praised.value_target[0, :, 0] - batch.value_target[0, :, 0]
     np.testing.assert_allclose(gained[:, 0], [6.25, 12.5, 25.0, 50.0, 100.0, 0.0], atol=1e-4)
     np.testing.assert_allclose(gained[:, 1], 0.0)

@@ -11,7 +11,7 @@ import pytest
 from flax import linen as nn
 
 import jaxagents as ja
-from jaxagents.config import adam
+from jaxagents.hyperparameters import adam
 from tests.probes import Aim, Coordination, Shaped, Walk
 
 TINY = ja.AgentConfig(

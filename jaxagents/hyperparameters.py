@@ -1,0 +1,156 @@
+"""What a user may change without compiling anew: the hyperparameters, traced values all."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import struct
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+ScalarLike = float | Float[Array, ""]
+"""A Python number or a traced one."""
+
+PerPolicy = float | Any
+"""A scalar for all policies, or a sequence or array of one value per policy."""
+
+
+class OptimizerParams(struct.PyTreeNode):
+    """What the optimizer of one network is built from.
+
+    Attributes:
+        learning_rate: Step size of Adam.
+        eps: Adam's epsilon.
+        grad_clip: Largest global norm of a policy's gradient.
+    """
+
+    learning_rate: PerPolicy = 2.5e-4
+    eps: PerPolicy = 1e-5
+    grad_clip: PerPolicy = 0.5
+
+
+class HyperParameters(struct.PyTreeNode):
+    """The coefficients of PPO, each a scalar or one value per policy.
+
+    Attributes:
+        gamma: Discount per environment step, in [0, 1].
+        gae_lambda: Decay of the generalised advantage estimate, in [0, 1].
+        eps_clip: Half-width of the interval to which the policy ratio is clipped.
+        ent_coeff: Weight of the entropy bonus in the actor loss.
+        vf_coeff: Weight of the critic loss.
+        kl_threshold: A policy's actor epochs of an update end once its KL divergence from the
+            policy that collected the rollout exceeds this, in nats. The KL is the mean over a
+            whole epoch, each minibatch taken before its own step: with one minibatch an epoch it
+            lags one epoch. Infinity never stops.
+        kl_target: What AgentConfig.learning_rate_schedule="kl" aims at: the same KL divergence,
+            of an update's last epoch, in nats. The actor's learning rate then stays between 1e-6
+            and 1e-2.
+        rho_clip: Bound of V-trace's weight of a step's own error, see `advantages.vtrace`.
+        c_clip: Bound of V-trace's weight of the later ones.
+        huber_delta: Errors of values beyond this cost in proportion to their size, with
+            AgentConfig.critic_error="huber". In standard deviations of the value targets, with
+            AgentConfig.normalize_values.
+        actor_optimizer_params: The actor's optimizer.
+        critic_optimizer_params: The critic's optimizer.
+    """
+
+    gamma: PerPolicy = 0.99
+    gae_lambda: PerPolicy = 0.95
+    eps_clip: PerPolicy = 0.2
+    ent_coeff: PerPolicy = 0.01
+    vf_coeff: PerPolicy = 0.5
+    kl_threshold: PerPolicy = math.inf
+    kl_target: PerPolicy = 0.008
+    rho_clip: PerPolicy = 1.0
+    c_clip: PerPolicy = 1.0
+    huber_delta: PerPolicy = 10.0
+    actor_optimizer_params: OptimizerParams = OptimizerParams()
+    critic_optimizer_params: OptimizerParams = OptimizerParams()
+
+
+def adam(params: OptimizerParams) -> optax.GradientTransformation:
+    """Build the default optimizer: Adam behind a clip of the gradient's global norm."""
+    return optax.chain(
+        optax.clip_by_global_norm(params.grad_clip),
+        optax.adam(params.learning_rate, eps=params.eps),
+    )
+
+
+_UNIT_INTERVAL = ("gamma", "gae_lambda")
+_NON_NEGATIVE = ("ent_coeff", "vf_coeff", "learning_rate")
+
+
+def as_arrays(hyperparams: HyperParameters) -> HyperParameters:
+    """Turn every leaf into a float32 array, so that changing a value never compiles anew."""
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, jnp.float32),
+        hyperparams,
+        is_leaf=lambda node: isinstance(node, list | tuple),
+    )
+
+
+def per_policy(hyperparams: HyperParameters, n_policies: int) -> HyperParameters:
+    """Give every leaf one value per policy, ``[policies]``."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_policies,)), hyperparams)
+
+
+def check_hyperparams(hyperparams: HyperParameters, n_policies: int) -> None:
+    """Check every leaf that has a concrete value; what `jax.vmap` sweeps is left alone.
+
+    Raises:
+        TypeError: not `HyperParameters`, or a value is no number.
+        ValueError: a value is out of range, or neither a scalar nor one value per policy.
+    """
+    if not isinstance(hyperparams, HyperParameters):
+        raise TypeError(
+            f"hyperparams is {type(hyperparams).__name__}; pass jaxagents.HyperParameters."
+        )
+    for name in ("actor_optimizer_params", "critic_optimizer_params"):
+        if not isinstance(getattr(hyperparams, name), OptimizerParams):
+            raise TypeError(
+                f"{name}={getattr(hyperparams, name)!r} is no OptimizerParams; pass "
+                "jaxagents.OptimizerParams(learning_rate=...)."
+            )
+    for name, value in flat_items(hyperparams).items():
+        if not isinstance(value, Tracer):
+            _check_leaf(name, value, n_policies)
+
+
+def _check_leaf(name: str, value: Any, n_policies: int) -> None:
+    try:
+        values = np.asarray(value)
+    except (TypeError, ValueError):  # lists of unequal lengths
+        values = np.asarray(None)
+    if not jnp.issubdtype(values.dtype, jnp.number):
+        raise TypeError(f"{name}={value!r} is not a number or one number per policy.")
+    values = values.astype(np.float32)
+    if values.shape not in ((), (n_policies,)):
+        raise ValueError(
+            f"{name} has shape {values.shape}; give a scalar or one value for each of the "
+            f"{n_policies} policies, shape ({n_policies},)."
+        )
+    field = name.rpartition(".")[2]
+    if field in _UNIT_INTERVAL:
+        valid, demand = (values >= 0) & (values <= 1), "between 0 and 1"
+    elif field in _NON_NEGATIVE:
+        valid, demand = (values >= 0) & np.isfinite(values), "finite and at least 0"
+    else:
+        valid, demand = values > 0, "positive"
+    if not np.all(valid):
+        raise ValueError(f"{name}={value} is out of range; it must be {demand}.")
+
+
+def flat_items(hyperparams: HyperParameters) -> dict[str, Any]:
+    """List the hyperparameters by dotted name, such as "actor_optimizer_params.learning_rate"."""
+    items: dict[str, Any] = {}
+    for name in hyperparams.__dataclass_fields__:
+        value = getattr(hyperparams, name)
+        if isinstance(value, OptimizerParams):
+            for field in value.__dataclass_fields__:
+                items[f"{name}.{field}"] = getattr(value, field)
+        else:
+            items[name] = value
+    return items

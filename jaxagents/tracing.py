@@ -1,0 +1,23 @@
+"""Values that have no number yet, and random keys of either kind."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array, Key, PyTree
+
+
+def is_traced(tree: PyTree) -> bool:
+    """Whether anything in a tree has no concrete value, as under `jax.vmap`."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def as_key(rng: Any) -> Key[Array, "*batch"]:
+    """Accept typed random keys, and the raw arrays of `jax.random.PRNGKey`."""
+    dtype = getattr(rng, "dtype", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return rng
+    if dtype == jnp.uint32:
+        return jax.random.wrap_key_data(rng)
+    raise TypeError(f"rng={rng!r} is not a random key; pass jax.random.key(seed).")
