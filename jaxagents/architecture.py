@@ -10,7 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from jaxagents.config import Layers
-from jaxagents.networks import ACTIVATIONS, MLP, make_torso
+from jaxagents.networks import MLP, activation_of, make_torso
 from jaxagents.recurrence import CellName, RecurrentNetwork
 
 
@@ -113,11 +113,13 @@ class Network:
                 f"{shape if shape is None else list(shape)}; the environment needs "
                 f"{[*batch, *output]}."
             )
-        expected = jax.tree.map(lambda leaf: (batch[0], *leaf.shape), memory)
-        if jax.tree.map(lambda leaf: leaf.shape, memories) != expected:
+        expected = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((batch[0], *leaf.shape), leaf.dtype), memory
+        )
+        if memories != expected:
             raise ValueError(
                 f"{name} returns other memories than one after each step, "
-                f"{[batch[0], '*memory']}, of the shape of its empty_memory."
+                f"{[batch[0], '*memory']}, of the shapes and types of its empty_memory."
             )
 
 
@@ -138,7 +140,7 @@ def make_module(
     torso = make_torso(observation_shape, layers)
     if recurrent is None:
         return make_head(torso)
-    activation = ACTIVATIONS[layers.activation or "tanh"]
+    activation = activation_of(layers, observation_shape)
     after = MLP(1, layers.sizes_after_memory, activation, layers.layer_norm)
     return RecurrentNetwork(
         cell=recurrent, size=layers.memory_size, torso=torso, after=make_head(after)

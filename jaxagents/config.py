@@ -197,6 +197,9 @@ class AgentConfig:
                 f"batch_size={self.batch_size} trajectories do not divide into minibatches of "
                 f"minibatch_size={self.minibatch_size}; choose a divisor of {self.batch_size}."
             )
+        for name in ("actor_layers", "critic_layers"):
+            if not isinstance(getattr(self, name), Layers):
+                raise TypeError(f"{name}={getattr(self, name)!r} is no jaxagents.Layers.")
         hints = get_type_hints(type(self))
         for name in _CHOICES:
             _check_choice(name, getattr(self, name), hints[name])

@@ -47,7 +47,7 @@ class HyperParameters(struct.PyTreeNode):
             lags one epoch. Infinity never stops.
         kl_target: What AgentConfig.learning_rate_schedule="kl" aims at: the same KL divergence,
             of an update's last epoch, in nats. The actor's learning rate then stays between 1e-6
-            and 1e-2.
+            and 1e-2; a run that is continued goes on with the one it has found.
         rho_clip: Bound of V-trace's weight of a step's own error, see `advantages.vtrace`.
         c_clip: Bound of V-trace's weight of the later ones.
         huber_delta: Errors of values beyond this cost in proportion to their size, with
@@ -81,6 +81,7 @@ def adam(params: OptimizerParams) -> optax.GradientTransformation:
 
 _UNIT_INTERVAL = ("gamma", "gae_lambda")
 _NON_NEGATIVE = ("ent_coeff", "vf_coeff", "learning_rate")
+_FINITE = ("kl_target",)
 
 
 def as_arrays(hyperparams: HyperParameters) -> HyperParameters:
@@ -137,6 +138,8 @@ def _check_leaf(name: str, value: Any, n_policies: int) -> None:
         valid, demand = (values >= 0) & (values <= 1), "between 0 and 1"
     elif field in _NON_NEGATIVE:
         valid, demand = (values >= 0) & np.isfinite(values), "finite and at least 0"
+    elif field in _FINITE:
+        valid, demand = (values > 0) & np.isfinite(values), "finite and positive"
     else:
         valid, demand = values > 0, "positive"
     if not np.all(valid):

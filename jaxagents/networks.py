@@ -100,12 +100,17 @@ def _patches(images: Array) -> Array:
     )
 
 
+def activation_of(layers: Layers, observation_shape: Sequence[int]) -> Callable[[Array], Array]:
+    """Choose what is applied after each layer: by default tanh, or relu for images."""
+    default = "relu" if len(observation_shape) == IMAGE_NDIM else "tanh"
+    return ACTIVATIONS[layers.activation or default]
+
+
 def make_torso(observation_shape: Sequence[int], layers: Layers) -> nn.Module:
     """Build hidden layers for one actor's observation: images, of three axes, are convolved."""
+    activation = activation_of(layers, observation_shape)
     if len(observation_shape) == IMAGE_NDIM:
-        activation = ACTIVATIONS[layers.activation or "relu"]
         return CNN(layers.channels, layers.hidden_sizes, activation, layers.layer_norm)
-    activation = ACTIVATIONS[layers.activation or "tanh"]
     return MLP(len(observation_shape), layers.hidden_sizes, activation, layers.layer_norm)
 
 

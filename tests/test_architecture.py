@@ -286,13 +286,22 @@ class Forgetting(Total):
         return super().__call__(features, memory, begins)[0], None
 
 
+class Rounding(Total):
+    """Returns memories of another type."""
+
+    @nn.compact
+    def __call__(self, features, memory, begins):
+        outputs, totals = super().__call__(features, memory, begins)
+        return outputs, jax.tree.map(lambda leaf: leaf.astype(jnp.float16), totals)
+
+
 @pytest.mark.parametrize(
-    "module", [KeepingOnlyTheLast(), KeepingTheFirst(), Unwrapping(), Forgetting()]
+    "module", [KeepingOnlyTheLast(), KeepingTheFirst(), Unwrapping(), Forgetting(), Rounding()]
 )
 def test_memories_that_are_not_one_after_each_step_are_an_error(module):
     message = (
         "^actor_network returns other memories than one after each step, "
-        r"\[2, '\*memory'\], of the shape of its empty_memory.$"
+        r"\[2, '\*memory'\], of the shapes and types of its empty_memory.$"
     )
     with pytest.raises(ValueError, match=message):
         check(module, (N_ACTIONS,), recurrent=True)
@@ -386,16 +395,18 @@ def test_a_cell_remembers_what_the_configured_convolutions_make_of_images():
 
 
 @pytest.mark.parametrize(
-    ("layers", "of_minus_half"),
-    [(Layers(), -0.46212), (Layers(activation="relu"), 0.0), (Layers(activation="elu"), -0.39347)],
-    ids=["default", "relu", "elu"],
+    ("activation", "shape", "of_minus_half"),
+    [
+        (None, (N_FEATURES,), -0.46212),
+        (None, (5, 4, 3), 0.0),
+        ("relu", (N_FEATURES,), 0.0),
+        ("tanh", (5, 4, 3), -0.46212),
+        ("elu", (5, 4, 3), -0.39347),
+    ],
 )
-@pytest.mark.parametrize("shape", [(N_FEATURES,), (5, 4, 3)], ids=["vectors", "images"])
-def test_layers_behind_the_cell_are_activated_as_configured_and_by_tanh_otherwise(
-    layers, of_minus_half, shape
-):
+def test_layers_behind_the_cell_are_activated_as_those_before_it(activation, shape, of_minus_half):
     """With all weights 0 and all biases -1/2, the last layer activates -1/2."""
-    layers = Layers(activation=layers.activation, memory_size=4, sizes_after_memory=(2,))
+    layers = Layers(activation=activation, memory_size=4, sizes_after_memory=(2,))
     module = make_module(shape, layers, "mingru", lambda torso: torso)
     network = Network(module, jax.ShapeDtypeStruct(shape, jnp.float32), recurrent=True)
     params = jax.eval_shape(network.init, jax.random.key(0))

@@ -321,3 +321,10 @@ def test_an_unknown_activation_is_an_error_that_lists_the_known_ones(value):
     assert str(error.value) == (
         f"activation={value!r} is unknown; choose 'tanh', 'relu', 'elu', 'gelu' or 'silu'."
     )
+
+
+@pytest.mark.parametrize("name", ["actor_layers", "critic_layers"])
+@pytest.mark.parametrize("value", [None, {"hidden_sizes": (64,)}, (64, 64)])
+def test_layers_of_another_type_are_an_error_with_their_name(name, value):
+    with pytest.raises(TypeError, match=f"^{name}=.* is no jaxagents.Layers.$"):
+        AgentConfig(n_steps=1, **{name: value})

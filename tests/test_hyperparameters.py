@@ -73,7 +73,7 @@ def test_a_negative_or_undefined_hyperparameter_is_an_error_with_its_name(name, 
 
 BOUNDS = ["eps_clip", "kl_threshold", "rho_clip", "c_clip", "huber_delta"]
 INFINITE = [*BOUNDS, *[name for name in NAMES if "grad_clip" in name]]
-UNCHECKED = ("kl_target", ".eps")  # an infinite one is useless, but harmless
+UNCHECKED = ".eps"  # an infinite one is useless, but harmless
 ZERO = ["gamma", "gae_lambda", "ent_coeff", "vf_coeff", *[n for n in NAMES if "rate" in n]]
 
 

@@ -110,6 +110,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self.has_shaped_reward = interface.has_shaped_reward
         self.teams = getattr(env, "teams", None)
         self.rewards_after_death = getattr(env, "rewards_after_death", False)
+        self._offers_global_state = interface.observation.global_state is not None
         self._n_observation_axes = interface.observation.features.ndim - 1
         self.observation = jax.eval_shape(self.prepare, interface.observation)
 
@@ -119,17 +120,24 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         features, global_state = observation.features, observation.global_state
         if not self._global_state:
             global_state = None
-        elif global_state is None:
+        elif global_state is None and not self._offers_global_state:
             global_state = joint_features(features, self._n_observation_axes)
         if self._agent_id:
             features = append_agent_id(features, self._n_observation_axes)
         return observation._replace(features=features, global_state=global_state)
 
     def global_features(self, observation: Observation) -> Array:
-        """Give every actor the global state and its own index, ``[*batch, actors, ...]``."""
+        """Give every actor the global state and its own index, ``[*batch, actors, ...]``.
+
+        Raises:
+            ValueError: the observation lacks the state.
+        """
         template, state = self.observation.global_state, observation.global_state
         if template is None or state is None:
-            raise ValueError("the environments were not asked for a global state.")
+            raise ValueError(
+                "critics that see the global state need the Observation that the environment "
+                "returned, not its features alone."
+            )
         return for_each_actor(state, template.ndim, self.n_actors)
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:

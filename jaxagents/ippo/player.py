@@ -145,7 +145,9 @@ class Player(ActorCritic):
         observation = self.environments.prepare(observation)
         one_env, memory = jax.tree.map(lambda leaf: leaf[None], (observation, carry.actor))
         action, memory = self._act(actor, one_env, memory, rng)
-        _, critic_memory = self._all_values(critic, observation, carry.critic)
+        critic_memory = carry.critic
+        if self.critic_network.recurrent:
+            _, critic_memory = self._all_values(critic, observation, critic_memory)
         return action[0], Memory(jax.tree.map(lambda leaf: leaf[0], memory), critic_memory)
 
     @partial(jax.jit, static_argnames="self")

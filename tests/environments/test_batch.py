@@ -579,7 +579,7 @@ def test_a_global_state_that_nobody_asked_for_is_left_out(kind):
     for seen, _ in seen_by(environments):
         assert seen.global_state is None
     assert environments.observation.global_state is None
-    with pytest.raises(ValueError, match="were not asked for a global state"):
+    with pytest.raises(ValueError, match="need the Observation that the environment returned"):
         environments.global_features(environments.prepare(jnp.zeros((2, 3))))
 
 

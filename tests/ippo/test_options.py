@@ -435,6 +435,14 @@ def test_the_environments_own_global_state_is_what_a_centralised_critic_sees():
     np.testing.assert_array_equal(agent.policy(runner, told_else), agent.policy(runner, told))
 
 
+def test_a_critic_of_the_environments_own_state_says_so_where_it_is_missing():
+    agent, runner = real_walking(Told, centralized_critic=True)
+    told = ja.Observation(FEATURES, global_state=jnp.arange(5.0))
+    np.testing.assert_array_equal(agent.policy(runner, FEATURES), agent.policy(runner, told))
+    with pytest.raises(ValueError, match="need the Observation that the environment returned"):
+        agent.value(runner, FEATURES)
+
+
 def test_a_global_state_is_not_looked_at_without_a_centralised_critic():
     agent, runner = real_walking(Told)
     told, told_else = (
