@@ -129,17 +129,24 @@ def test_eval_plays_the_summary_s_episodes_again_or_others(folder, run, capsys):
     assert "2 sampled episodes" in capsys.readouterr().out
 
 
+# What a shell runs in the background ignores Ctrl-C, and so do its children: listen in any case.
+LISTENING = """
+import runpy, signal, sys
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv[0] = "jaxagents"
+runpy.run_module("jaxagents", run_name="__main__")
+"""
+
+
 def test_ctrl_c_ends_a_training_with_one_line_and_status_130(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY)
-    command = [*COMMAND, "train", "tiny.yaml", "--agent.n_steps=1000000000"]
+    command = [sys.executable, "-c", LISTENING, "train", "tiny.yaml"]
+    command += ["--agent.n_steps=1000000000"]
     command += ["--agent.eval_frequency=1000000"]  # the first block takes minutes
-    # A shell lets what it runs in the background ignore Ctrl-C, and children inherit that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    signal.signal(signal.SIGINT, before)
-    with process:
+    ) as process:
         try:
             assert process.stdout is not None
             while not process.stdout.readline().startswith("       0"):

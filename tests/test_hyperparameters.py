@@ -90,10 +90,11 @@ def test_only_bounds_may_be_infinite(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_only_fractions_coefficients_and_learning_rates_may_be_zero(name):
     hyperparams = hyperparams_with(name, 0.0)
+    demand = "finite and positive" if name == "kl_target" else "positive"
     if name in ZERO:
         check_hyperparams(hyperparams, n_policies=1)
     else:
-        with pytest.raises(ValueError, match=f"^{name}=0.0 is out of range; it must be positive.$"):
+        with pytest.raises(ValueError, match=f"^{name}=0.0 is out of range; it must be {demand}.$"):
             check_hyperparams(hyperparams, n_policies=1)
 
 
