@@ -10,7 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from jaxagents.config import Layers
-from jaxagents.networks import MLP, activation_of, make_torso
+from jaxagents.networks import MLP, Torso, activation_of, make_torso
 from jaxagents.recurrence import CellName, RecurrentNetwork
 
 
@@ -121,6 +121,67 @@ class Network:
                 f"{name} returns other memories than one after each step, "
                 f"{[batch[0], '*memory']}, of the shapes and types of its empty_memory."
             )
+
+
+@final
+@dataclass(frozen=True)
+class Stack:
+    """A network without memory upon another one, the memory being that one's.
+
+    Its parameters are the pair of theirs.
+    """
+
+    lower: Network
+    upper: Network
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it has a memory."""
+        return self.lower.recurrent
+
+    def empty_memory(self, *batch_shape: int) -> PyTree:
+        """As `Network.empty_memory`."""
+        return self.lower.empty_memory(*batch_shape)
+
+    def emptied(self, memory: PyTree, begins: Bool[Array, "*batch"]) -> PyTree:
+        """As `Network.emptied`."""
+        return self.lower.emptied(memory, begins)
+
+    def __call__(
+        self,
+        params: tuple[PyTree, PyTree],
+        features: Array,
+        memory: PyTree,
+        begins: Bool[Array, "time *batch"],
+    ) -> tuple[Array, PyTree]:
+        """As `Network.__call__`."""
+        hidden, memories = self.lower(params[0], features, memory, begins)
+        return self.upper(params[1], hidden, (), begins)[0], memories
+
+    def step(
+        self, params: tuple[PyTree, PyTree], features: Array, memory: PyTree
+    ) -> tuple[Array, PyTree]:
+        """As `Network.step`."""
+        hidden, memory = self.lower.step(params[0], features, memory)
+        return self.upper.step(params[1], hidden, ())[0], memory
+
+
+def torso_of(actor: Network) -> tuple[Network, jax.ShapeDtypeStruct]:
+    """Take an actor's layers up to its memory, if it has one, and else up to its last layer.
+
+    Returns:
+        What applies them to the actor's own parameters, and what they make of one observation.
+    """
+    module: Any = actor.module
+    module = module.clone(after=None) if actor.recurrent else Torso(torso=module.torso)
+    torso = Network(module, actor.observation, actor.recurrent)
+
+    def apply(rng: PRNGKeyArray) -> Array:
+        features = jnp.zeros((1, *actor.observation.shape), actor.observation.dtype)
+        return torso.step(torso.init(rng), features, torso.empty_memory(1))[0][0]
+
+    hidden = jax.eval_shape(apply, jax.random.key(0))
+    return torso, jax.ShapeDtypeStruct(hidden.shape, hidden.dtype)
 
 
 def make_module(

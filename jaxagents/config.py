@@ -107,6 +107,11 @@ class AgentConfig:
             and otherwise what all actors observe, which must then be finite even for the dead; and
             the actor's index, as a one-hot vector.
             Source: MAPPO, Yu et al. 2022, https://arxiv.org/abs/2103.01955.
+        shared_torso: Let critics see what the actor's hidden layers, and its memory, make of an
+            observation in place of the observation. Only the actor's own loss trains these; an
+            update applies them once for all of the critic's epochs, so that this is faster, above
+            all with a memory, of which the critic then needs none of its own. critic_layers come
+            behind them.
         normalize_observations: Shift and scale what networks see to mean 0 and standard
             deviation 1, by statistics of each policy's observations so far. The first rollout
             finds none: its observations are all 0.
@@ -163,6 +168,7 @@ class AgentConfig:
     recurrent_critic: bool = True
     recurrent_chunk_length: int | None = None
     centralized_critic: bool = False
+    shared_torso: bool = False
     normalize_observations: bool = False
     normalize_values: bool = False
     scale_rewards: bool = False
@@ -204,6 +210,7 @@ class AgentConfig:
         for name in _CHOICES:
             _check_choice(name, getattr(self, name), hints[name])
         self._check_memory()
+        self._check_torso()
         if self.anneal_learning_rate and self.learning_rate_schedule not in ("constant", "linear"):
             raise ValueError(
                 f"anneal_learning_rate=True is learning_rate_schedule='linear', but that is "
@@ -237,6 +244,20 @@ class AgentConfig:
             raise ValueError(
                 f"rollout_length={self.rollout_length} steps do not divide into chunks of "
                 f"recurrent_chunk_length={length}; choose a divisor of {self.rollout_length}."
+            )
+
+    def _check_torso(self) -> None:
+        if not self.shared_torso:
+            return
+        if self.centralized_critic:
+            raise ValueError(
+                "shared_torso=True gives critics what the actor makes of its own observation, and "
+                "centralized_critic=True something else to observe; choose one."
+            )
+        if self.actor_network is not None:
+            raise ValueError(
+                f"shared_torso=True knows no torso of actor_network={self.actor_network!r}; "
+                "describe the actor by actor_layers, or choose shared_torso=False."
             )
 
     @property

@@ -114,6 +114,17 @@ def make_torso(observation_shape: Sequence[int], layers: Layers) -> nn.Module:
     return MLP(len(observation_shape), layers.hidden_sizes, activation, layers.layer_norm)
 
 
+class Torso(nn.Module):
+    """The torso of a network, applied to that network's parameters."""
+
+    torso: nn.Module
+
+    @nn.compact
+    def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
+        """Map ``[*batch, *obs]`` to ``[*batch, hidden]``."""
+        return self.torso(features)
+
+
 class PolicyNetwork(nn.Module):
     """Logits or means: a torso and a small last layer, so that all actions begin alike."""
 

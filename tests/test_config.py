@@ -26,6 +26,7 @@ def test_the_defaults_of_a_configuration_are_the_documented_ones():
         "recurrent": None,
         "recurrent_chunk_length": None,
         "centralized_critic": False,
+        "shared_torso": False,
         "normalize_observations": False,
         "normalize_values": False,
         "scale_rewards": False,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from jaxagents.architecture import Network, make_module
+from jaxagents.architecture import Network, Stack, make_module, torso_of
 from jaxagents.batches import Valuation
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import JaxEnvironmentBatch
@@ -54,28 +54,39 @@ class ActorCritic(abc.ABC):
                 f"shaped_reward_steps={config.shaped_reward_steps}, but {type(env).__name__} "
                 "shapes no rewards; leave it None."
             )
-        self.actor_network, self.critic_network = self._make_networks()
-
-    def _make_networks(self) -> tuple[Network, Network]:
-        config, observation = self.config, self.environments.observation
+        observation = self.environments.observation
         features, critic_features = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype),
             (observation.features, jax.eval_shape(self._critic_features, observation)),
         )
-        cell = config.recurrent
-        critic_cell = cell if config.recurrent_critic else None
+        self.actor_network = self._make_actor_network(features)
+        self.torso: Network | None = None
+        if config.shared_torso:
+            self.torso, critic_features = torso_of(self.actor_network)
+        # What is trained, and what is applied to observations.
+        self.critic_network = self._make_critic_network(critic_features)
+        self.critic = Stack(self.torso, self.critic_network) if self.torso else self.critic_network
+
+    def _make_actor_network(self, features: jax.ShapeDtypeStruct) -> Network:
+        config, cell = self.config, self.config.recurrent
         make_policy = partial(PolicyNetwork, self._n_outputs)
-        actor = config.actor_network or make_module(
+        module = config.actor_network or make_module(
             features.shape, config.actor_layers, cell, make_policy
         )
-        critic = config.critic_network or make_module(
-            critic_features.shape, config.critic_layers, critic_cell, ValueNetwork
+        network = Network(module, features, recurrent=cell is not None)
+        network.check("actor_network", (self._n_outputs,))
+        return network
+
+    def _make_critic_network(self, features: jax.ShapeDtypeStruct) -> Network:
+        config = self.config
+        has_memory = config.recurrent_critic and not config.shared_torso
+        cell = config.recurrent if has_memory else None
+        module = config.critic_network or make_module(
+            features.shape, config.critic_layers, cell, ValueNetwork
         )
-        actor_network = Network(actor, features, recurrent=cell is not None)
-        critic_network = Network(critic, critic_features, recurrent=critic_cell is not None)
-        actor_network.check("actor_network", (self._n_outputs,))
-        critic_network.check("critic_network", ())
-        return actor_network, critic_network
+        network = Network(module, features, recurrent=cell is not None)
+        network.check("critic_network", ())
+        return network
 
     def _freeze(self, except_for: str) -> None:
         """Refuse every later assignment but to one attribute, which no traced code may read."""
@@ -122,11 +133,20 @@ class ActorCritic(abc.ABC):
             return self.environments.global_features(observation)
         return observation.features
 
+    def _critic_of(self, runner: Runner) -> Inference:
+        """Choose what valuing takes."""
+        params, normalizers = runner.critic.params, runner.normalizers
+        if self.torso is not None:
+            params = (self._network_params(runner.actor.params), params)
+        return Inference(
+            params=params, features=normalizers.critic_features or normalizers.observation
+        )
+
     def _empty_memory(self, *batch_shape: int) -> Memory:
         """Give what actors and critics remember when an episode begins, ``[*batch, ...]``."""
         return Memory(
             actor=self.actor_network.empty_memory(*batch_shape),
-            critic=self.critic_network.empty_memory(*batch_shape),
+            critic=self.critic.empty_memory(*batch_shape),
         )
 
     def _no_normalizers(self) -> Normalizers:
@@ -157,7 +177,7 @@ class ActorCritic(abc.ABC):
             the rollout, ``[envs, actors, ...]``.
         """
         to_policies = partial(self.policies.to_policies, axis=2)
-        critic, over = critic_of(runner), transitions.episode_over
+        critic, over = self._critic_of(runner), transitions.episode_over
         observations = jax.tree.map(
             lambda during, after: jnp.concatenate([during, after[None]]),
             transitions.observation,
@@ -189,7 +209,7 @@ class ActorCritic(abc.ABC):
         )
         last = jax.tree.map(lambda leaf: leaf[:, -2], memories)
         last = self.policies.to_actors(last, axis=1)
-        return valuation, self.critic_network.emptied(last, over[-1])
+        return valuation, self.critic.emptied(last, over[-1])
 
     # One policy.
 
@@ -207,14 +227,26 @@ class ActorCritic(abc.ABC):
     ) -> tuple[Float[Array, "time *batch"], PyTree]:
         """Apply one policy's critic to sequences ``[time, *batch, *obs]``."""
         features = normalize_features(critic.features, features)
-        return self.critic_network(critic.params, features, memory, begins)
+        return self.critic(critic.params, features, memory, begins)
 
     def _step_critic(
         self, critic: Inference, features: Array, memory: PyTree
     ) -> tuple[Float[Array, "*batch"], PyTree]:
         """Apply one policy's critic to single steps ``[*batch, *obs]``."""
         features = normalize_features(critic.features, features)
-        return self.critic_network.step(critic.params, features, memory)
+        return self.critic.step(critic.params, features, memory)
+
+    def _with_critic_features(self, actor: PyTree, batch: Batch) -> Batch:
+        """Give the critic's own layers what they learn from, behind the torso of an actor."""
+        if self.torso is None:
+            return batch
+        hidden, _ = self.torso(
+            self._network_params(actor),
+            batch.critic_features,
+            _first(batch.memory.critic),
+            batch.begins,
+        )
+        return batch._replace(critic_features=hidden)
 
     def _actor_loss(
         self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
@@ -316,12 +348,3 @@ def _first(memory: PyTree) -> PyTree:
 def actor_of(runner: Runner) -> Inference:
     """Choose what acting takes."""
     return Inference(params=runner.actor.params, features=runner.normalizers.observation)
-
-
-def critic_of(runner: Runner) -> Inference:
-    """Choose what valuing takes."""
-    normalizers = runner.normalizers
-    return Inference(
-        params=runner.critic.params,
-        features=normalizers.critic_features or normalizers.observation,
-    )

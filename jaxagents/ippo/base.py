@@ -465,6 +465,7 @@ class IPPOBase(Player):
         batch = self._reestimated(actor, batch, hyperparams)
         explained = explained_variance(batch.path.value, batch.value_target, batch.value_weight)
         batch, statistics = normalize_targets(batch, statistics)
+        batch = self._with_critic_features(actor.params, batch)
         return batch, statistics, {"explained_variance": explained}
 
     def _reestimated(

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from jaxagents.checkpointing import Leaves
 from jaxagents.config import AgentConfig
 from jaxagents.evaluation import play_episodes
-from jaxagents.ippo.actor_critic import ActorCritic, actor_of, critic_of
+from jaxagents.ippo.actor_critic import ActorCritic, actor_of
 from jaxagents.normalization import RunningStatistics, denormalize
 from jaxagents.statistics import summarize
 from jaxagents.tracing import as_key
@@ -85,7 +85,9 @@ class Player(ActorCritic):
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)
         rng = None if rng is None else as_key(rng)
-        action, carry = self._policy(actor_of(runner), critic_of(runner), observation, carry, rng)
+        action, carry = self._policy(
+            actor_of(runner), self._critic_of(runner), observation, carry, rng
+        )
         return action if self.config.recurrent is None else (action, carry)
 
     def value(
@@ -103,7 +105,7 @@ class Player(ActorCritic):
         """
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)
-        return self._value(critic_of(runner), runner.normalizers.value, observation, carry)
+        return self._value(self._critic_of(runner), runner.normalizers.value, observation, carry)
 
     def initial_carry(self) -> Memory:
         """Give what a recurrent agent's actors remember when an episode begins."""
@@ -114,7 +116,7 @@ class Player(ActorCritic):
         mask = jnp.asarray(mask, bool)
         return Memory(
             actor=self.actor_network.emptied(carry.actor, mask),
-            critic=self.critic_network.emptied(carry.critic, mask),
+            critic=self.critic.emptied(carry.critic, mask),
         )
 
     def collect_training(self, runner: Runner, metrics: Metrics | Leaves | None = None) -> None:
@@ -146,7 +148,7 @@ class Player(ActorCritic):
         one_env, memory = jax.tree.map(lambda leaf: leaf[None], (observation, carry.actor))
         action, memory = self._act(actor, one_env, memory, rng)
         critic_memory = carry.critic
-        if self.critic_network.recurrent:
+        if self.critic.recurrent:
             _, critic_memory = self._all_values(critic, observation, critic_memory)
         return action[0], Memory(jax.tree.map(lambda leaf: leaf[0], memory), critic_memory)
 

@@ -250,6 +250,7 @@ def success_at_recall(cell: str | None, **changes) -> float:
         rollout_length=8,
         n_evals=200,
         initial_evaluation=False,
+        anneal_learning_rate=True,  # what is learnt at a high rate may be lost again
         recurrent=cell,
         actor_layers=Layers(hidden_sizes=(16,), memory_size=16),
         critic_layers=Layers(hidden_sizes=(16,), memory_size=16),
