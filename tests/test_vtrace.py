@@ -12,17 +12,17 @@ from jaxagents import advantages, batches
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.minibatches import cut
 from jaxagents.types import Batch, Memory, Observation, Path
+from tests.test_advantages import (
+    NEVER,
+    NEXT_VALUE,
+    REWARD,
+    SECOND,
+    VALUE,
+    generalized_advantages,
+)
 
 vtrace = jax.jit(advantages.vtrace)
-generalized_advantages = jax.jit(advantages.generalized_advantages)
 with_estimates = jax.jit(batches.with_estimates, static_argnames="n_chunks")
-
-# With a discount of 1/2: δ = 1 + 2/2 - 1, 2 + 4/2 - 2, 4 + 8/2 - 4 = 1, 2, 4.
-REWARD = np.array([1.0, 2.0, 4.0], np.float32)
-VALUE = np.array([1.0, 2.0, 4.0], np.float32)
-NEXT_VALUE = np.array([2.0, 4.0, 8.0], np.float32)
-NEVER = np.zeros(3, bool)
-SECOND = np.array([False, True, False])
 
 
 def estimate(
