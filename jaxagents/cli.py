@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import jaxagents
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _USAGE_ERROR, _INTERRUPTED = 2, 130
 _MOST_ACTORS_IN_A_LINE = 4
+_SECONDS_OF_SLEEP = 0.1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -215,7 +216,11 @@ def envs(parsed: argparse.Namespace, _: Sequence[str]) -> None:
 
 
 def _interruptibly(work: Callable[[], Any]) -> Any:
-    """Call in another thread: while compiled code runs, the main one would not hear Ctrl-C."""
+    """Call in another thread: while compiled code runs, the main one would not hear Ctrl-C.
+
+    Nor would it where it sleeps until the work is done: the system may hand a signal to any thread,
+    and Python looks at it only once the main one wakes up.
+    """
     outcome: Future[Any] = Future()
 
     def run() -> None:
@@ -225,6 +230,8 @@ def _interruptibly(work: Callable[[], Any]) -> Any:
             outcome.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
+    while not outcome.done():
+        wait([outcome], timeout=_SECONDS_OF_SLEEP)
     return outcome.result()
 
 
