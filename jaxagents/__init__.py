@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from jaxagents.environments.protocol import Environment
     from jaxagents.environments.registry import make, register
     from jaxagents.environments.spaces import Box, Discrete
+    from jaxagents.finiteness import NonFiniteError
     from jaxagents.hyperparameters import HyperParameters, OptimizerParams
+    from jaxagents.interruption import Interrupted
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
@@ -28,8 +30,10 @@ _MODULE_OF = {
     "Evaluation": "tracking",
     "HyperParameters": "hyperparameters",
     "IPPOBase": "ippo.base",
+    "Interrupted": "interruption",
     "Layers": "config",
     "MetricStats": "types",
+    "NonFiniteError": "finiteness",
     "Observation": "types",
     "OptimizerParams": "hyperparameters",
     "RecurrentNetwork": "recurrence",
@@ -48,8 +52,10 @@ __all__ = [
     "Evaluation",
     "HyperParameters",
     "IPPOBase",
+    "Interrupted",
     "Layers",
     "MetricStats",
+    "NonFiniteError",
     "Observation",
     "OptimizerParams",
     "RecurrentNetwork",

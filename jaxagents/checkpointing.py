@@ -1,248 +1,259 @@
-"""Checkpoints on disk: orbax on the host, behind one small class.
+"""Checkpoints on disk, in a format that damage cannot hide in.
 
-A checkpoint is a folder named by the number of updates done, with three items:
+A checkpoint is a folder named by the number of updates done:
 
-* ``runner``: the leaves of the `Runner` by dotted name, such as
+* ``runner/``: what orbax makes of the `Runner`'s leaves by dotted name, such as
   "actor.params.params.torso.Dense_0.kernel"; random keys as their uint32 data.
-* ``history``: the metrics of every evaluation so far, ``[evaluations, ...]``.
-* ``metadata``: JSON; the format's version, the agent, and each item's digest.
+* ``history.npz``: the metrics of every evaluation so far, ``[evaluations, ...]``.
+* ``metadata.json``: the format's version, the agent, the score, the digest of each other file,
+  and the digest of all this.
+
+It is written under another name and renamed when it is complete, so that what is there is whole
+or was damaged later; the digests tell. Nothing damaged is ever deleted: it is set aside.
 """
 
+import contextlib
 import hashlib
-from collections.abc import Mapping
+import json
+import logging
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from jaxtyping import PyTree
-from orbax.checkpoint import checkpoint_managers
+
+from jaxagents.leaves import Leaves
 
 FORMAT_VERSION = 1
-Leaves = dict[str, np.ndarray]
+_UNFINISHED, _UNWANTED = ".unfinished-", ".unwanted-"
+_logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 
-def strip_keys(tree: PyTree) -> PyTree:
-    """Replace typed random keys by their data; traceable."""
-    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
+class CheckpointError(ValueError):
+    """A checkpoint cannot be used; the message says why, in one line."""
 
 
-def to_leaves(tree: PyTree) -> Leaves:
-    """Copy a tree without typed keys to named numpy arrays; empty arrays are left out."""
-    return {name: np.array(leaf) for name, leaf in _named_leaves(tree).items() if np.size(leaf) > 0}
-
-
-def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
-    """Build a tree like ``template`` (arrays or their shapes) from named arrays.
-
-    Raises:
-        ValueError: a leaf is missing, left over, or of another shape or dtype.
-    """
-    expected = {name: leaf for name, leaf in _named_leaves(template).items() if np.size(leaf) > 0}
-    difference = sorted(expected.keys() ^ leaves.keys())
-    if difference:
-        holder, lacker = (
-            ("this agent", "the checkpoint")
-            if difference[0] in expected
-            else ("the checkpoint", "this agent")
-        )
-        raise ValueError(f"{holder} has {difference[0]}, which {lacker} lacks")
-
-    def restore(path: Any, leaf: Any) -> jax.Array:
-        if np.size(leaf) == 0:
-            return jnp.zeros(leaf.shape, leaf.dtype)
-        name, is_key = _name(path), _is_key(leaf)
-        wanted = jax.eval_shape(jax.random.key_data, leaf) if is_key else leaf
-        saved = leaves[name]
-        if (saved.shape, saved.dtype) != (wanted.shape, wanted.dtype):
-            raise ValueError(
-                f"{name} is {saved.dtype}{list(saved.shape)} in the checkpoint, "
-                f"{wanted.dtype}{list(wanted.shape)} in this agent"
-            )
-        array = jnp.asarray(saved)
-        return jax.random.wrap_key_data(array, impl=_key_impl(leaf)) if is_key else array
-
-    return jax.tree_util.tree_map_with_path(restore, template)
-
-
-def subtree(leaves: Leaves, prefix: str, like: PyTree) -> PyTree:
-    """Take the leaves below a name out as a tree of the structure of ``like``, whatever shapes."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: leaves.get(f"{prefix}.{_name(path)}", leaf), like
-    )
+class DamagedError(CheckpointError):
+    """The contents of a checkpoint are not what was saved."""
 
 
 @final
-class Checkpointer:
-    """The checkpoints of one run, in a directory of their own.
+class Checkpoints:
+    """The checkpoints in a directory.
 
-    Nothing is created or changed on disk before the first `save`. Saving happens in the
-    background; it removes steps that are neither among the latest nor among the best.
-
-    Args:
-        directory: Where the run's checkpoints are or will be.
-        keep_latest: Number of latest steps kept.
-        keep_best: Number of steps kept for their score.
+    Nothing is created or changed on disk before the first `write`.
     """
 
-    def __init__(self, directory: str | PathLike[str], keep_latest: int = 2, keep_best: int = 1):
+    def __init__(self, directory: str | PathLike[str]):
         self.directory = Path(directory).resolve()
-        self._keep_latest = keep_latest
-        self._keep_best = keep_best
-        self._manager: ocp.CheckpointManager | None = None
 
     def steps(self) -> list[int]:
-        """List the completed steps, the earliest first."""
-        if not self.directory.is_dir():
+        """List the steps, the earliest first."""
+        try:
+            entries = list(self.directory.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(
-            int(entry.name)
-            for entry in self.directory.iterdir()
-            if entry.is_dir() and entry.name.isdigit()
-        )
+        return sorted(int(entry.name) for entry in entries if entry.name.isdigit())
 
     def last_step(self) -> int:
-        """Name the latest completed step.
+        """Name the latest step.
 
         Raises:
-            ValueError: there is none.
+            CheckpointError: there is none.
         """
         steps = self.steps()
         if not steps:
-            raise ValueError(f"{self.directory} holds no checkpoint; train into it first.")
+            raise CheckpointError(f"{self.directory} holds no checkpoint; train into it first.")
         return steps[-1]
 
-    def save(
+    def latest_good(self, read: Callable[[int], Result]) -> tuple[int, Result]:
+        """Read from the latest step, or from the one before it where that one is damaged.
+
+        What is damaged is set aside.
+
+        Raises:
+            CheckpointError: there is none that is not.
+        """
+        while True:
+            step = self.last_step()
+            try:
+                return step, read(step)
+            except DamagedError as error:
+                self.set_aside(step, str(error))
+
+    def set_aside(self, step: int, reason: str) -> None:
+        """Rename a damaged step, so that it is not taken for one any more, and say so.
+
+        Raises:
+            CheckpointError: it cannot be renamed.
+        """
+        path = self.directory / str(step)
+        taken = {entry.name for entry in self.directory.iterdir()}
+        names = (f"{step}.damaged{suffix}" for suffix in ("", *(f"-{i}" for i in range(2, 1000))))
+        target = path.with_name(next(name for name in names if name not in taken))
+        try:
+            path.rename(target)
+        except FileNotFoundError:  # another process has tidied up
+            return
+        except OSError as error:
+            raise CheckpointError(f"{reason}; it cannot be set aside: {error}") from error
+        _logger.warning("%s; it is kept as %s, and the checkpoint before it used", reason, target)
+
+    def write(
         self, step: int, runner: Leaves, history: Leaves, metadata: Mapping[str, Any], score: float
     ) -> None:
-        """Save a step; the arrays must not change afterwards.
+        """Write a step.
 
         Args:
-            step: Updates done, larger than that of every earlier step.
+            step: Updates done.
             runner: The runner's leaves.
             history: The metrics of the evaluations so far.
             metadata: Anything JSON that describes the run.
-            score: What "best" compares; not finite counts as worst.
+            score: What "best" compares.
 
         Raises:
-            RuntimeError: orbax refused the step.
+            OSError: it cannot be written, for lack of space or otherwise; where orbax notices it
+                first, an error of another kind.
         """
-        if self._manager is None:
-            self._manager = self._open()
-        items = {"runner": runner, "history": history}
+        path = self.directory / f"{_UNFINISHED}{step}"
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        _check_space(path, sum(leaf.nbytes for leaf in (*runner.values(), *history.values())))
+        with contextlib.closing(_orbax()) as orbax:
+            orbax.save(path / "runner", args=ocp.args.PyTreeSave(runner))
+        savez: Any = np.savez  # whose types take a metric for an option
+        savez(path / "history.npz", **history)
         description = {
             **metadata,
             "format_version": FORMAT_VERSION,
-            "digests": {name: digest(leaves) for name, leaves in items.items()},
-            "leaves": {name: _describe(leaves) for name, leaves in items.items()},
+            "score": score if math.isfinite(score) else None,
+            "leaves": {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in runner.items()},
+            "files": {
+                str(file.relative_to(path)): _digest(file.read_bytes()) for file in _files(path)
+            },
         }
-        saved = self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                metadata=ocp.args.JsonSave(description),
-                # orbax cannot save an empty tree, which a history without evaluations is.
-                **{name: ocp.args.PyTreeSave(leaves) for name, leaves in items.items() if leaves},
-            ),
-            metrics={"score": float(score) if np.isfinite(score) else float("-inf")},
-        )
-        if not saved:
-            raise RuntimeError(
-                f"the checkpoint of update {step} was not saved: {self.directory} already holds "
-                f"updates {self.steps()}."
-            )
+        text = json.dumps({**description, "digest": _digest_of_json(description)}, indent=1)
+        (path / "metadata.json").write_text(text)
+        for file in _files(path):
+            _sync(file)  # for the rename may get to the disk before they do
+        path.rename(self.directory / str(step))
+
+    def remove(self, steps: Iterable[int]) -> None:
+        """Remove steps that are not wanted any more, and what writers left that were killed."""
+        for step in steps:
+            with contextlib.suppress(FileNotFoundError):
+                (self.directory / str(step)).rename(self.directory / f"{_UNWANTED}{step}")
+        for entry in list(self.directory.iterdir()):
+            if entry.name.startswith((_UNWANTED, _UNFINISHED)):
+                shutil.rmtree(entry, ignore_errors=True)
 
     def read_metadata(self, step: int) -> dict[str, Any]:
         """Read the JSON description of a step.
 
         Raises:
-            ValueError: a newer version of this package wrote it.
+            DamagedError: it is not what was saved.
+            CheckpointError: a newer version of this package wrote it.
         """
-        metadata = ocp.Checkpointer(ocp.JsonCheckpointHandler()).restore(
-            self.directory / str(step) / "metadata"
-        )
+        path = self.directory / str(step)
+        with _telling_damage(path, "metadata.json"):
+            metadata = json.loads((path / "metadata.json").read_bytes())
+            whole = metadata.pop("digest") == _digest_of_json(metadata)
+        if not whole:
+            raise _damaged(path, "metadata.json")
+        # All formats to come keep that digest: what is damaged must not pass for new.
         if metadata["format_version"] > FORMAT_VERSION:
-            raise ValueError(
-                f"{self.directory / str(step)} has checkpoint format "
-                f"{metadata['format_version']}; this version of jaxagents reads up to "
-                f"{FORMAT_VERSION}. Install a newer one."
+            raise CheckpointError(
+                f"{path} has checkpoint format {metadata['format_version']}; this version of "
+                f"jaxagents reads up to {FORMAT_VERSION}. Install a newer one."
             )
         return metadata
 
-    def read(self, step: int, item: str) -> Leaves:
-        """Read the ``runner`` or the ``history`` of a step, and nothing else of it.
+    def read_history(self, step: int) -> Leaves:
+        """Read the metrics of the evaluations up to a step.
 
         Raises:
-            ValueError: the contents are not what was saved.
+            CheckpointError: as for `read_metadata`.
         """
-        metadata = self.read_metadata(step)
-        if not metadata["leaves"][item]:
-            return {}
-        as_numpy = {
-            name: ocp.RestoreArgs(restore_type=np.ndarray) for name in metadata["leaves"][item]
-        }
-        leaves = ocp.Checkpointer(ocp.PyTreeCheckpointHandler()).restore(
-            self.directory / str(step) / item, args=ocp.args.PyTreeRestore(restore_args=as_numpy)
-        )
-        if digest(leaves) != metadata["digests"][item]:
-            raise ValueError(
-                f"the {item} in {self.directory / str(step)} is damaged: its contents do not "
-                "match the digest saved with them. Restore another step."
+        self._verify(step, "history.npz")
+        with np.load(self.directory / str(step) / "history.npz", allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    def read_runner(self, step: int) -> Leaves:
+        """Read the leaves of a step's runner.
+
+        Raises:
+            CheckpointError: as for `read_metadata`.
+        """
+        names = self._verify(step, "runner/")["leaves"]
+        as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
+        with contextlib.closing(_orbax()) as orbax:
+            return orbax.restore(
+                self.directory / str(step) / "runner",
+                args=ocp.args.PyTreeRestore(restore_args=as_numpy),
             )
-        return leaves
 
-    def close(self) -> None:
-        """Wait until everything is on disk, and let go of the directory."""
-        if self._manager is not None:
-            self._manager.wait_until_finished()
-            self._manager.close()
-            self._manager = None
-
-    def _open(self) -> ocp.CheckpointManager:
-        preserve = checkpoint_managers.AnyPreservationPolicy(
-            [
-                checkpoint_managers.LatestN(n=self._keep_latest),
-                checkpoint_managers.BestN(get_metric_fn=_score, n=self._keep_best),
-            ]
-        )
-        options = ocp.CheckpointManagerOptions(create=True, preservation_policy=preserve)
-        return ocp.CheckpointManager(self.directory, options=options)
+    def _verify(self, step: int, prefix: str) -> dict[str, Any]:
+        """Compare files with their digests, before a library opens them; return the metadata."""
+        path, metadata = self.directory / str(step), self.read_metadata(step)
+        for name, expected in metadata["files"].items():
+            if not name.startswith(prefix):
+                continue
+            with _telling_damage(path, name):
+                contents = (path / name).read_bytes()
+            if _digest(contents) != expected:
+                raise _damaged(path, name)
+        return metadata
 
 
-def digest(leaves: Leaves) -> str:
-    """Hash names, types, shapes and contents, by SHA-256."""
-    total = hashlib.sha256()
-    for name in sorted(leaves):
-        leaf = np.ascontiguousarray(leaves[name])
-        total.update(f"{name} {leaf.dtype} {leaf.shape}\n".encode())
-        total.update(leaf.view(np.uint8).data if leaf.ndim else leaf.tobytes())
-    return total.hexdigest()
+def _orbax() -> ocp.Checkpointer:
+    return ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
 
 
-def _score(metrics: Mapping[str, float]) -> float:
-    return metrics["score"]
+def _check_space(path: Path, n_bytes: int) -> None:
+    """Raise OSError if a file of this size does not fit: orbax would say so at great length."""
+    probe = path / "probe"
+    with probe.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, n_bytes)
+    probe.unlink()
 
 
-def _describe(leaves: Leaves) -> dict[str, str]:
-    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in leaves.items()}
+def _files(path: Path) -> list[Path]:
+    return sorted(each for each in path.rglob("*") if each.is_file())
 
 
-def _named_leaves(tree: PyTree) -> dict[str, Any]:
-    return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+def _sync(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
+def _digest(contents: bytes) -> str:
+    return hashlib.sha256(contents).hexdigest()
 
 
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+def _digest_of_json(value: Any) -> str:
+    return _digest(json.dumps(value, sort_keys=True).encode())
 
 
-def _key_impl(shape: jax.ShapeDtypeStruct) -> Any:
-    """Read the random number generator of keys that are known by their shape only."""
-    impls = []
-    jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), shape)
-    return impls[0]
+@contextlib.contextmanager
+def _telling_damage(path: Path, item: str) -> Iterator[None]:
+    """Turn what missing files raise, and what damaged ones make JSON raise, of whatever kind."""
+    try:
+        yield
+    except PermissionError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    except Exception as error:
+        raise _damaged(path, item, error) from error
+
+
+def _damaged(path: Path, item: str, error: Exception | None = None) -> DamagedError:
+    reason = "" if error is None else f" ({' '.join(str(error).split())[:200]})"
+    return DamagedError(
+        f"the checkpoint {path} is damaged: its {item} is not what was saved{reason}"
+    )

@@ -6,20 +6,17 @@ Everything heavy is imported inside the commands, so that help and usage errors 
 import argparse
 import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import jaxagents
 
 if TYPE_CHECKING:
-    from jaxagents.experiment import Experiment
+    from jaxagents.experiment import Experiment, ExperimentConfig
     from jaxagents.tracking import Evaluation
 
-_USAGE_ERROR, _INTERRUPTED = 2, 130
+_FAILED, _USAGE_ERROR, _INTERRUPTED = 1, 2, 130
 _MOST_ACTORS_IN_A_LINE = 4
-_SECONDS_OF_SLEEP = 0.1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,29 +26,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Those of the command line; None: the process's own.
 
     Returns:
-        The exit status: 0, 2 where something asked for cannot be done, 130 after Ctrl-C, 1
-        where nobody reads the output any more.
+        The exit status: 0, 2 where something asked for cannot be done, 130 after Ctrl-C, 143
+        after SIGTERM, 1 where training failed or nobody reads the output any more.
     """
     parser = _make_parser()
     try:
         parsed, overrides = parser.parse_known_args(arguments)
-        if overrides and parsed.command is not train:
+        if overrides and parsed.command not in (train, resume):
             parser.error(f"unrecognized arguments: {' '.join(overrides)}")
-        parsed.command(parsed, overrides)
+        status = parsed.command(parsed, overrides) or 0
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _end("interrupted", _INTERRUPTED)
     except BrokenPipeError:
         # As Python's manual of signals advises: its own flush at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return _FAILED
     except Exception as error:
         from jaxagents.experiment import ExperimentError
 
         if not isinstance(error, ExperimentError):
             raise
         return _end(f"error: {error}", _USAGE_ERROR)
-    return 0
+    return status
 
 
 def _end(message: str, status: int) -> int:
@@ -76,7 +73,9 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=jaxagents.__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_train(commands)
+    _add_resume(commands)
     _add_eval(commands)
+    _add_export(commands)
     listing = commands.add_parser(
         "envs",
         help="list the environments",
@@ -103,6 +102,24 @@ def _add_train(commands: Any) -> None:
     )
     command.add_argument("--help", "-h", action=_TrainHelp, nargs=0, help="show this and exit")
     command.set_defaults(command=train)
+
+
+def _add_resume(commands: Any) -> None:
+    command = commands.add_parser(
+        "resume",
+        help="go on with a training that was interrupted, or extend one",
+        description=(
+            "Go on from a run's last good checkpoint, as if it had never been interrupted. "
+            "--agent.n_steps N extends a run; hyperparameters may change too, networks may not."
+        ),
+        usage="jaxagents resume RUN [--quiet] [--KEY VALUE ...]",
+        allow_abbrev=False,
+    )
+    command.add_argument("run", metavar="RUN", help="the directory of a run")
+    command.add_argument(
+        "--quiet", action="store_true", help="print nothing but the run's directory, at the end"
+    )
+    command.set_defaults(command=resume)
 
 
 @final
@@ -136,37 +153,75 @@ def _add_eval(commands: Any) -> None:
     command.set_defaults(command=evaluate)
 
 
+def _add_export(commands: Any) -> None:
+    command = commands.add_parser(
+        "export",
+        help="write the policies of a run as safetensors",
+        description=(
+            "Write the policies of a run as policy.safetensors, and what it takes to act by them "
+            "as policy.json."
+        ),
+        allow_abbrev=False,
+    )
+    command.add_argument("run", metavar="RUN", help="the directory of a run")
+    command.add_argument("--to", metavar="DIRECTORY", help="where to; by default RUN/export")
+    command.add_argument("--mode", choices=["best", "last"], help="which checkpoint")
+    command.set_defaults(command=export)
+
+
 # The commands.
 
 
-def train(parsed: argparse.Namespace, overrides: Sequence[str]) -> None:
+def train(parsed: argparse.Namespace, overrides: Sequence[str]) -> int:
     """Train as a configuration file says, and show how it goes."""
     from jaxagents.experiment import Experiment, load_config
 
     config = load_config(parsed.config, overrides)
-    show_bar = not parsed.quiet and sys.stderr.isatty()
     if not parsed.quiet:
-        n_steps, n_environment_steps = config.agent.n_steps, config.n_environment_steps
-        print(
-            f"{config.name}: {config.env}, {n_steps:,} updates, "
-            f"{n_environment_steps:,} environment steps",
-            flush=True,
-        )
-    callbacks = [] if parsed.quiet else [_EvaluationLines(beside_bar=show_bar)]
-    experiment = Experiment(config, callbacks=callbacks, progress_bar=show_bar)
+        print(_titled(config), flush=True)
+    experiment = Experiment(config, **_shown(parsed.quiet))
+    return _run(experiment, experiment.train, parsed.quiet)
+
+
+def resume(parsed: argparse.Namespace, overrides: Sequence[str]) -> int:
+    """Go on with a run, and show how it goes."""
+    from jaxagents.experiment import Experiment
+
+    experiment = Experiment.of_run(parsed.run, overrides, **_shown(parsed.quiet))
     if not parsed.quiet:
+        print(_titled(experiment.config), flush=True)
+    return _run(experiment, experiment.resume, parsed.quiet)
+
+
+def _shown(quiet: bool) -> dict[str, Any]:
+    show_bar = not quiet and sys.stderr.isatty()
+    callbacks = [] if quiet else [_EvaluationLines(beside_bar=show_bar)]
+    return {"callbacks": callbacks, "progress_bar": show_bar}
+
+
+def _run(experiment: "Experiment", work: Callable[[], dict[str, Any]], quiet: bool) -> int:
+    """Do the work of a command that trains; return its exit status."""
+    from jaxagents.finiteness import NonFiniteError
+    from jaxagents.interruption import Interrupted
+
+    if not quiet:
         print(_described(experiment), flush=True)
     try:
-        summary = _interruptibly(experiment.train)
-    except KeyboardInterrupt:
+        summary = work()
+    except Interrupted as interrupted:
         sys.stdout.flush()
-        print(end="\n" * show_bar, file=sys.stderr)
-        status = _end(f"interrupted; what there is, is in {experiment.directory}", _INTERRUPTED)
-        os._exit(status)  # nothing else ends the thread that trains
-    if parsed.quiet:
+        status = 128 + interrupted.signal_number
+        _end(f"interrupted; go on by: jaxagents resume {experiment.directory}", status)
+        if interrupted.at_once:
+            os._exit(status)  # nothing else ends the thread that trains
+        return status
+    except NonFiniteError as error:
+        return _end(f"error: {error} What there is, is in {experiment.directory}", _FAILED)
+    if quiet:
         print(experiment.directory)
     else:
         print(_summary_text(summary), _next_steps_text(experiment), sep="\n")
+    return 0
 
 
 def evaluate(parsed: argparse.Namespace, _: Sequence[str]) -> None:
@@ -181,6 +236,15 @@ def evaluate(parsed: argparse.Namespace, _: Sequence[str]) -> None:
     changes = {name: value for name, value in given.items() if value is not None}
     how = dataclasses.replace(experiment.config.evaluation, **changes)
     print(_summary_text(experiment.evaluate(how)))
+
+
+def export(parsed: argparse.Namespace, _: Sequence[str]) -> None:
+    """Export the policies of a run."""
+    from jaxagents.experiment import Experiment
+
+    directory = parsed.to or os.path.join(parsed.run, "export")
+    for path in Experiment.of_run(parsed.run).export(directory, parsed.mode):
+        print(path)
 
 
 def envs(parsed: argparse.Namespace, _: Sequence[str]) -> None:
@@ -213,26 +277,6 @@ def envs(parsed: argparse.Namespace, _: Sequence[str]) -> None:
             ]
         )
     print(_markdown_table(rows) if parsed.markdown else _table(rows))
-
-
-def _interruptibly(work: Callable[[], Any]) -> Any:
-    """Call in another thread: while compiled code runs, the main one would not hear Ctrl-C.
-
-    Nor would it where it sleeps until the work is done: the system may hand a signal to any thread,
-    and Python looks at it only once the main one wakes up.
-    """
-    outcome: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    while not outcome.done():
-        wait([outcome], timeout=_SECONDS_OF_SLEEP)
-    return outcome.result()
 
 
 # What is printed.
@@ -289,6 +333,13 @@ def _titles(returns: Sequence[float]) -> list[str]:
     return [f"return {i}" for i in range(len(returns))]
 
 
+def _titled(config: "ExperimentConfig") -> str:
+    return (
+        f"{config.name}: {config.env}, {config.agent.n_steps:,} updates, "
+        f"{config.n_environment_steps:,} environment steps"
+    )
+
+
 def _described(experiment: "Experiment") -> str:
     agent = experiment.agent
     n_actors, n_policies = agent.environments.n_actors, agent.policies.n_policies
@@ -328,6 +379,7 @@ def _next_steps_text(experiment: "Experiment") -> str:
         ["learning curve", str(directory / "learning_curve.png")],
         ["evaluate again", f"jaxagents eval {directory}"],
         ["repeat the run", f"jaxagents train {directory / 'config.yaml'}"],
+        ["extend the run", f"jaxagents resume {directory} --agent.n_steps N"],
         ["from Python", "from jaxagents.experiment import Experiment"],
         ["", f'agent = Experiment.of_run("{directory}").restore()'],
     ]

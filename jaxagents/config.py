@@ -132,6 +132,10 @@ class AgentConfig:
         ent_coeff_schedule: Likewise, of the entropy bonus: "constant", "linear" or "cosine".
         eps_clip_schedule: Likewise, of the clip.
         anneal_learning_rate: The same as learning_rate_schedule="linear".
+        on_nonfinite: What happens where a loss, a gradient or a parameter is infinite or NaN:
+            "stop" ends the training with an error that names update, policy and quantity; "skip"
+            leaves that policy as it was before the update, and counts it. Either way no parameters
+            are lost to it.
         shaped_reward_steps: Environment steps over which an environment's shaped reward is added
             to the reward that actors learn from, times a factor that falls linearly from 1 to 0;
             None adds none. Returns never include it.
@@ -179,6 +183,7 @@ class AgentConfig:
     ent_coeff_schedule: Schedule = "constant"
     eps_clip_schedule: Schedule = "constant"
     anneal_learning_rate: bool = False
+    on_nonfinite: Literal["stop", "skip"] = "stop"
     shaped_reward_steps: int | None = None
     max_episode_steps: int | None = None
     progress_bar: bool = True
@@ -301,7 +306,43 @@ _CHOICES = (
     "learning_rate_schedule",
     "ent_coeff_schedule",
     "eps_clip_schedule",
+    "on_nonfinite",
 )
+
+
+_STRUCTURE = (
+    "batch_size",
+    "agent_id",
+    "recurrent",
+    "recurrent_critic",
+    "centralized_critic",
+    "shared_torso",
+    "normalize_observations",
+    "normalize_values",
+    "scale_rewards",
+    "max_episode_steps",
+    "squash",
+    "actor_layers",
+    "critic_layers",
+    "actor_network",
+    "critic_network",
+    "optimizer",
+)
+
+
+def structure_of(config: AgentConfig) -> dict[str, Any]:
+    """Tell, as plain data, what a run's checkpoints depend on: it cannot change within a run."""
+    values = {name: getattr(config, name) for name in _STRUCTURE}
+    adapts = config.learning_rate_schedule == "kl"
+    return {name: _plain(value) for name, value in values.items()} | {
+        "adapts_learning_rate": adapts
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, nn.Module | Layers):
+        return " ".join(repr(value).split())
+    return getattr(value, "__qualname__", value)
 
 
 def _as_indices(parameter_sharing: Any) -> tuple[int, ...]:

@@ -9,10 +9,11 @@ import dataclasses
 import difflib
 import itertools
 import json
+import logging
 import re
 import time
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -29,6 +30,7 @@ from jaxagents.tracking import Callback, Evaluation, JsonLines
 if typing.TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
 
+_logger = logging.getLogger(__name__)
 _NO_PLAIN_DATA = ("actor_network", "critic_network", "optimizer", "checkpoint_dir")
 
 
@@ -246,7 +248,8 @@ class Experiment:
 
     Nothing is written before `train`. Then the directory holds
 
-    * ``config.yaml``: the complete configuration, which repeats the run exactly;
+    * ``config.yaml``: the complete configuration, which repeats the run exactly; once the run has
+      been resumed with another one, that one, and the earlier ones as ``config.1.yaml``, ...;
     * ``checkpoints/``: what `restore` loads;
     * ``metrics.jsonl``: a line per evaluation, see `jaxagents.tracking.JsonLines`;
     * ``learning_curve.png`` and ``summary.json``, once training has ended.
@@ -284,8 +287,20 @@ class Experiment:
             check_hyperparams(config.hyperparams, self.agent.policies.n_policies)
 
     @classmethod
-    def of_run(cls, directory: str | PathLike[str]) -> "Experiment":
+    def of_run(
+        cls,
+        directory: str | PathLike[str],
+        overrides: Sequence[str] = (),
+        callbacks: Sequence[Callback] = (),
+        progress_bar: bool = True,
+    ) -> "Experiment":
         """Rebuild the experiment of an existing run.
+
+        Args:
+            directory: Of the run.
+            overrides: As for `load_config`: what is to be different from here on.
+            callbacks: As for the class.
+            progress_bar: Likewise.
 
         Raises:
             ExperimentError: The directory holds no run.
@@ -293,7 +308,7 @@ class Experiment:
         path = Path(directory) / "config.yaml"
         if not path.is_file():
             raise ExperimentError(f"{directory} is no run: it has no config.yaml.")
-        return cls(load_config(path), directory)
+        return cls(load_config(path, overrides), directory, callbacks, progress_bar)
 
     def train(self) -> dict[str, Any]:
         """Train, evaluate and leave everything in the directory.
@@ -301,22 +316,63 @@ class Experiment:
         Returns:
             The summary, as in ``summary.json``.
         """
-        self.directory.mkdir(parents=True)
-        save_config(self.config, self.directory / "config.yaml")
-        self._metrics = JsonLines(self.directory / "metrics.jsonl")
-        started = time.perf_counter()
+        with _explained():
+            self.directory.mkdir(parents=True)
+            save_config(self.config, self.directory / "config.yaml")
+            self._metrics = JsonLines(self.directory / "metrics.jsonl")
         rng = jax.random.key(self.config.seed)
-        runner, metrics = self.agent.train(rng, self.config.hyperparams)
+        with _explained():
+            return self._finish(lambda: self.agent.train(rng, self.config.hyperparams))
+
+    def resume(self) -> dict[str, Any]:
+        """Go on from the run's last good checkpoint, as `train` would have done.
+
+        Returns:
+            The summary, as in ``summary.json``.
+
+        Raises:
+            ExperimentError: There is no checkpoint; the configuration is one of another structure;
+                another process trains in the directory.
+        """
+        with _explained():
+            runner, metrics = self.agent.restore("last")
+            self._keep_config()
+            self._metrics = JsonLines(self.directory / "metrics.jsonl")
+        n_updates_before = int(runner.n_updates_done)
+        if n_updates_before >= self.config.agent.n_steps:
+            return self._finish(lambda: (runner, metrics), n_updates_before)
+        with _explained():
+            return self._finish(
+                lambda: self.agent.resume(self.config.hyperparams), n_updates_before
+            )
+
+    def _keep_config(self) -> None:
+        """Write the configuration, if it has changed; the one before is kept."""
+        path = self.directory / "config.yaml"
+        if _to_plain(load_config(path)) == _to_plain(self.config):
+            return
+        numbered = (self.directory / f"config.{number}.yaml" for number in itertools.count(1))
+        path.rename(next(each for each in numbered if not each.exists()))
+        save_config(self.config, path)
+
+    def _finish(
+        self, train: Callable[[], tuple[Any, Mapping[str, Any]]], n_updates_before: int = 0
+    ) -> dict[str, Any]:
+        """Train, evaluate, and write curve and summary."""
+        started = time.perf_counter()
+        runner, metrics = train()
         seconds = time.perf_counter() - started
         if self.config.agent.n_evals:
             self._plot(metrics)
-        n_environment_steps = self._n_environment_steps(int(runner.n_updates_done))
+        n_updates_done = int(runner.n_updates_done)
+        n_steps_now = self._n_environment_steps(n_updates_done - n_updates_before)
         summary = self.evaluate() | {
             "training": {
-                "n_updates_done": int(runner.n_updates_done),
-                "n_environment_steps": n_environment_steps,
-                "seconds": round(seconds, 3),  # compilation and evaluations included
-                "environment_steps_per_second": round(n_environment_steps / seconds, 1),
+                "n_updates_done": n_updates_done,
+                "n_environment_steps": self._n_environment_steps(n_updates_done),
+                # Since it was last resumed; compilation and evaluations included.
+                "seconds": round(seconds, 3),
+                "environment_steps_per_second": round(n_steps_now / seconds, 1),
             },
             "versions": {"jaxagents": jaxagents.__version__, "jax": jax.__version__},
         }
@@ -335,6 +391,25 @@ class Experiment:
         """
         self._restore(mode or self.config.evaluation.mode)
         return self.agent
+
+    def export(self, directory: str | PathLike[str], mode: str | None = None) -> list[Path]:
+        """Write the policies of a checkpoint as safetensors and JSON; see `jaxagents.exporting`.
+
+        Args:
+            directory: Where to.
+            mode: As for `restore`.
+
+        Returns:
+            The files.
+
+        Raises:
+            ExperimentError: There is no such checkpoint, or there are such files already.
+        """
+        from jaxagents.exporting import export_policy
+
+        with _explained():
+            runner, _ = self.agent.restore(mode or self.config.evaluation.mode)
+            return export_policy(self.agent, runner, Path(directory), self.config.env)
 
     def evaluate(self, how: EvaluationConfig | None = None) -> dict[str, Any]:
         """Play episodes with the policies of a checkpoint.
@@ -375,8 +450,12 @@ class Experiment:
         return int(runner.n_updates_done)
 
     def _record(self, evaluation: Evaluation) -> None:
-        if self._metrics is not None:
+        if self._metrics is None:
+            return
+        try:
             self._metrics(evaluation)
+        except OSError as error:
+            _logger.warning("a line of %s could not be written: %s", self._metrics.path, error)
 
     def _plot(self, metrics: Mapping[str, Any]) -> None:
         from jaxagents.plotting import plot_learning_curve

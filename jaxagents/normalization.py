@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from jaxagents.hyperparameters import ScalarLike
 
 VALUE_DECAY = 0.99  # per update: targets move with the policy, so old ones are forgotten
-_FEATURE_LIMIT = 10.0  # in standard deviations; what is farther off is clipped
+FEATURE_LIMIT = 10.0  # in standard deviations; what is farther off is clipped
 _SMALLEST_DEVIATION = 1e-6  # relative to the mean; what is smaller is rounding
 
 
@@ -89,7 +89,7 @@ def normalize(
     What has always been the same comes out as 0.
     """
     deviation = values.astype(jnp.float32) - statistics.mean
-    std = _standard_deviation(statistics)
+    std = standard_deviation(statistics)
     return jnp.clip(
         jnp.where(std > 0, deviation / jnp.where(std > 0, std, 1.0), 0.0), -limit, limit
     )
@@ -99,14 +99,14 @@ def normalize_features(statistics: RunningStatistics | None, features: Array) ->
     """Make of features ``[*batch, *obs]`` what networks see; as they are without statistics."""
     if statistics is None:
         return features
-    return normalize(statistics, features, _FEATURE_LIMIT)
+    return normalize(statistics, features, FEATURE_LIMIT)
 
 
 def denormalize(
     statistics: RunningStatistics, values: Float[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
     """Undo `normalize`."""
-    return statistics.mean + _standard_deviation(statistics) * values
+    return statistics.mean + standard_deviation(statistics) * values
 
 
 def scale_rewards(
@@ -133,12 +133,12 @@ def scale_rewards(
 
     last, returns = jax.lax.scan(accumulate, scale.discounted_return, (reward_or_0, episode_over))
     statistics = update_statistics(scale.statistics, returns, weight)
-    std = _standard_deviation(statistics)
+    std = standard_deviation(statistics)
     scaled = reward / jnp.where(std > 0, std, 1.0)
     return RewardScale(statistics=statistics, discounted_return=last), scaled
 
 
-def _standard_deviation(statistics: RunningStatistics) -> Float[Array, "*shape"]:
+def standard_deviation(statistics: RunningStatistics) -> Float[Array, "*shape"]:
     """Take the root of the variance, 0 where that is rounding."""
     std = jnp.sqrt(statistics.variance)
     return jnp.where(std > _SMALLEST_DEVIATION * jnp.abs(statistics.mean), std, 0.0)

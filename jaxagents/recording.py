@@ -9,12 +9,18 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxagents.checkpointing import Checkpointer, Leaves, from_leaves, subtree, to_leaves
+from jaxagents.checkpointing import CheckpointError, Checkpoints, DamagedError
 from jaxagents.config import AgentConfig
+from jaxagents.interruption import Interruption
+from jaxagents.leaves import Leaves, from_leaves, subtree, to_leaves
+from jaxagents.saving import Checkpoint, Saver
 from jaxagents.tracking import Callback, Evaluation
 from jaxagents.types import Runner
 
 BestFn = Callable[[Leaves], int]
+Run = Callable[[Callable[[], Any]], Any]
+
+_SHARE_OF_WAITING = 0.01  # of a block's time, for its checkpoint to be on disk
 
 
 @final
@@ -36,10 +42,11 @@ class Recorder:
         self._config = config
         self._callbacks = tuple(callbacks)
         self._metadata = metadata
-        self._checkpointer: Checkpointer | None = None
+        self._saver: Saver | None = None
+        self._interruption = Interruption()
         self._rows: list[dict[str, np.ndarray]] = []
         self._error: BaseException | None = None
-        self._started = 0.0
+        self._started = self._block_started = 0.0
 
     @property
     def has_work(self) -> bool:
@@ -49,33 +56,43 @@ class Recorder:
     def refuse_to_overwrite(self) -> None:
         """Raise ValueError if the directory already holds a run."""
         directory = self._config.checkpoint_dir
-        if directory is not None and self._open().steps():
+        if directory is not None and self._checkpoints().steps():
             raise ValueError(
                 f"checkpoint_dir={str(directory)!r} already holds a run; continue it with "
                 "agent.resume(), load it with agent.restore(), or train into another directory."
             )
 
     @contextmanager
-    def recording(self, history: Leaves | None = None) -> Iterator[None]:
+    def recording(self, history: Leaves | None = None) -> Iterator[Run]:
         """Keep the checkpoints open during a training.
 
         Afterwards everything is on disk, and what was raised in the meantime is raised.
 
         Args:
             history: The metrics of the evaluations before, if training continues a run.
+
+        Yields:
+            What calls the training, and listens to signals if there is anything to record.
         """
+        if not self.has_work:
+            yield lambda train: train()
+            return
         self._rows = _unstack(history or {})
         self._error = None
-        self._started = time.perf_counter()
-        self._checkpointer = self._open() if self._config.checkpoint_dir is not None else None
+        self._started = self._block_started = time.perf_counter()
+        if self._config.checkpoint_dir is not None:
+            config = self._config
+            self._saver = Saver(
+                self._checkpoints(), config.keep_latest, config.keep_best, self._metadata
+            )
         try:
-            yield
+            yield self._interruption.run
         finally:
-            checkpointer, self._checkpointer = self._checkpointer, None
-            if checkpointer is not None:
-                checkpointer.close()
-        if self._error is not None:
-            raise self._error
+            saver, self._saver = self._saver, None
+            if saver is not None:
+                saver.close()
+            if self._error is not None:
+                raise self._error
 
     def on_evaluation(self, runner: PyTree, metrics: Mapping[str, Any]) -> np.bool_:
         """Record one evaluation.
@@ -92,23 +109,25 @@ class Recorder:
             row = {name: np.array(value) for name, value in metrics.items()}
             self._rows.append(row)
             self.save(runner)
-            return np.bool_(self._call_back(runner, row))
+            return np.bool_(self._call_back(runner, row) | self._interruption.requested)
         except BaseException as error:
             self._error = error
             return np.bool_(True)
 
     def save(self, runner: PyTree) -> None:
         """Write a checkpoint of a runner, its random keys as data, if there is a directory."""
-        if self._checkpointer is None:
+        if self._saver is None:
             return
         returns = self._rows[-1].get("returns") if self._rows else None
-        self._checkpointer.save(
-            int(runner.n_updates_done),
+        checkpoint = Checkpoint(
+            step=int(runner.n_updates_done),
             runner=to_leaves(runner),
             history=to_leaves(_stack(self._rows)),
-            metadata=self._metadata,
             score=float("nan") if returns is None else float(np.mean(returns)),
         )
+        now = time.perf_counter()
+        self._saver.save(checkpoint, patience=_SHARE_OF_WAITING * (now - self._block_started))
+        self._block_started = now
 
     def restore(self, template: Runner, mode: str, best_fn: BestFn) -> tuple[Runner, Leaves]:
         """Read a runner like ``template``, and the metrics of all evaluations so far.
@@ -116,26 +135,39 @@ class Recorder:
         Raises:
             ValueError: there is no checkpoint, or it belongs to an agent of another structure.
         """
-        checkpointer = self._open()
-        step = checkpointer.last_step()
-        history = checkpointer.read(step, "history")
-        if mode == "best":
-            step = _best_step(checkpointer.steps(), history, best_fn)
-        leaves = checkpointer.read(step, "runner")
+        checkpoints = self._checkpoints()
+        last, history = checkpoints.latest_good(checkpoints.read_history)
+        self._refuse_another_structure(checkpoints.read_metadata(last))
+        best = mode == "best"
+        step = _best_step(checkpoints.steps(), history, best_fn) if best else last
+        try:
+            leaves = checkpoints.read_runner(step)
+        except DamagedError as error:
+            checkpoints.set_aside(step, str(error))
+            return self.restore(template, mode, best_fn)
         # Hyperparameters may be scalars in one run and per policy in another.
         hyperparams = subtree(leaves, "hyperparams", template.hyperparams)
         try:
             return from_leaves(leaves, template.replace(hyperparams=hyperparams)), history
         except ValueError as error:
-            raise ValueError(
-                f"the checkpoint in {checkpointer.directory} is of another agent: {error}."
+            raise CheckpointError(
+                f"the checkpoint in {checkpoints.directory} is of another agent: {error}."
             ) from None
 
-    def _open(self) -> Checkpointer:
+    def _refuse_another_structure(self, saved: Mapping[str, Any]) -> None:
+        """Raise where the run was trained by an agent of another structure."""
+        for name, mine in self._metadata.items():
+            if saved.get(name) != mine:
+                raise CheckpointError(
+                    f"the run in {self._config.checkpoint_dir} is of another agent: its {name} is "
+                    f"{saved.get(name)}, and this agent's is {mine}."
+                )
+
+    def _checkpoints(self) -> Checkpoints:
         directory = self._config.checkpoint_dir
         if directory is None:
             raise ValueError("the agent has checkpoint_dir=None; configure the run's directory.")
-        return Checkpointer(directory, self._config.keep_latest, self._config.keep_best)
+        return Checkpoints(directory)
 
     def _call_back(self, runner: PyTree, row: Mapping[str, np.ndarray]) -> bool:
         n_updates_done = int(runner.n_updates_done)
@@ -167,7 +199,12 @@ def highest_return(metrics: Leaves) -> int:
 
 def _best_step(steps: Sequence[int], history: Leaves, best_fn: BestFn) -> int:
     """Let ``best_fn`` choose among the steps that are kept."""
-    rows = np.flatnonzero(np.isin(history["n_updates_done"], steps))
+    rows = np.flatnonzero(np.isin(history.get("n_updates_done", []), steps))
+    if not len(rows):
+        raise CheckpointError(
+            f"none of the checkpoints there are, of updates {list(steps)}, was evaluated; restore "
+            "mode='last'."
+        )
     row = int(best_fn({name: values[rows] for name, values in history.items()}))
     if not 0 <= row < len(rows):
         raise ValueError(

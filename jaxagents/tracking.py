@@ -60,16 +60,17 @@ class JsonLines:
 def read_json_lines(path: str | PathLike[str]) -> list[dict[str, Any]]:
     """Read the lines that `JsonLines` wrote, oldest first.
 
-    A line that a crash cut short is skipped, be it the last or one that a resumed training
-    went on after.
+    A line that is none, because a crash cut it short for example, is skipped. Of an evaluation that
+    a resumed training repeated, the later line counts.
     """
-    records = []
+    records = {}
     for line in Path(path).read_bytes().splitlines():
         try:
-            records.append(json.loads(line))
-        except ValueError:
+            record = json.loads(line)
+            records[record["n_updates_done"]] = record
+        except (ValueError, TypeError, KeyError):
             continue
-    return records
+    return [records[n_updates_done] for n_updates_done in sorted(records)]
 
 
 def _ends_within_a_line(file: Any) -> bool:

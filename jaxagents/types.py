@@ -108,6 +108,7 @@ class Runner(struct.PyTreeNode):
     rng: PRNGKeyArray
     hyperparams: Any  # HyperParameters
     n_updates_done: Int[Array, ""]
+    n_updates_skipped: Int[Array, " policies"]  # for numbers that were not finite
 
 
 class Inference(NamedTuple):
@@ -118,10 +119,29 @@ class Inference(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Carry of the scan over training blocks."""
+    """What training blocks hand on to each other."""
 
     runner: Runner
-    stop: Bool[Array, ""]  # the host has asked to end here
+    stop: Bool[Array, ""]  # the host has asked to end here, or numbers are not finite any more
+    nonfinite: Bool[Array, "policies quantities"]  # what the latest update found
+
+
+class Blocks(NamedTuple):
+    """Carry of the loop over training blocks."""
+
+    n_done: Int[Array, ""]
+    training: Training
+    rows: dict[str, Float[Array, "blocks ..."]]  # of metrics
+
+
+class Updates(NamedTuple):
+    """Carry of the loop over a block's updates."""
+
+    runner: Runner
+    n_done: Int[Array, ""]
+    nonfinite: Bool[Array, "policies quantities"]  # what the latest update found
+    n_finite: Int[Array, " policies"]
+    total: dict[str, Float[Array, " policies"]]  # of the training metrics, over finite updates
 
 
 class Rollout(NamedTuple):

@@ -2,14 +2,17 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jaxagents import cli
+from jaxagents.checkpointing import Checkpoints
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.tracking import read_json_lines
 
@@ -129,39 +132,136 @@ def test_eval_plays_the_summary_s_episodes_again_or_others(folder, run, capsys):
     assert "2 sampled episodes" in capsys.readouterr().out
 
 
+@pytest.fixture
+def own_run(folder, run, tmp_path, monkeypatch) -> Path:
+    """A copy of the run to go on with."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(run, tmp_path / "runs" / run.name))
+
+
+def test_resume_extends_a_run_as_if_it_had_always_been_longer(own_run):
+    (own_run / "metrics.jsonl").write_bytes(b"")  # it is not needed
+    folder, before = own_run.parents[1], (own_run / "config.yaml").read_text()
+    command = [*COMMAND, "resume", f"runs/{own_run.name}", "--agent.n_steps=6", "--quiet"]
+    assert output_of(command, folder) == f"runs/{own_run.name}\n"
+    command = [*COMMAND, "train", f"runs/{own_run.name}/config.yaml", "--quiet"]
+    (longer,) = output_of(command, folder).splitlines()
+    resumed, straight = (Checkpoints(each / "checkpoints") for each in (own_run, folder / longer))
+    for read in ("read_runner", "read_history"):
+        one, two = (getattr(each, read)(6) for each in (resumed, straight))
+        assert one.keys() == two.keys()
+        for name, values in one.items():
+            np.testing.assert_array_equal(values, two[name])
+    summary = json.loads((own_run / "summary.json").read_text())
+    assert summary["training"]["n_updates_done"] == 6
+    assert "n_steps: 6" in (own_run / "config.yaml").read_text()
+    assert (own_run / "config.1.yaml").read_text() == before
+
+
+def test_resume_finishes_what_lacks_its_summary_only(own_run, run, capsys):
+    (own_run / "summary.json").unlink()
+    (own_run / "learning_curve.png").unlink()
+    assert cli.main(["resume", str(own_run), "--quiet"]) == 0
+    again, once = (json.loads((each / "summary.json").read_text()) for each in (own_run, run))
+    assert again["returns"] == once["returns"]
+    assert again["training"]["n_updates_done"] == 4
+    assert (own_run / "learning_curve.png").exists()
+    assert (own_run / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
+
+
+def test_a_run_of_another_network_is_not_resumed_and_stays_as_it_is(own_run, capsys):
+    before = sorted((path, path.read_bytes()) for path in own_run.rglob("*") if path.is_file())
+    line = fail(
+        ["resume", str(own_run), "--quiet", "--agent.actor_layers.hidden_sizes=[8]"], capsys
+    )
+    assert "its actor_layers is Layers(hidden_sizes=(64, 64)" in line
+    assert "and this agent's is Layers(hidden_sizes=(8,)" in line
+    after = sorted((path, path.read_bytes()) for path in own_run.rglob("*") if path.is_file())
+    assert after == before
+
+
+def test_what_is_no_run_is_not_resumed(tmp_path, capsys):
+    assert "is no run: it has no config.yaml" in fail(["resume", str(tmp_path)], capsys)
+
+
+def test_a_run_without_a_good_checkpoint_is_not_resumed(own_run, capsys):
+    for path in (own_run / "checkpoints").glob("*/metadata.json"):
+        path.unlink()
+    status = cli.main(["resume", str(own_run), "--quiet"])
+    lines = capsys.readouterr().err.splitlines()
+    assert status == 2
+    assert "holds no checkpoint; train into it first" in lines[-1]
+    assert not any("Traceback" in line for line in lines)
+
+
+def test_a_training_that_is_not_finite_ends_with_one_line_and_status_1(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    rates = [
+        f"--hyperparams.{network}_optimizer_params.learning_rate=1e30"
+        for network in ("actor", "critic")
+    ]
+    assert cli.main(["train", "tiny.yaml", "--quiet", *rates]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("jaxagents: error: update 1 is not finite in the critic's ")
+    assert " What there is, is in runs/tiny-" in line
+
+
+def test_export_writes_two_files_once(own_run, capsys):
+    assert cli.main(["export", str(own_run)]) == 0
+    paths = capsys.readouterr().out.splitlines()
+    assert paths == [f"{own_run}/export/policy.safetensors", f"{own_run}/export/policy.json"]
+    assert json.loads(Path(paths[1]).read_text())["environment"] == "hunting/discrete"
+    assert "exists already" in fail(["export", str(own_run)], capsys)
+    assert cli.main(["export", str(own_run), "--to", str(own_run / "other"), "--mode=last"]) == 0
+
+
 # What a shell runs in the background ignores Ctrl-C, and so do its children: listen in any case.
-LISTENING = """
+TRAINING = """
 import runpy, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-"""
-TRAINING = f"""{LISTENING}
 sys.argv[0] = "jaxagents"
 runpy.run_module("jaxagents", run_name="__main__")
 """
-SIGNAL_FOR_ANOTHER_THREAD = f"""{LISTENING}
-import threading, time
-from jaxagents import cli
-
-def work():
-    time.sleep(1)  # until the main thread sleeps
-    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-    time.sleep(60)
-
-started = time.monotonic()
-try:
-    cli._interruptibly(work)
-except KeyboardInterrupt:
-    print(time.monotonic() - started)
-"""
 
 
-def test_ctrl_c_is_heard_whichever_thread_the_system_hands_it_to():
-    command = [sys.executable, "-c", SIGNAL_FOR_ANOTHER_THREAD]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
-    assert float(finished.stdout) < 20
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl_c", "sigterm"]
+)
+def test_a_signal_ends_a_training_after_a_block_and_the_run_can_be_resumed(
+    tmp_path, number, status, capsys
+):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    command = [sys.executable, "-c", TRAINING, "train", "tiny.yaml", "--agent.n_steps=100000"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            while not process.stdout.readline().startswith("       0"):
+                assert process.poll() is None
+            process.send_signal(number)
+            output, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == status
+    (run,) = (tmp_path / "runs").iterdir()
+    first, last = error.strip().splitlines()
+    assert "the training ends after the next evaluation; once more ends it at once" in first
+    assert last == f"jaxagents: interrupted; go on by: jaxagents resume runs/{run.name}"
+    n_done = read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"]
+    assert Checkpoints(run / "checkpoints").last_step() == n_done
+    assert output.splitlines()[-1].split()[0] == f"{n_done:,}"
+    arguments = ["resume", str(run), "--quiet", f"--agent.n_steps={n_done + 2}"]
+    assert cli.main(arguments) == 0
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["training"]["n_updates_done"] == n_done + 2
+    assert capsys.readouterr().out == f"{run}\n"
 
 
-def test_ctrl_c_ends_a_training_with_one_line_and_status_130(tmp_path):
+def test_a_second_signal_ends_a_training_at_once(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY)
     command = [sys.executable, "-c", TRAINING, "train", "tiny.yaml"]
     command += ["--agent.n_steps=1000000000"]
@@ -171,14 +271,18 @@ def test_ctrl_c_ends_a_training_with_one_line_and_status_130(tmp_path):
     ) as process:
         try:
             assert process.stdout is not None
+            assert process.stderr is not None
             while not process.stdout.readline().startswith("       0"):
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            while "once more" not in process.stderr.readline():
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
             _, error = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 130
-    assert error.startswith("jaxagents: interrupted; what there is, is in runs/tiny-")
+    assert error.startswith("jaxagents: interrupted; go on by: jaxagents resume runs/tiny-")
     assert error.count("\n") == 1
 
 

@@ -122,6 +122,25 @@ def test_a_resumed_training_goes_on_after_a_half_written_line(tmp_path):
     assert [record["n_updates_done"] for record in read_json_lines(path)] == [50, 100]
 
 
+def test_of_an_evaluation_that_was_repeated_the_later_line_counts(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for n_updates_done, seconds in ((50, 1.0), (100, 2.0), (50, 3.0)):
+        JsonLines(path)(evaluation(n_updates_done)._replace(seconds=seconds))
+    records = read_json_lines(path)
+    assert [(each["n_updates_done"], each["seconds"]) for each in records] == [
+        (50, 3.0),
+        (100, 2.0),
+    ]
+
+
+@pytest.mark.parametrize("line", [b"3", b"null", b"{}", b'"text"', b"\xff\x00", b""])
+def test_lines_that_are_no_records_are_skipped(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(line + b"\n")
+    JsonLines(path)(evaluation(50))
+    assert [record["n_updates_done"] for record in read_json_lines(path)] == [50]
+
+
 def test_tracking_requests_no_stop(tmp_path):
     assert JsonLines(tmp_path / "metrics.jsonl")(evaluation()) is None
 

@@ -7,39 +7,25 @@ Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2
 https://arxiv.org/abs/1707.06347.
 """
 
-import logging
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.experimental import io_callback
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxagents.architecture import Network
 from jaxagents.batches import make_batch, normalize_targets, with_estimates
-from jaxagents.checkpointing import Leaves, strip_keys
-from jaxagents.config import AgentConfig
-from jaxagents.hyperparameters import (
-    HyperParameters,
-    OptimizerParams,
-    as_arrays,
-    check_hyperparams,
-    flat_items,
-    per_policy,
-)
+from jaxagents.finiteness import find_nonfinite
+from jaxagents.hyperparameters import HyperParameters, OptimizerParams, per_policy
 from jaxagents.ippo.actor_critic import actor_of
-from jaxagents.ippo.player import Metrics, Player
+from jaxagents.ippo.player import Metrics
+from jaxagents.ippo.trainer import Trainer
 from jaxagents.losses import ActorStats
 from jaxagents.normalization import RunningStatistics
 from jaxagents.optimization import init_network, run_epoch
-from jaxagents.recording import Recorder, highest_return
 from jaxagents.schedules import adapt_learning_rate, scheduled
 from jaxagents.statistics import explained_variance
-from jaxagents.tracing import as_key, is_traced
-from jaxagents.tracking import Callback
 from jaxagents.types import (
     ActorLoop,
     Batch,
@@ -48,14 +34,11 @@ from jaxagents.types import (
     Rollout,
     Runner,
     TimeStep,
-    Training,
     Transition,
 )
 
-_logger = logging.getLogger(__name__)
 
-
-class IPPOBase(Player):
+class IPPOBase(Trainer):
     """A multi-agent IPPO agent; subclasses bring the distribution of actions.
 
     An agent is static under `jax.jit`: what its compiled methods read is fixed at construction,
@@ -75,150 +58,6 @@ class IPPOBase(Player):
         ValueError: the configuration does not fit the environment.
     """
 
-    def __init__(
-        self,
-        env: Any,
-        env_params: PyTree,
-        config: AgentConfig,
-        callbacks: Sequence[Callback] = (),
-    ):
-        super().__init__(env, env_params, config)
-        self._recorder = Recorder(config, callbacks, metadata=self._describe())
-        self._freeze(except_for="_collected")
-
-    # Public methods: Python that checks and waits, around one compiled method each.
-
-    def train(
-        self,
-        rng: PRNGKeyArray | None,
-        hyperparams: HyperParameters,
-        runner: Runner | None = None,
-    ) -> tuple[Runner, Metrics]:
-        """Train for ``n_steps`` updates, evaluating every ``eval_frequency`` of them.
-
-        Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters.
-
-        Args:
-            rng: Random key; unused when a runner is given, which brings its own.
-            hyperparams: Each leaf a scalar or one value per policy.
-            runner: Continue from here, up to ``n_steps`` updates in all.
-
-        Returns:
-            The runner after training, and the metrics as float32 with one row per evaluation:
-            ``returns``, ``final_rewards``, ``terminated``, ``truncated`` ``[n_evaluations,
-            n_evals, n_actors]``, ``episode_lengths`` and ``info_<name>`` ``[n_evaluations,
-            n_evals]``, ``n_updates_done`` ``[n_evaluations]``, and the training metrics as means
-            over the block's updates ``[n_evaluations, n_policies]``. What did not run is NaN.
-
-        Raises:
-            ValueError: a hyperparameter is out of range; ``checkpoint_dir`` already holds a run;
-                nothing is left to train.
-        """
-        if self._recorder.has_work and is_traced((rng, hyperparams, runner)):
-            raise ValueError(
-                "train writes checkpoints or calls callbacks, which jax.vmap cannot do; use an "
-                "agent with checkpoint_dir=None and without callbacks there."
-            )
-        self._recorder.refuse_to_overwrite()
-        if runner is None:
-            runner = self.init(rng, hyperparams)
-            return self._train(runner, 0, initial=self.config.initial_evaluation)
-        if is_traced(runner):
-            raise ValueError("train continues a runner only outside of jax transformations.")
-        runner = runner.replace(hyperparams=self._checked(hyperparams))
-        n_updates_done = int(runner.n_updates_done)
-        return self._train(runner, n_updates_done, initial=self.config.initial_evaluation)
-
-    def resume(self, hyperparams: HyperParameters | None = None) -> tuple[Runner, Metrics]:
-        """Continue the run in ``checkpoint_dir`` from its last checkpoint to ``n_steps``.
-
-        Args:
-            hyperparams: Replace those of the checkpoint.
-
-        Returns:
-            As `train`; the metrics begin with those of the run so far.
-        """
-        runner, history = self._recorder.restore(self._template(), "last", highest_return)
-        if hyperparams is not None:
-            runner = runner.replace(hyperparams=self._checked(hyperparams))
-        return self._train(runner, int(runner.n_updates_done), initial=False, history=history)
-
-    def restore(
-        self,
-        mode: str = "best",
-        best_fn: Callable[[Leaves], int] | None = None,
-    ) -> tuple[Runner, Leaves]:
-        """Load a checkpoint and collect it, as `collect_training` does.
-
-        Args:
-            mode: "last", or "best": the highest return, averaged over episodes and actors. Such
-                an average says nothing where one actor's gain is another's loss, as in the
-                hunting environments: give a ``best_fn`` there.
-            best_fn: Chooses among the kept checkpoints: from their metrics, one row each, to
-                the row.
-
-        Returns:
-            The runner, and the metrics of all evaluations up to the last checkpoint.
-
-        Raises:
-            ValueError: there is no checkpoint, or it belongs to an agent of another structure.
-        """
-        if mode not in ("best", "last"):
-            raise ValueError(f"mode={mode!r} is unknown; choose 'best' or 'last'.")
-        runner, history = self._recorder.restore(self._template(), mode, best_fn or highest_return)
-        self.collect_training(runner, history)
-        return runner, history
-
-    def log_hyperparams(self, hyperparams: HyperParameters) -> dict[str, Any]:
-        """Log the hyperparameters by name, and return them so."""
-        values = flat_items(hyperparams)
-        items = {name: np.asarray(value).tolist() for name, value in values.items()}
-        for name, value in items.items():
-            _logger.info("%s = %s", name, value)
-        return items
-
-    def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
-        """Build the runner from which training starts."""
-        return self._init(as_key(rng), self._checked(hyperparams))
-
-    def step(self, runner: Runner) -> tuple[Runner, Metrics]:
-        """Do one update: collect a rollout and learn from it.
-
-        Returns:
-            The runner, and the training metrics, each ``[n_policies]``.
-        """
-        return self._step(runner)
-
-    # The training loop.
-
-    def _train(
-        self, runner: Runner, n_updates_done: int, initial: bool, history: Leaves | None = None
-    ) -> tuple[Runner, Metrics]:
-        """Run the blocks that are left, recording them if that was asked for."""
-        blocks = self._blocks(n_updates_done, initial)
-        if not self._recorder.has_work:
-            return self._run_blocks(runner, blocks)
-        with self._recorder.recording(history):
-            if not initial and history is None:
-                self._recorder.save(jax.device_get(strip_keys(runner)))
-            runner, metrics = jax.block_until_ready(self._run_blocks(runner, blocks))
-        if history:
-            metrics = {name: jnp.concatenate([history[name], metrics[name]]) for name in metrics}
-        return runner, metrics
-
-    def _blocks(self, n_updates_done: int, initial: bool) -> Int[Array, " blocks"]:
-        """Divide the updates that are left into blocks; an initial evaluation is one of none."""
-        n_steps, frequency = self.config.n_steps, self.config.eval_frequency
-        if n_updates_done >= n_steps:
-            raise ValueError(
-                f"the runner has done {n_updates_done} updates and n_steps={n_steps}: nothing is "
-                "left to train. Give the agent a larger n_steps."
-            )
-        first_end = (n_updates_done // frequency + 1) * frequency
-        ends = [n_updates_done, *range(first_end, n_steps, frequency), n_steps]
-        return jnp.asarray([0] * initial + np.diff(ends).tolist(), jnp.int32)
-
-    @partial(jax.jit, static_argnames="self")
     def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
         rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
         observation, env_state = self.environments.reset(rng_env, self.config.batch_size)
@@ -252,67 +91,13 @@ class IPPOBase(Player):
             rng=rng,
             hyperparams=hyperparams,
             n_updates_done=jnp.zeros((), jnp.int32),
+            n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
         )
-
-    @partial(jax.jit, static_argnames="self")
-    def _step(self, runner: Runner) -> tuple[Runner, Metrics]:
-        return self._update(runner)
-
-    @partial(jax.jit, static_argnames="self")
-    def _run_blocks(
-        self, runner: Runner, block_sizes: Int[Array, " blocks"]
-    ) -> tuple[Runner, Metrics]:
-        """Scan over blocks of updates, each followed by an evaluation."""
-        n_blocks = len(block_sizes)
-        block: Any = self._training_block
-        if self.config.progress_bar:
-            from jax_tqdm.scan_pbar import scan_tqdm
-
-            block = scan_tqdm(n_blocks, print_rate=1, desc="Training")(block)
-        training = Training(runner=runner, stop=jnp.zeros((), bool))
-        training, metrics = jax.lax.scan(block, training, (jnp.arange(n_blocks), block_sizes))
-        return training.runner, metrics
-
-    def _training_block(
-        self, training: Training, block: tuple[Array, Array]
-    ) -> tuple[Training, Metrics]:
-        """Do some updates, evaluate, and report to the host; nothing once it has said stop."""
-        _, n_updates = block
-
-        def run() -> tuple[Training, Metrics]:
-            runner, metrics = self._updates(training.runner, n_updates)
-            metrics |= {"n_updates_done": runner.n_updates_done}
-            if self.config.n_evals:
-                rng = jax.random.key(self.config.eval_seed)
-                metrics |= self._evaluate(rng, actor_of(runner), self.config.n_evals, True)
-            # One dtype that has a NaN, for the rows of blocks that never run.
-            metrics = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), metrics)
-            return Training(runner=runner, stop=self._report(runner, metrics)), metrics
-
-        def skip() -> tuple[Training, Metrics]:
-            shapes = jax.eval_shape(run)[1]
-            return training, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan), shapes)
-
-        return jax.lax.cond(training.stop, skip, run) if self._recorder.has_work else run()
-
-    def _updates(self, runner: Runner, n_updates: Int[Array, ""]) -> tuple[Runner, Metrics]:
-        """Do ``n_updates`` and average their metrics, NaN for none."""
-        shapes = jax.eval_shape(self._update, runner)[1]
-
-        def add_update(_: Array, carry: tuple[Runner, Metrics]) -> tuple[Runner, Metrics]:
-            runner, total = carry
-            runner, metrics = self._update(runner)
-            return runner, jax.tree.map(jnp.add, total, metrics)
-
-        # The number is traced: a shorter last block is the same compiled loop.
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        runner, total = jax.lax.fori_loop(0, n_updates, add_update, (runner, zeros))
-        return runner, jax.tree.map(lambda leaf: leaf / n_updates, total)
 
     # The stages of one update.
 
-    def _update(self, runner: Runner) -> tuple[Runner, Metrics]:
-        n_policies = self.policies.n_policies
+    def _update(self, runner: Runner) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
+        before, n_policies = runner, self.policies.n_policies
         rng, rng_rollout, rng_actor, rng_critic = jax.random.split(runner.rng, 4)
         hyperparams = per_policy(self._scheduled(runner), n_policies)
         runner, transitions = self._collect_rollout(runner, rng_rollout)
@@ -336,7 +121,9 @@ class IPPOBase(Player):
             rng=rng,
             n_updates_done=runner.n_updates_done + 1,
         )
-        return runner, actor_metrics | critic_metrics | value_metrics
+        metrics = actor_metrics | critic_metrics | value_metrics
+        nonfinite = jax.vmap(find_nonfinite)(batch, actor, critic, metrics)
+        return _with_finite_policies(runner, before, nonfinite), metrics, nonfinite
 
     def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:
         """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``."""
@@ -515,29 +302,26 @@ class IPPOBase(Player):
         progress = runner.n_updates_done / self.config.n_steps
         return scheduled(runner.hyperparams, self.config, progress, runner.learning_rate)
 
-    # The host's side.
 
-    def _report(self, runner: Runner, metrics: Metrics) -> Bool[Array, ""]:
-        """Hand an evaluation to the host, which answers whether to stop."""
-        if not self._recorder.has_work:
-            return jnp.zeros((), bool)
-        stop = jax.ShapeDtypeStruct((), bool)
-        return io_callback(self._on_evaluation, stop, strip_keys(runner), metrics, ordered=True)
+def _with_finite_policies(
+    runner: Runner, before: Runner, nonfinite: Bool[Array, "policies quantities"]
+) -> Runner:
+    """Leave policies of which something is not finite as they were before the update."""
+    finite = ~jnp.any(nonfinite, axis=1)
 
-    def _on_evaluation(self, runner: Runner, metrics: Metrics) -> np.bool_:
-        return self._recorder.on_evaluation(runner, metrics)
+    def choose(new: Array, old: Array) -> Array:
+        return jnp.where(finite.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
-    def _checked(self, hyperparams: HyperParameters) -> HyperParameters:
-        check_hyperparams(hyperparams, self.policies.n_policies)
-        return as_arrays(hyperparams)
+    def of_policies(runner: Runner) -> PyTree:
+        return runner.actor, runner.critic, runner.normalizers, runner.learning_rate
 
-    def _template(self) -> Runner:
-        """Shape a runner of this agent, for checkpoints to be read into."""
-        return jax.eval_shape(self._init, jax.random.key(0), as_arrays(HyperParameters()))
-
-    def _describe(self) -> dict[str, Any]:
-        return {
-            "agent": type(self).__name__,
-            "environment": type(self.env).__name__,
-            "policy_of_actor": self.policies.policy_of_actor.tolist(),
-        }
+    actor, critic, normalizers, learning_rate = jax.tree.map(
+        choose, of_policies(runner), of_policies(before)
+    )
+    return runner.replace(
+        actor=actor,
+        critic=critic,
+        normalizers=normalizers,
+        learning_rate=learning_rate,
+        n_updates_skipped=before.n_updates_skipped + ~finite,
+    )

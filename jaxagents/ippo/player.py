@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from jaxagents.checkpointing import Leaves
 from jaxagents.config import AgentConfig
 from jaxagents.evaluation import play_episodes
 from jaxagents.ippo.actor_critic import ActorCritic, actor_of
+from jaxagents.leaves import Leaves
 from jaxagents.normalization import RunningStatistics, denormalize
 from jaxagents.statistics import summarize
 from jaxagents.tracing import as_key

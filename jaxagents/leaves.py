@@ -1,0 +1,79 @@
+"""Trees of arrays as named numpy arrays, and back."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+Leaves = dict[str, np.ndarray]
+
+
+def strip_keys(tree: PyTree) -> PyTree:
+    """Replace typed random keys by their data; traceable."""
+    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
+
+
+def to_leaves(tree: PyTree) -> Leaves:
+    """Copy a tree without typed keys to named numpy arrays; empty arrays are left out."""
+    return {name: np.array(leaf) for name, leaf in _named_leaves(tree).items() if np.size(leaf) > 0}
+
+
+def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
+    """Build a tree like ``template`` (arrays or their shapes) from named arrays.
+
+    Raises:
+        ValueError: a leaf is missing, left over, or of another shape or dtype.
+    """
+    expected = {name: leaf for name, leaf in _named_leaves(template).items() if np.size(leaf) > 0}
+    difference = sorted(expected.keys() ^ leaves.keys())
+    if difference:
+        holder, lacker = (
+            ("this agent", "the checkpoint")
+            if difference[0] in expected
+            else ("the checkpoint", "this agent")
+        )
+        raise ValueError(f"{holder} has {difference[0]}, which {lacker} lacks")
+
+    def restore(path: Any, leaf: Any) -> jax.Array:
+        if np.size(leaf) == 0:
+            return jnp.zeros(leaf.shape, leaf.dtype)
+        name, is_key = _name(path), _is_key(leaf)
+        wanted = jax.eval_shape(jax.random.key_data, leaf) if is_key else leaf
+        saved = leaves[name]
+        if (saved.shape, saved.dtype) != (wanted.shape, wanted.dtype):
+            raise ValueError(
+                f"{name} is {saved.dtype}{list(saved.shape)} in the checkpoint, "
+                f"{wanted.dtype}{list(wanted.shape)} in this agent"
+            )
+        array = jnp.asarray(saved)
+        return jax.random.wrap_key_data(array, impl=_key_impl(leaf)) if is_key else array
+
+    return jax.tree_util.tree_map_with_path(restore, template)
+
+
+def subtree(leaves: Leaves, prefix: str, like: PyTree) -> PyTree:
+    """Take the leaves below a name out as a tree of the structure of ``like``, whatever shapes."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaves.get(f"{prefix}.{_name(path)}", leaf), like
+    )
+
+
+def _named_leaves(tree: PyTree) -> dict[str, Any]:
+    return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _key_impl(shape: jax.ShapeDtypeStruct) -> Any:
+    """Read the random number generator of keys that are known by their shape only."""
+    impls = []
+    jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), shape)
+    return impls[0]

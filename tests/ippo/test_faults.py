@@ -1,0 +1,370 @@
+"""What becomes of a run whose files are damaged or cannot be written: real files, real errors."""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jaxagents as ja
+from jaxagents.checkpointing import Checkpoints, _digest_of_json
+from tests.ippo.test_training import FAST, TINY, assert_trees_equal
+from tests.probes import Aim, Walk
+
+REPOSITORY = Path(__file__).parents[2]
+NOBODY = 65534
+
+
+def agent_with(directory, callbacks=(), env=None, **changes) -> ja.DiscreteIPPO:
+    config = dataclasses.replace(TINY, n_steps=8, checkpoint_dir=directory, **changes)
+    return ja.DiscreteIPPO(Walk() if env is None else env, None, config, callbacks=callbacks)
+
+
+def agent_with_more_steps(directory):
+    config = dataclasses.replace(TINY, n_steps=10, checkpoint_dir=directory)
+    return ja.DiscreteIPPO(Walk(), None, config)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of 8 updates with checkpoints of 4, 6 and 8, and the runners in them."""
+    directory = tmp_path_factory.mktemp("run") / "checkpoints"
+    agent = agent_with(directory, keep_latest=3, keep_best=0)
+    agent.train(jax.random.key(0), FAST)
+    runners = {step: Checkpoints(directory).read_runner(step) for step in (4, 6, 8)}
+    return directory, runners
+
+
+@pytest.fixture
+def damaged(trained, tmp_path):
+    """A copy of the run to damage, and an agent of it."""
+    directory = tmp_path / "checkpoints"
+    shutil.copytree(trained[0], directory)
+    return directory, agent_with(directory)
+
+
+def files_of_a_checkpoint() -> list[str]:
+    """Name the files that orbax and this package write, the random names of the former's aside."""
+    return [
+        "metadata.json",
+        "history.npz",
+        "runner/_METADATA",
+        "runner/_CHECKPOINT_METADATA",
+        "runner/commit_success.txt",
+        "runner/manifest.ocdbt",
+        "runner/ocdbt.process_0/manifest.ocdbt",
+        "runner/d/*",
+        "runner/ocdbt.process_0/d/*",
+    ]
+
+
+def test_the_files_of_a_checkpoint_are_all_listed(trained):
+    step = trained[0] / "8"
+    listed = {path for name in files_of_a_checkpoint() for path in step.glob(name)}
+    assert {path for path in step.rglob("*") if path.is_file()} == listed
+
+
+def flip(path: Path, position: float) -> None:
+    """Flip one bit of a file, or give it its first byte."""
+    contents = bytearray(path.read_bytes() or b" ")
+    contents[int(position * (len(contents) - 1))] ^= 4
+    path.write_bytes(contents)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def assert_step_6_is_restored(agent, directory, runners) -> None:
+    """Check that the step before is restored as it was saved, and the damaged one set aside."""
+    runner, history = agent.restore("last")
+    assert int(runner.n_updates_done) == 6
+    assert_trees_equal(_leaves(runner), runners[6])
+    np.testing.assert_array_equal(history["n_updates_done"], [0, 2, 4, 6])
+    assert [path.name for path in directory.iterdir() if "damaged" in path.name] == ["8.damaged"]
+
+
+def _leaves(runner):
+    from jaxagents.leaves import strip_keys, to_leaves
+
+    return to_leaves(jax.device_get(strip_keys(runner)))
+
+
+@pytest.mark.parametrize("position", [0.0, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("name", files_of_a_checkpoint())
+def test_a_flipped_bit_costs_at_most_one_checkpoint(damaged, trained, name, position):
+    directory, agent = damaged
+    for path in list((directory / "8").glob(name)):
+        flip(path, position)
+    assert_step_6_is_restored(agent, directory, trained[1])
+
+
+@pytest.mark.parametrize("name", files_of_a_checkpoint())
+def test_a_truncated_or_missing_file_costs_at_most_one_checkpoint(damaged, trained, name, tmp_path):
+    directory, agent = damaged
+    for damage in (truncate, Path.unlink):
+        if damage is truncate and name == "runner/commit_success.txt":
+            continue  # it is empty
+        shutil.rmtree(directory)
+        shutil.copytree(trained[0], directory)
+        for path in list((directory / "8").glob(name)):
+            damage(path)
+        assert_step_6_is_restored(agent, directory, trained[1])
+
+
+@pytest.mark.parametrize("name", ["metadata.json", "history.npz", "runner/manifest.ocdbt"])
+def test_damage_is_told_and_kept(damaged, name, caplog):
+    directory, agent = damaged
+    truncate(directory / "8" / name)
+    before = sorted(path.name for path in (directory / "8").iterdir())
+    runner, _ = agent.restore("last")
+    assert int(runner.n_updates_done) == 6
+    assert sorted(path.name for path in (directory / "8.damaged").iterdir()) == before
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"checkpoint {directory}/8 is damaged: its" in record.message
+    assert record.message.endswith(
+        f"kept as {directory}/8.damaged, and the checkpoint before it used"
+    )
+
+
+def test_a_half_copied_folder_is_passed_over_and_training_goes_on_as_it_would_have(
+    damaged, trained
+):
+    directory, agent = damaged
+    for path in sorted((directory / "8").rglob("*"))[::2]:
+        if path.is_file():
+            path.unlink()
+    runner, metrics = agent.resume()
+    assert Checkpoints(directory).steps()[-1] == 8
+    assert_trees_equal(_leaves(runner), trained[1][8])
+    np.testing.assert_array_equal(metrics["n_updates_done"], [0, 2, 4, 6, 8])
+
+
+def test_the_best_checkpoint_is_chosen_among_the_undamaged(damaged):
+    directory, agent = damaged
+
+    def latest(metrics):
+        return len(metrics["n_updates_done"]) - 1
+
+    truncate(next((directory / "8" / "runner" / "d").iterdir()))
+    assert int(agent.restore("best", best_fn=latest)[0].n_updates_done) == 6
+    assert (directory / "8.damaged").is_dir()
+
+
+def test_with_every_checkpoint_damaged_there_is_one_clear_line(damaged):
+    directory, agent = damaged
+    for step in (4, 6, 8):
+        truncate(directory / str(step) / "metadata.json")
+    with pytest.raises(ValueError, match="holds no checkpoint; train into it first") as raised:
+        agent.restore("last")
+    assert "\n" not in str(raised.value)
+    assert sorted(path.name for path in directory.iterdir() if path.name != ".lock") == [
+        "4.damaged",
+        "6.damaged",
+        "8.damaged",
+    ]
+
+
+def test_damage_does_not_take_another_damaged_checkpoints_place(damaged):
+    directory, agent = damaged
+    (directory / "8.damaged").mkdir()
+    truncate(directory / "8" / "metadata.json")
+    agent.restore("last")
+    assert (directory / "8.damaged-2" / "metadata.json").exists()
+
+
+# What cannot be written.
+
+
+def wait_for(condition) -> None:
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() < started + 20
+        time.sleep(0.01)
+
+
+def wait_for_step(step: int, directory: Path) -> None:
+    """Wait until the writer, in its own thread, is through with it."""
+    wait_for(lambda: step in Checkpoints(directory).steps())
+
+
+@contextlib.contextmanager
+def files_of_at_most(n_bytes: int):
+    """Let the system refuse what is larger, as it does on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_is_full_for_a_while_costs_its_checkpoints_and_nothing_else(
+    tmp_path, trained, caplog
+):
+    with contextlib.ExitStack() as full:
+
+        def fill(evaluation):
+            if evaluation.n_updates_done == 2:
+                wait_for_step(2, tmp_path / "run")
+                full.enter_context(files_of_at_most(200))
+            if evaluation.n_updates_done == 6:
+                wait_for(lambda: len(caplog.records) == 2)
+                full.close()
+
+        agent = agent_with(tmp_path / "run", [fill], keep_latest=9)
+        runner, metrics = agent.train(jax.random.key(0), FAST)
+    assert_trees_equal(_leaves(runner), trained[1][8])
+    np.testing.assert_array_equal(metrics["n_updates_done"], [0, 2, 4, 6, 8])
+    assert Checkpoints(tmp_path / "run").steps() == [0, 2, 8]
+    first, second, last = (record.message for record in caplog.records)
+    assert "the checkpoint of update 4 could not be written, training goes on: [Errno" in first
+    assert "the checkpoint of update 6 could not be written, training goes on: [Errno" in second
+    assert "2 checkpoints could not be written, and the last one there is of update 8" in last
+    assert all("\n" not in record.message for record in caplog.records)
+
+
+def test_a_disk_that_stays_full_leaves_the_last_good_checkpoint(tmp_path, caplog):
+    with contextlib.ExitStack() as full:
+
+        def fill(evaluation):
+            if evaluation.n_updates_done == 2:
+                wait_for_step(2, tmp_path / "run")
+                full.enter_context(files_of_at_most(200))
+
+        agent = agent_with(tmp_path / "run", [fill])
+        runner, _ = agent.train(jax.random.key(0), FAST)
+    assert int(runner.n_updates_done) == 8
+    assert Checkpoints(tmp_path / "run").last_step() == 2
+    assert "the last one there is of update 2" in caplog.records[-1].message
+    resumed, _ = agent_with(tmp_path / "run").resume()
+    assert_trees_equal(_leaves(resumed), _leaves(runner))
+
+
+def test_a_directory_that_vanishes_is_made_anew(tmp_path):
+    def remove(evaluation):
+        if evaluation.n_updates_done == 4:
+            (tmp_path / "run").rename(tmp_path / "elsewhere")
+
+    agent = agent_with(tmp_path / "run", [remove])
+    runner, _ = agent.train(jax.random.key(0), FAST)
+    assert int(runner.n_updates_done) == 8
+    assert Checkpoints(tmp_path / "run").last_step() == 8
+
+
+@contextlib.contextmanager
+def as_nobody():
+    """Act as a user with few rights, where this one has all of them."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_a_directory_that_cannot_be_written_is_refused_and_can_be_read(trained):
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "run"
+        shutil.copytree(trained[0], directory)
+        for path in (Path(folder), *Path(folder).rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        new, old = agent_with(Path(folder) / "new"), agent_with_more_steps(directory)
+        with as_nobody():
+            for training in (lambda: new.train(jax.random.key(0), FAST), old.resume):
+                with pytest.raises(ValueError, match="cannot be written") as raised:
+                    training()
+                assert "\n" not in str(raised.value)
+            assert int(old.restore("last")[0].n_updates_done) == 8
+        for path in (Path(folder), *Path(folder).rglob("*")):
+            path.chmod(0o755)
+
+
+HOLDING = """
+import sys
+from jaxagents.checkpointing import Checkpoints
+from jaxagents.saving import Saver
+saver = Saver(Checkpoints(sys.argv[1]), 1, 1, {})
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_two_processes_do_not_write_to_one_directory(damaged):
+    directory, _ = damaged
+    agent = agent_with_more_steps(directory)
+    command = [sys.executable, "-c", HOLDING, str(directory)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(
+        command, env=os.environ | {"PYTHONPATH": str(REPOSITORY)}, **pipes
+    ) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ValueError, match=r"another training writes to .*; wait for its end"):
+            agent.resume()
+        other.kill()  # the lock ends with its holder, however that ends
+        other.wait()
+        runner, _ = agent.resume()
+    assert int(runner.n_updates_done) == 10
+
+
+# What belongs to something else.
+
+
+def test_a_newer_format_is_refused_and_left_as_it_is(damaged):
+    directory, agent = damaged
+    path = directory / "8" / "metadata.json"
+    metadata = json.loads(path.read_text())
+    del metadata["digest"]
+    metadata["format_version"] += 1
+    path.write_text(json.dumps(metadata | {"digest": _digest_of_json(metadata)}))
+    with pytest.raises(
+        ValueError, match=r"has checkpoint format 2; .* Install a newer one"
+    ) as raised:
+        agent.restore("last")
+    assert "\n" not in str(raised.value)
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda d: agent_with(d, env=Walk((100,) * 3)),
+            r"its policy_of_actor is \[0, 0\], .* \[0, 0, 0\]",
+        ),
+        (
+            lambda d: agent_with(d, actor_layers=ja.Layers((8,))),
+            r"its actor_layers is .*\(64, 64\)",
+        ),
+        (lambda d: agent_with(d, batch_size=8), "its batch_size is 4, and this agent's is 8"),
+        (
+            lambda d: agent_with(d, recurrent="gru"),
+            "its recurrent is None, and this agent's is gru",
+        ),
+        (lambda d: agent_with(d, normalize_values=True), "its normalize_values is False"),
+        (lambda d: agent_with(d, parameter_sharing="independent"), "its policy_of_actor is"),
+        (
+            lambda d: ja.ContinuousIPPO(Aim(), None, dataclasses.replace(TINY, checkpoint_dir=d)),
+            "its agent is DiscreteIPPO, and this agent's is ContinuousIPPO",
+        ),
+    ],
+)
+def test_another_agents_run_is_refused_by_name_and_values(trained, make, message):
+    for method in ("restore", "resume"):
+        with pytest.raises(ValueError, match=message) as raised:
+            getattr(make(trained[0]), method)()
+        assert "\n" not in str(raised.value)
