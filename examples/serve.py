@@ -1,0 +1,99 @@
+"""Act by an exported policy, with numpy alone.
+
+jaxagents export RUN
+python examples/serve.py RUN/export < observations.jsonl
+
+Each line of the input is one observation of all actors, a list per actor; each line of the output
+their actions.
+"""
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ACTIVATIONS = {
+    None: lambda x: x,
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0.0),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
+    "silu": lambda x: x / (1.0 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1.0 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+}
+
+
+def load_tensors(path):
+    """Read a file of safetensors: a header's length, a header of JSON, and the numbers."""
+    contents = Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", contents[:8])
+    header = json.loads(contents[8 : 8 + length])
+    header.pop("__metadata__", None)
+    dtypes = {"F32": np.float32, "I32": np.int32}
+    return {
+        name: np.frombuffer(
+            contents[8 + length + each["data_offsets"][0] : 8 + length + each["data_offsets"][1]],
+            dtypes[each["dtype"]],
+        ).reshape(each["shape"])
+        for name, each in header.items()
+    }
+
+
+class Policy:
+    """The likeliest actions of trained actors."""
+
+    def __init__(self, directory):
+        self.description = json.loads((Path(directory) / "policy.json").read_text())
+        self.tensors = load_tensors(Path(directory) / "policy.safetensors")
+        if self.description["layers"] is None:
+            raise ValueError(f"this plays feed-forward layers only: {self.description['module']}")
+
+    def act(self, observation, action_mask=None):
+        """Choose an action per actor.
+
+        Args:
+            observation: ``[actors, *obs]``, without the actors' indices.
+            action_mask: True for the actions that are available, ``[actors, n_actions]``.
+        """
+        features = np.asarray(observation, np.float32)
+        features = features.reshape(len(features), -1)
+        if self.description["observation"]["agent_id"]:
+            features = np.concatenate([features, np.eye(len(features), dtype=np.float32)], axis=1)
+        policies = self.description["policy_of_actor"]
+        outputs = np.stack(
+            [self._outputs(policy, each) for policy, each in zip(policies, features, strict=True)]
+        )
+        action = self.description["action"]
+        if action["kind"] == "discrete":
+            mask = True if action_mask is None else np.asarray(action_mask)
+            return np.where(mask, outputs, -np.inf).argmax(axis=-1)
+        outputs = outputs.reshape(-1, *action["shape"])
+        low, high = np.array(action["low"]), np.array(action["high"])
+        if action["squash"]:
+            return low + (np.tanh(outputs) + 1.0) / 2.0 * (high - low)
+        return np.clip(outputs, low, high)
+
+    def _outputs(self, policy, features):
+        limit = self.description["observation"]["normalized_within"]
+        if limit is not None:
+            mean, std = (self.tensors[f"observation.{name}"][policy] for name in ("mean", "std"))
+            mean, std = mean.reshape(-1), std.reshape(-1)
+            known = std > 0
+            features = np.where(known, (features - mean) / np.where(known, std, 1.0), 0.0)
+            features = np.clip(features, -limit, limit)
+        for layer in self.description["layers"]:
+            features = features @ self.tensors[layer["kernel"]][policy]
+            features = features + self.tensors[layer["bias"]][policy]
+            if layer["layer_norm"] is not None:
+                features = (features - features.mean()) / np.sqrt(features.var() + 1e-6)
+                features = features * self.tensors[f"{layer['layer_norm']}.scale"][policy]
+                features = features + self.tensors[f"{layer['layer_norm']}.bias"][policy]
+            features = ACTIVATIONS[layer["activation"]](features)
+        return features
+
+
+if __name__ == "__main__":
+    policy = Policy(sys.argv[1])
+    for line in sys.stdin:
+        print(json.dumps(policy.act(json.loads(line)).tolist()), flush=True)
