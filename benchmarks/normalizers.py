@@ -44,9 +44,7 @@ def curves(env_id: str, n_steps: int, **options: Any) -> np.ndarray:
 def main() -> None:
     """Print each seed's curve and the mean of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--envs", nargs="*", default=["gymnax/Pendulum-v1", "gymnax/Acrobot-v1"]
-    )
+    parser.add_argument("--envs", nargs="*", default=["gymnax/Pendulum-v1", "gymnax/Acrobot-v1"])
     parser.add_argument("--n-steps", type=int, default=100)
     arguments = parser.parse_args()
     for env_id in arguments.envs:

@@ -123,7 +123,7 @@ class Training(NamedTuple):
 
     runner: Runner
     stop: Bool[Array, ""]  # the host has asked to end here, or numbers are not finite any more
-    nonfinite: Bool[Array, "policies quantities"]  # what the latest update found
+    nonfinite: Bool[Array, "policies quantities"]  # what updates have found
 
 
 class Blocks(NamedTuple):

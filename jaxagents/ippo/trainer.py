@@ -124,6 +124,12 @@ class Trainer(Player):
             Interrupted: likewise.
         """
         runner, history = self._recorder.restore(self._template(), "last", highest_return)
+        n_evals = history["returns"].shape[1] if "returns" in history else 0
+        if history and n_evals != self.config.n_evals:
+            raise ValueError(
+                f"n_evals={self.config.n_evals}, but the run's evaluations so far are of {n_evals} "
+                f"episodes, and one table holds all; use n_evals={n_evals}."
+            )
         if hyperparams is not None:
             runner = runner.replace(hyperparams=self._checked(hyperparams))
         return self._train(runner, int(runner.n_updates_done), initial=False, history=history)

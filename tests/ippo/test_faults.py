@@ -324,6 +324,14 @@ def test_two_processes_do_not_write_to_one_directory(damaged):
 # What belongs to something else.
 
 
+def test_a_run_is_not_resumed_with_evaluations_of_another_size(trained):
+    for n_evals in (0, 5):
+        with pytest.raises(
+            ValueError, match=rf"n_evals={n_evals}, but .* of 2 episodes.* n_evals=2"
+        ):
+            agent_with(trained[0], n_evals=n_evals).resume()
+
+
 def test_a_newer_format_is_refused_and_left_as_it_is(damaged):
     directory, agent = damaged
     path = directory / "8" / "metadata.json"
