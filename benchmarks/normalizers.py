@@ -7,6 +7,7 @@ import argparse
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import jaxagents as ja
@@ -16,9 +17,43 @@ N_SEEDS = 3
 NORMALIZERS = ("normalize_observations", "normalize_values", "scale_rewards")
 
 
-def curves(env_id: str, n_steps: int, **options: Any) -> np.ndarray:
+class InMillimetres(ja.Environment):
+    """gymnax's CartPole, its positions and velocities in millimetres."""
+
+    n_actors = 1
+
+    def __init__(self):
+        self._env, self.params = ja.make("gymnax/CartPole-v1")
+
+    def action_space(self, params: Any) -> Any:
+        """As it is."""
+        return self._env.action_space(params)
+
+    def reset_env(self, rng, params):
+        """Begin, seen in millimetres."""
+        features, state = self._env.reset_env(rng, params)
+        return self._scaled(features), state
+
+    def step_env(self, rng, state, action, params):
+        """Push the cart, seen in millimetres."""
+        features, *rest = self._env.step_env(rng, state, action, params)
+        return self._scaled(features), *rest
+
+    def _scaled(self, features):
+        return features * jnp.array([1e3, 1e3, 1.0, 1.0])
+
+
+def make(name: str) -> tuple[Any, Any]:
+    """Make an environment by its id, or the one above."""
+    if name != "CartPole in millimetres":
+        return ja.make(name)
+    env = InMillimetres()
+    return env, env.params
+
+
+def curves(name: str, n_steps: int, **options: Any) -> np.ndarray:
     """Train all seeds at once; return the mean returns ``[seeds, evaluations]``."""
-    env, env_params = ja.make(env_id)
+    env, env_params = make(name)
     config = ja.AgentConfig(
         n_steps=n_steps,
         batch_size=16,
@@ -44,7 +79,9 @@ def curves(env_id: str, n_steps: int, **options: Any) -> np.ndarray:
 def main() -> None:
     """Print each seed's curve and the mean of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--envs", nargs="*", default=["gymnax/Pendulum-v1", "gymnax/Acrobot-v1"])
+    parser.add_argument(
+        "--envs", nargs="*", default=["gymnax/Pendulum-v1", "CartPole in millimetres"]
+    )
     parser.add_argument("--n-steps", type=int, default=100)
     arguments = parser.parse_args()
     for env_id in arguments.envs:

@@ -13,6 +13,7 @@ or was damaged later; the digests tell. Nothing damaged is ever deleted: it is s
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -59,7 +60,9 @@ class Checkpoints:
             entries = list(self.directory.iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(int(entry.name) for entry in entries if entry.name.isdigit())
+        except OSError as error:
+            raise CheckpointError(f"{self.directory} cannot be read: {error}") from error
+        return sorted(int(entry.name) for entry in entries if _is_step(entry))
 
     def last_step(self) -> int:
         """Name the latest step.
@@ -123,26 +126,40 @@ class Checkpoints:
         """
         path = self.directory / f"{_UNFINISHED}{step}"
         shutil.rmtree(path, ignore_errors=True)
+        try:
+            self._write(path, runner, history, metadata, score)
+            path.rename(self.directory / str(step))
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)  # a full disk needs the space
+            raise
+        _sync(self.directory)
+
+    def _write(
+        self,
+        path: Path,
+        runner: Leaves,
+        history: Leaves,
+        metadata: Mapping[str, Any],
+        score: float,
+    ) -> None:
         path.mkdir(parents=True)
         _check_space(path, sum(leaf.nbytes for leaf in (*runner.values(), *history.values())))
         with contextlib.closing(_orbax()) as orbax:
             orbax.save(path / "runner", args=ocp.args.PyTreeSave(runner))
         savez: Any = np.savez  # whose types take a metric for an option
         savez(path / "history.npz", **history)
+        files = {str(file.relative_to(path)): _digest(file.read_bytes()) for file in _files(path)}
         description = {
             **metadata,
             "format_version": FORMAT_VERSION,
             "score": score if math.isfinite(score) else None,
             "leaves": {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in runner.items()},
-            "files": {
-                str(file.relative_to(path)): _digest(file.read_bytes()) for file in _files(path)
-            },
+            "files": files,
         }
         text = json.dumps({**description, "digest": _digest_of_json(description)}, indent=1)
         (path / "metadata.json").write_text(text)
         for file in _files(path):
             _sync(file)  # for the rename may get to the disk before they do
-        path.rename(self.directory / str(step))
 
     def remove(self, steps: Iterable[int]) -> None:
         """Remove steps that are not wanted any more, and what writers left that were killed."""
@@ -180,9 +197,12 @@ class Checkpoints:
         Raises:
             CheckpointError: as for `read_metadata`.
         """
-        self._verify(step, "history.npz")
-        with np.load(self.directory / str(step) / "history.npz", allow_pickle=False) as arrays:
-            return dict(arrays)
+
+        def load(path: Path, _: Any) -> Leaves:
+            with np.load(path / "history.npz", allow_pickle=False) as arrays:
+                return dict(arrays)
+
+        return self._load(step, "history.npz", load)
 
     def read_runner(self, step: int) -> Leaves:
         """Read the leaves of a step's runner.
@@ -190,13 +210,31 @@ class Checkpoints:
         Raises:
             CheckpointError: as for `read_metadata`.
         """
-        names = self._verify(step, "runner/")["leaves"]
-        as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
-        with contextlib.closing(_orbax()) as orbax:
-            return orbax.restore(
-                self.directory / str(step) / "runner",
-                args=ocp.args.PyTreeRestore(restore_args=as_numpy),
-            )
+
+        def load(path: Path, metadata: Mapping[str, Any]) -> Leaves:
+            as_numpy = {
+                name: ocp.RestoreArgs(restore_type=np.ndarray) for name in metadata["leaves"]
+            }
+            with contextlib.closing(_orbax()) as orbax:
+                return orbax.restore(
+                    path / "runner", args=ocp.args.PyTreeRestore(restore_args=as_numpy)
+                )
+
+        return self._load(step, "runner/", load)
+
+    def _load(
+        self, step: int, prefix: str, load: Callable[[Path, Mapping[str, Any]], Leaves]
+    ) -> Leaves:
+        metadata = self._verify(step, prefix)
+        path = self.directory / str(step)
+        try:
+            return load(path, metadata)
+        except Exception as error:
+            self._verify(step, prefix)  # a writer may just have removed it
+            reason = " ".join(str(error).split())[:200]
+            raise CheckpointError(
+                f"checkpoint {path} is what was saved, but cannot be read: {reason}"
+            ) from error
 
     def _verify(self, step: int, prefix: str) -> dict[str, Any]:
         """Compare files with their digests, before a library opens them; return the metadata."""
@@ -217,6 +255,8 @@ def _orbax() -> ocp.Checkpointer:
 
 def _check_space(path: Path, n_bytes: int) -> None:
     """Raise OSError if a file of this size does not fit: orbax would say so at great length."""
+    if not hasattr(os, "posix_fallocate"):
+        return
     probe = path / "probe"
     with probe.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, n_bytes)
@@ -228,9 +268,12 @@ def _files(path: Path) -> list[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file is on the disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    """Wait until a file, or a folder's list of files, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _digest(contents: bytes) -> str:
@@ -243,13 +286,24 @@ def _digest_of_json(value: Any) -> str:
 
 @contextlib.contextmanager
 def _telling_damage(path: Path, item: str) -> Iterator[None]:
-    """Turn what missing files raise, and what damaged ones make JSON raise, of whatever kind."""
+    """Turn what missing files raise, and what damaged ones make JSON raise."""
     try:
         yield
-    except PermissionError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
-    except Exception as error:
+    except OSError as error:
+        # Anything else, such as too many open files, says nothing about the contents.
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO):
+            raise _damaged(path, item, error) from error
+        raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, item, error) from error
+
+
+def _is_step(path: Path) -> bool:
+    """Tell whether a folder is a checkpoint, be it a damaged one, and nobody else's."""
+    name = path.name
+    if not (name.isascii() and name.isdigit() and str(int(name)) == name):
+        return False
+    return any((path / item).exists() for item in ("metadata.json", "history.npz", "runner"))
 
 
 def _damaged(path: Path, item: str, error: Exception | None = None) -> DamagedError:

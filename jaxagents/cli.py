@@ -4,6 +4,7 @@ Everything heavy is imported inside the commands, so that help and usage errors 
 """
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -215,6 +216,9 @@ def _run(experiment: "Experiment", work: Callable[[], dict[str, Any]], quiet: bo
         if interrupted.at_once:
             os._exit(status)  # nothing else ends the thread that trains
         return status
+    except KeyboardInterrupt:  # while something else than training went on
+        sys.stdout.flush()
+        return _end(f"interrupted; go on by: jaxagents resume {experiment.directory}", _INTERRUPTED)
     except NonFiniteError as error:
         return _end(f"error: {error} What there is, is in {experiment.directory}", _FAILED)
     if quiet:
@@ -303,13 +307,15 @@ class _EvaluationLines:
         self._print(_line([*numbers, *map(_number, returns)]))
 
     def _print(self, line: str) -> None:
-        if self._beside_bar:
-            import tqdm
+        # Training matters more than a line that nobody may be reading any more.
+        with contextlib.suppress(OSError, ValueError):
+            if self._beside_bar:
+                import tqdm
 
-            tqdm.tqdm.write(line, file=sys.stdout)
-            sys.stdout.flush()
-        else:
-            print(line, flush=True)
+                tqdm.tqdm.write(line, file=sys.stdout)
+                sys.stdout.flush()
+            else:
+                print(line, flush=True)
 
 
 def _line(cells: Sequence[str]) -> str:

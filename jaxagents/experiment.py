@@ -10,6 +10,7 @@ import difflib
 import itertools
 import json
 import logging
+import os
 import re
 import time
 import typing
@@ -174,11 +175,13 @@ def load_config(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Exp
 
 
 def save_config(config: ExperimentConfig, path: Path) -> None:
-    """Write every field to a YAML file that `load_config` reads."""
+    """Write every field to a YAML file that `load_config` reads, or leave what there was."""
     import yaml
 
     header = f"# Written by jaxagents {jaxagents.__version__}. To repeat: jaxagents train {path}\n"
-    path.write_text(header + yaml.safe_dump(_to_plain(config), sort_keys=False), encoding="utf-8")
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(header + yaml.safe_dump(_to_plain(config), sort_keys=False), encoding="utf-8")
+    new.replace(path)
 
 
 def make_parser() -> Any:
@@ -274,6 +277,7 @@ class Experiment:
         self.config = config
         self.directory = _new_directory(config) if directory is None else Path(directory)
         self._metrics: JsonLines | None = None
+        self._has_new_config = False
         agent_config = dataclasses.replace(
             config.agent,
             checkpoint_dir=self.directory / "checkpoints",
@@ -334,14 +338,18 @@ class Experiment:
             ExperimentError: There is no checkpoint; the configuration is one of another structure;
                 another process trains in the directory.
         """
+        path = self.directory / "metrics.jsonl"
         with _explained():
             runner, metrics = self.agent.restore("last")
-            self._keep_config()
-            self._metrics = JsonLines(self.directory / "metrics.jsonl")
+        try:
+            self._metrics = JsonLines(path)
+        except OSError as error:
+            _logger.warning("%s cannot be written, training goes on without it: %s", path, error)
         n_updates_before = int(runner.n_updates_done)
-        if n_updates_before >= self.config.agent.n_steps:
-            return self._finish(lambda: (runner, metrics), n_updates_before)
         with _explained():
+            if n_updates_before >= self.config.agent.n_steps:
+                return self._finish(lambda: (runner, metrics), n_updates_before)
+            self._has_new_config = True
             return self._finish(
                 lambda: self.agent.resume(self.config.hyperparams), n_updates_before
             )
@@ -352,7 +360,7 @@ class Experiment:
         if _to_plain(load_config(path)) == _to_plain(self.config):
             return
         numbered = (self.directory / f"config.{number}.yaml" for number in itertools.count(1))
-        path.rename(next(each for each in numbered if not each.exists()))
+        os.link(path, next(each for each in numbered if not each.exists()))
         save_config(self.config, path)
 
     def _finish(
@@ -450,12 +458,14 @@ class Experiment:
         return int(runner.n_updates_done)
 
     def _record(self, evaluation: Evaluation) -> None:
-        if self._metrics is None:
-            return
         try:
-            self._metrics(evaluation)
+            if self._has_new_config:  # and has been accepted
+                self._has_new_config = False
+                self._keep_config()
+            if self._metrics is not None:
+                self._metrics(evaluation)
         except OSError as error:
-            _logger.warning("a line of %s could not be written: %s", self._metrics.path, error)
+            _logger.warning("something in %s could not be written: %s", self.directory, error)
 
     def _plot(self, metrics: Mapping[str, Any]) -> None:
         from jaxagents.plotting import plot_learning_curve

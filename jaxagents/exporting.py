@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 from flax import linen as nn
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.ippo.base import IPPOBase
@@ -39,11 +39,11 @@ def export_policy(agent: IPPOBase, runner: Runner, directory: Path, env_id: str)
     for path in paths:
         if path.exists():
             raise ValueError(f"{path} exists already; move it away, or export elsewhere.")
-    directory.mkdir(parents=True, exist_ok=True)
     tensors = _tensors(runner)
-    save_file(tensors, paths[0])
-    description = _describe(agent, tensors) | {"environment": env_id}
-    paths[1].write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    description = json.dumps(_describe(agent, tensors) | {"environment": env_id}, indent=2)
+    directory.mkdir(parents=True, exist_ok=True)
+    paths[0].write_bytes(save(tensors))
+    paths[1].write_text(description + "\n", encoding="utf-8")
     return paths
 
 
@@ -90,17 +90,19 @@ def _describe_action(space: Discrete | Box, squash: bool) -> dict[str, Any]:
 
 def _describe_layers(module: nn.Module, tensors: Leaves) -> list[dict[str, Any]] | None:
     """List the layers of a feed-forward network; None of any other."""
-    if not (isinstance(module, PolicyNetwork) and isinstance(module.torso, MLP)):
+    if type(module) is not PolicyNetwork or type(module.torso) is not MLP:
+        return None
+    names = {each: name for name, each in ACTIVATIONS.items()}
+    if module.torso.activation not in names:
         return None
     (last_bias,) = (name for name in tensors if name.endswith(_LAST_BIAS))
     prefix = last_bias.removesuffix(".Dense_0.bias")
-    (activation,) = (name for name, each in ACTIVATIONS.items() if each is module.torso.activation)
     hidden = [
         {
             "kernel": f"{prefix}.torso.Dense_{i}.kernel",
             "bias": f"{prefix}.torso.Dense_{i}.bias",
             "layer_norm": f"{prefix}.torso.LayerNorm_{i}" if module.torso.layer_norm else None,
-            "activation": activation,
+            "activation": names[module.torso.activation],
         }
         for i in range(len(module.torso.hidden_sizes))
     ]

@@ -11,6 +11,7 @@ from jaxagents.types import Batch, NetworkState
 QUANTITIES = (
     "rewards",
     "observations",
+    "running statistics",
     "values",
     "actor's loss",
     "actor's gradient",
@@ -26,17 +27,23 @@ class NonFiniteError(FloatingPointError):
 
 
 def find_nonfinite(
-    batch: Batch, actor: NetworkState, critic: NetworkState, metrics: dict[str, Array]
+    batch: Batch,
+    actor: NetworkState,
+    critic: NetworkState,
+    normalizers: PyTree,
+    metrics: dict[str, Array],
 ) -> Bool[Array, " quantities"]:
     """Tell which of `QUANTITIES` one policy's update has left infinite or NaN.
 
-    What weighs nothing may be anything.
+    What weighs nothing may be anything. The batch holds what normalizers make of observations and
+    values, which may be finite where their statistics are no more.
     """
     weighty = batch.value_weight > 0
     return jnp.stack(
         [
             _any_nonfinite(jnp.where(weighty, batch.path.reward, 0.0)),
-            _any_nonfinite((batch.observation.features, batch.critic_features)),
+            _any_nonfinite(batch.observation.features),
+            _any_nonfinite(normalizers),
             _any_nonfinite(jnp.where(weighty, batch.value_target, 0.0)),
             _any_nonfinite(metrics["actor_loss"]),
             _any_nonfinite(metrics["actor_gradient_norm"]),

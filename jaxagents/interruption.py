@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM during a training: first a request, then an order."""
 
+import contextlib
 import signal
 import sys
 import threading
@@ -53,9 +54,8 @@ class Interruption:
         Raises:
             Interrupted: a signal came; ``work`` has ended, unless a second one came.
         """
-        if self._thread is not None:  # that was left running
-            self._thread.join()
-        self._signal_number, self._thread = None, None
+        self.settle()
+        self._signal_number = None
         if threading.current_thread() is not threading.main_thread():
             return work()
         before = {number: signal.getsignal(number) for number in _HANDLED}
@@ -71,6 +71,12 @@ class Interruption:
         if self._signal_number is not None:
             raise Interrupted(self._signal_number, at_once=False)
         return result
+
+    def settle(self) -> None:
+        """Wait for work that was left running."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+            self._thread = None
 
     def _run_in_thread(self, work: Callable[[], Result]) -> Result:
         outcome: Future[Any] = Future()
@@ -95,8 +101,6 @@ class Interruption:
             raise Interrupted(number, at_once=True)
         self._signal_number = number
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        print(
-            f"\n{name}: the training ends after the next evaluation; once more ends it at once.",
-            file=sys.stderr,
-            flush=True,
-        )
+        with contextlib.suppress(OSError, ValueError):  # nobody may be reading any more
+            text = "the training ends after the next evaluation; once more ends it at once."
+            print(f"\n{name}: {text}", file=sys.stderr, flush=True)

@@ -1,9 +1,8 @@
 """The host side of training: checkpoints, metrics and callbacks of one agent's runs."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, final
 
 import jax
 import numpy as np
@@ -18,7 +17,7 @@ from jaxagents.tracking import Callback, Evaluation
 from jaxagents.types import Runner
 
 BestFn = Callable[[Leaves], int]
-Run = Callable[[Callable[[], Any]], Any]
+Result = TypeVar("Result")
 
 _SHARE_OF_WAITING = 0.01  # of a block's time, for its checkpoint to be on disk
 
@@ -28,7 +27,7 @@ class Recorder:
     """Records an agent's training as it goes, and reads what was recorded.
 
     An exception cannot cross a compiled program unharmed: it is kept, training is asked to stop,
-    and `recording` raises it at its end.
+    and `record` raises it at its end.
 
     Args:
         config: Names the directory of the checkpoints; None there writes none.
@@ -62,37 +61,42 @@ class Recorder:
                 "agent.resume(), load it with agent.restore(), or train into another directory."
             )
 
-    @contextmanager
-    def recording(self, history: Leaves | None = None) -> Iterator[Run]:
-        """Keep the checkpoints open during a training.
+    def settle(self) -> None:
+        """Wait for a training that was interrupted at once, and left running to its next stop."""
+        self._interruption.settle()
+
+    def record(self, train: Callable[[], Result], history: Leaves | None = None) -> Result:
+        """Call a training, and record it if there is anything to record.
 
         Afterwards everything is on disk, and what was raised in the meantime is raised.
 
         Args:
-            history: The metrics of the evaluations before, if training continues a run.
-
-        Yields:
-            What calls the training, and listens to signals if there is anything to record.
+            train: The training.
+            history: The metrics of the evaluations before, if it continues a run.
         """
         if not self.has_work:
-            yield lambda train: train()
-            return
-        self._rows = _unstack(history or {})
-        self._error = None
-        self._started = self._block_started = time.perf_counter()
-        if self._config.checkpoint_dir is not None:
+            return train()
+
+        def train_and_save() -> Result:
+            if self._config.checkpoint_dir is None:
+                return train()
             config = self._config
             self._saver = Saver(
                 self._checkpoints(), config.keep_latest, config.keep_best, self._metadata
             )
-        try:
-            yield self._interruption.run
-        finally:
-            saver, self._saver = self._saver, None
-            if saver is not None:
+            try:
+                return train()
+            finally:
+                saver, self._saver = self._saver, None
                 saver.close()
-            if self._error is not None:
-                raise self._error
+
+        self._rows = _unstack(history or {})
+        self._error = None
+        self._started = self._block_started = time.perf_counter()
+        result = self._interruption.run(train_and_save)
+        if self._error is not None:
+            raise self._error
+        return result
 
     def on_evaluation(self, runner: PyTree, metrics: Mapping[str, Any]) -> np.bool_:
         """Record one evaluation.

@@ -1,5 +1,6 @@
 """Writing a run's checkpoints in the background, come what may."""
 
+import contextlib
 import fcntl
 import logging
 import math
@@ -54,7 +55,12 @@ class Saver:
         self._keep_best = keep_best
         self._metadata = metadata
         self._lock = _lock(checkpoints.directory)
-        self._scores = self._read_scores()
+        try:
+            checkpoints.remove(())  # what a killed writer has left
+            self._scores = self._read_scores()
+        except BaseException:
+            os.close(self._lock)
+            raise
         self._failures: list[str] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._latest: Future[None] | None = None
@@ -73,8 +79,10 @@ class Saver:
 
     def close(self) -> None:
         """Wait until everything is on disk, and let go of the directory."""
-        self._thread.shutdown()
-        os.close(self._lock)
+        try:
+            self._thread.shutdown()
+        finally:
+            os.close(self._lock)
         if self._failures:
             steps = self._checkpoints.steps()
             last = f"the last one there is of update {steps[-1]}" if steps else "there is none"
@@ -101,14 +109,16 @@ class Saver:
         step, runner, history, score = checkpoint
         self._checkpoints.write(step, runner, history, self._metadata, score)
         self._scores[step] = score if math.isfinite(score) else -math.inf
-        self._checkpoints.remove(set(self._scores) - self._kept())
-        self._scores = {step: self._scores[step] for step in self._kept()}
+        kept = self._kept()
+        with contextlib.suppress(OSError):  # it will be tried again with the next one
+            self._checkpoints.remove(set(self._scores) - kept)
+            self._scores = {step: self._scores[step] for step in kept}
 
     def _kept(self) -> set[int]:
         """Choose the latest steps and the best, among equal ones the later."""
         latest = sorted(self._scores)[-self._keep_latest :]
-        by_score = sorted(self._scores, key=lambda step: (self._scores[step], step))
-        return {*latest, *by_score[len(by_score) - self._keep_best :]}
+        by_score = sorted(self._scores, key=lambda step: (self._scores[step], step), reverse=True)
+        return {*latest, *by_score[: self._keep_best]}
 
     def _read_scores(self) -> dict[int, float]:
         scores = {}

@@ -180,6 +180,22 @@ def test_a_run_of_another_network_is_not_resumed_and_stays_as_it_is(own_run, cap
     assert after == before
 
 
+def test_a_configuration_that_is_refused_does_not_replace_the_runs_own(own_run, capsys):
+    before = (own_run / "config.yaml").read_bytes()
+    arguments = ["resume", str(own_run), "--quiet", "--agent.n_steps=6", "--agent.n_evals=5"]
+    assert "use n_evals=3" in fail(arguments, capsys)
+    assert (own_run / "config.yaml").read_bytes() == before
+    assert not (own_run / "config.1.yaml").exists()
+
+
+def test_metrics_that_cannot_be_written_do_not_keep_a_run_from_going_on(own_run, caplog):
+    (own_run / "metrics.jsonl").unlink()
+    (own_run / "metrics.jsonl").mkdir()
+    assert cli.main(["resume", str(own_run), "--quiet", "--agent.n_steps=6"]) == 0
+    assert "metrics.jsonl cannot be written, training goes on without it" in caplog.text
+    assert json.loads((own_run / "summary.json").read_text())["training"]["n_updates_done"] == 6
+
+
 def test_what_is_no_run_is_not_resumed(tmp_path, capsys):
     assert "is no run: it has no config.yaml" in fail(["resume", str(tmp_path)], capsys)
 
@@ -253,7 +269,8 @@ def test_a_signal_ends_a_training_after_a_block_and_the_run_can_be_resumed(
     assert last == f"jaxagents: interrupted; go on by: jaxagents resume runs/{run.name}"
     n_done = read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"]
     assert Checkpoints(run / "checkpoints").last_step() == n_done
-    assert output.splitlines()[-1].split()[0] == f"{n_done:,}"
+    printed = ["0", *(line.split()[0] for line in output.splitlines())]
+    assert printed[-1] == f"{n_done:,}"
     arguments = ["resume", str(run), "--quiet", f"--agent.n_steps={n_done + 2}"]
     assert cli.main(arguments) == 0
     summary = json.loads((run / "summary.json").read_text())

@@ -122,7 +122,7 @@ class IPPOBase(Trainer):
             n_updates_done=runner.n_updates_done + 1,
         )
         metrics = actor_metrics | critic_metrics | value_metrics
-        nonfinite = jax.vmap(find_nonfinite)(batch, actor, critic, metrics)
+        nonfinite = jax.vmap(find_nonfinite)(batch, actor, critic, runner.normalizers, metrics)
         return _with_finite_policies(runner, before, nonfinite), metrics, nonfinite
 
     def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:

@@ -71,6 +71,7 @@ class Trainer(Player):
         """Train for ``n_steps`` updates, evaluating every ``eval_frequency`` of them.
 
         Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters.
+        With them it runs in another thread, where context managers of jax do not apply.
 
         Args:
             rng: Random key; unused when a runner is given, which brings its own.
@@ -98,6 +99,7 @@ class Trainer(Player):
                 "train writes checkpoints or calls callbacks, which jax.vmap cannot do; use an "
                 "agent with checkpoint_dir=None and without callbacks there."
             )
+        self._recorder.settle()
         self._recorder.refuse_to_overwrite()
         if runner is None:
             runner = self.init(rng, hyperparams)
@@ -123,6 +125,7 @@ class Trainer(Player):
             NonFiniteError: as for `train`.
             Interrupted: likewise.
         """
+        self._recorder.settle()
         runner, history = self._recorder.restore(self._template(), "last", highest_return)
         n_evals = history["returns"].shape[1] if "returns" in history else 0
         if history and n_evals != self.config.n_evals:
@@ -205,8 +208,7 @@ class Trainer(Player):
         if is_traced(runner):
             training, metrics = train()
             return training.runner, metrics
-        with self._recorder.recording(history) as run:
-            training, metrics = run(lambda: jax.block_until_ready(train()))
+        training, metrics = self._recorder.record(lambda: jax.block_until_ready(train()), history)
         self._raise_if_nonfinite(training)
         if history:
             metrics = {name: jnp.concatenate([history[name], metrics[name]]) for name in metrics}

@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import logging
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.checkpointing import Checkpoints, _digest_of_json
+from jaxagents.saving import Checkpoint, Saver
 from tests.ippo.test_training import FAST, TINY, assert_trees_equal
 from tests.probes import Aim, Walk
 
@@ -152,6 +155,42 @@ def test_a_half_copied_folder_is_passed_over_and_training_goes_on_as_it_would_ha
     np.testing.assert_array_equal(metrics["n_updates_done"], [0, 2, 4, 6, 8])
 
 
+@pytest.mark.parametrize(("latest", "best"), [(1, 3), (2, 4), (3, 0), (9, 9)])
+def test_the_latest_and_the_best_steps_are_kept(tmp_path, latest, best):
+    """Scores rise and fall: 0, 1, 2, 3, 2, 1, none."""
+    checkpoints = Checkpoints(tmp_path)
+    saver = Saver(checkpoints, latest, best, {})
+    scores = [0.0, 1.0, 2.0, 3.0, 2.0, 1.0, np.nan]
+    leaves = {"leaf": np.zeros(2, np.float32)}
+    for step, score in enumerate(scores):
+        saver.save(Checkpoint(step, leaves, leaves, score))
+    saver.close()
+    # Among equal ones the later; what has no score is the worst.
+    by_score = [3, 4, 2, 5, 1, 0, 6]
+    assert set(checkpoints.steps()) == {*range(7)[-latest:], *by_score[:best]}
+
+
+def test_folders_of_others_are_no_checkpoints(damaged):
+    directory, agent = damaged
+    for name in ("2024", "08", "notes"):
+        (directory / name).mkdir()
+        (directory / name / "mine.txt").write_text("keep")
+    assert int(agent.restore("last")[0].n_updates_done) == 8
+    assert (directory / "2024" / "mine.txt").read_text() == "keep"
+
+
+def test_what_cannot_be_opened_for_now_is_not_taken_for_damaged(damaged, monkeypatch):
+    directory, agent = damaged
+
+    def fail(path):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(ValueError, match=r"cannot be read: .*Too many open files"):
+        agent.restore("last")
+    assert (directory / "8").is_dir()
+
+
 def test_the_best_checkpoint_is_chosen_among_the_undamaged(damaged):
     directory, agent = damaged
 
@@ -248,6 +287,7 @@ def test_a_disk_that_stays_full_leaves_the_last_good_checkpoint(tmp_path, caplog
         runner, _ = agent.train(jax.random.key(0), FAST)
     assert int(runner.n_updates_done) == 8
     assert Checkpoints(tmp_path / "run").last_step() == 2
+    assert not list((tmp_path / "run").glob(".un*"))  # half a checkpoint would fill it further
     assert "the last one there is of update 2" in caplog.records[-1].message
     resumed, _ = agent_with(tmp_path / "run").resume()
     assert_trees_equal(_leaves(resumed), _leaves(runner))
@@ -376,3 +416,28 @@ def test_another_agents_run_is_refused_by_name_and_values(trained, make, message
         with pytest.raises(ValueError, match=message) as raised:
             getattr(make(trained[0]), method)()
         assert "\n" not in str(raised.value)
+
+
+def test_a_training_left_running_by_a_second_signal_does_not_disturb_the_next(tmp_path):
+    """It writes the block that it was about, before the run is read to go on."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt_twice(evaluation):
+        if evaluation.n_updates_done == 4 and not interrupted:
+            interrupted.append(True)
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.5)
+
+    interrupted: list[bool] = []
+    try:
+        agent = agent_with(tmp_path, [interrupt_twice], keep_latest=9)
+        with pytest.raises(ja.Interrupted) as raised:
+            agent.train(jax.random.key(0), FAST)
+        assert raised.value.at_once
+        _, metrics = agent.resume()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    np.testing.assert_array_equal(metrics["n_updates_done"], [0, 2, 4, 6, 8])
+    assert Checkpoints(tmp_path).steps() == [0, 2, 4, 6, 8]

@@ -127,6 +127,24 @@ def test_an_observation_that_is_not_finite_is_named():
         agent.train(None, FAST, runner=poisoned(agent))
 
 
+@pytest.mark.parametrize("normalizer", ["normalize_observations", "scale_rewards"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_what_normalizers_would_hide_is_noticed_and_kept_out_of_them(normalizer, value):
+    """Statistics of 1e30 are as bad as those of NaN: their variance is infinite."""
+    env = Broken(value) if normalizer == "scale_rewards" else Walk()
+    agent = make(env, on_nonfinite="skip", **{normalizer: True})
+    runner = agent.init(jax.random.key(0), FAST)
+    runner, _ = agent.step(runner)  # a first one, so that observations have statistics
+    skipped = int(runner.n_updates_skipped[0])
+    assert skipped == (normalizer == "scale_rewards")
+    if normalizer == "normalize_observations":
+        features = jnp.full_like(runner.observation.features, value)
+        runner = runner.replace(observation=runner.observation._replace(features=features))
+    after, _ = agent.step(runner)
+    assert int(after.n_updates_skipped[0]) == skipped + 1
+    assert all_finite((after.actor, after.critic, after.normalizers))
+
+
 def test_numbers_of_the_dead_may_be_anything():
     """What an actor is paid after its death counts for nothing."""
 
