@@ -42,7 +42,7 @@ def generalized_advantages(
     Source: Schulman et al. 2016, https://arxiv.org/abs/1506.02438, eq. 16; bootstrapping
     at truncations: Pardo et al. 2018, https://arxiv.org/abs/1712.00378.
     """
-    delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
+    delta = _temporal_difference(reward, value, next_value, terminated, discount)
     decay = discount * gae_lambda
 
     def accumulate(advantage: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -91,7 +91,7 @@ def vtrace(
 
     Source: Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, section 4.1 and remark 2.
     """
-    delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
+    delta = _temporal_difference(reward, value, next_value, terminated, discount)
     own = jnp.minimum(ratio, rho_clip) * delta
     decay = discount * gae_lambda
     decays = decay * jnp.minimum(ratio, c_clip)
@@ -108,3 +108,14 @@ def vtrace(
     )
     # λ vₜ₊₁ + (1 - λ) V(s′ₜ) is V(s′ₜ) + λ (vₜ₊₁ - V(s′ₜ)).
     return Estimates(advantage=delta + decay * next_excess, value_target=value + excess)
+
+
+def _temporal_difference(
+    reward: Float[Array, "time *batch"],
+    value: Float[Array, "time *batch"],
+    next_value: Float[Array, "time *batch"],
+    terminated: Bool[Array, "time *batch"],
+    discount: ScalarLike,
+) -> Float[Array, "time *batch"]:
+    """Give δₜ = rₜ + γ V(s′ₜ) - V(sₜ), where termination zeroes V(s′ₜ)."""
+    return reward + discount * jnp.where(terminated, 0.0, next_value) - value

@@ -28,16 +28,13 @@ from typing import Any, TypeVar, final
 import numpy as np
 import orbax.checkpoint as ocp
 
+from jaxagents.errors import CheckpointError
 from jaxagents.leaves import Leaves
 
 FORMAT_VERSION = 1
 _UNFINISHED, _UNWANTED = ".unfinished-", ".unwanted-"
 _logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
-
-
-class CheckpointError(ValueError):
-    """A checkpoint cannot be used; the message says why, in one line."""
 
 
 class DamagedError(CheckpointError):

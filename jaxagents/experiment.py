@@ -25,6 +25,7 @@ import numpy as np
 
 import jaxagents
 from jaxagents.config import AgentConfig
+from jaxagents.errors import CheckpointError
 from jaxagents.hyperparameters import HyperParameters, PerPolicy, check_hyperparams
 from jaxagents.tracking import Callback, Evaluation, JsonLines
 
@@ -39,12 +40,16 @@ class ExperimentError(ValueError):
     """What was asked for cannot be done; the message says why, in one line."""
 
 
+_OF_CHECKS = (ImportError, OSError, TypeError, ValueError)
+_OF_FILES = (CheckpointError, OSError)  # anything else that training raises is not the user's fault
+
+
 @contextlib.contextmanager
-def _explained(place: str = "") -> Iterator[None]:
+def _explained(place: str = "", kinds: tuple[type[Exception], ...] = _OF_CHECKS) -> Iterator[None]:
     """Turn what a check of this package or of a library raises into an `ExperimentError`."""
     try:
         yield
-    except (ImportError, OSError, TypeError, ValueError) as error:
+    except kinds as error:
         raise ExperimentError(place + " ".join(str(error).split())) from error
 
 
@@ -325,7 +330,7 @@ class Experiment:
             save_config(self.config, self.directory / "config.yaml")
             self._metrics = JsonLines(self.directory / "metrics.jsonl")
         rng = jax.random.key(self.config.seed)
-        with _explained():
+        with _explained(kinds=_OF_FILES):
             return self._finish(lambda: self.agent.train(rng, self.config.hyperparams))
 
     def resume(self) -> dict[str, Any]:
@@ -346,7 +351,7 @@ class Experiment:
         except OSError as error:
             _logger.warning("%s cannot be written, training goes on without it: %s", path, error)
         n_updates_before = int(runner.n_updates_done)
-        with _explained():
+        with _explained(kinds=_OF_FILES):
             if n_updates_before >= self.config.agent.n_steps:
                 return self._finish(lambda: (runner, metrics), n_updates_before)
             self._has_new_config = True

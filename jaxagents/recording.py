@@ -8,8 +8,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxagents.checkpointing import CheckpointError, Checkpoints, DamagedError
+from jaxagents.checkpointing import Checkpoints, DamagedError
 from jaxagents.config import AgentConfig
+from jaxagents.errors import CheckpointError
 from jaxagents.interruption import Interruption
 from jaxagents.leaves import Leaves, from_leaves, subtree, to_leaves
 from jaxagents.saving import Checkpoint, Saver

@@ -10,7 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from jaxagents.checkpointing import CheckpointError, Checkpoints, DamagedError
+from jaxagents.checkpointing import Checkpoints, DamagedError
+from jaxagents.errors import CheckpointError
 from jaxagents.leaves import Leaves
 
 _LOCK = ".lock"

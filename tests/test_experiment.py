@@ -159,6 +159,16 @@ def test_a_run_stopped_by_a_callback_is_complete_up_to_there(tmp_path):
     assert json.loads((experiment.directory / "summary.json").read_text()) == summary
 
 
+@pytest.mark.parametrize("error", [ValueError("mine"), TypeError("mine")])
+def test_what_a_callback_raises_stays_what_it_is(tmp_path, error):
+    def fail(_):
+        raise error
+
+    with pytest.raises(type(error), match=r"^mine$") as raised:
+        Experiment(tiny_config(tmp_path), callbacks=[fail]).train()
+    assert raised.value is error
+
+
 def test_a_run_without_evaluations_has_no_learning_curve(tmp_path):
     evaluation = EvaluationConfig(mode="last", n_evals=3)
     experiment = Experiment(tiny_config(tmp_path, agent={"n_evals": 0}, evaluation=evaluation))

@@ -34,7 +34,7 @@ LAYERS = [
     {"environments.protocol"},
     {"environments.spaces", "types"},
     {"config"},
-    {"hyperparameters"},
+    {"hyperparameters", "errors"},
 ]
 LEVEL = {module: len(LAYERS) - i for i, layer in enumerate(LAYERS) for module in layer}
 PACKAGES = {"", "ippo", "environments"}  # their __init__ files hold names at most

@@ -13,6 +13,7 @@ from jax.experimental import io_callback
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from jaxagents.config import AgentConfig, structure_of
+from jaxagents.errors import CheckpointError
 from jaxagents.finiteness import QUANTITIES, NonFiniteError, describe_nonfinite
 from jaxagents.hyperparameters import (
     HyperParameters,
@@ -129,7 +130,7 @@ class Trainer(Player):
         runner, history = self._recorder.restore(self._template(), "last", highest_return)
         n_evals = history["returns"].shape[1] if "returns" in history else 0
         if history and n_evals != self.config.n_evals:
-            raise ValueError(
+            raise CheckpointError(
                 f"n_evals={self.config.n_evals}, but the run's evaluations so far are of {n_evals} "
                 f"episodes, and one table holds all; use n_evals={n_evals}."
             )
