@@ -1,5 +1,7 @@
 """Trees of arrays as named numpy arrays, and back."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,9 +17,42 @@ def strip_keys(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
 
 
+def pack(tree: PyTree) -> dict[str, jax.Array]:
+    """Join a tree's leaves to one vector per dtype; traceable.
+
+    To hand an array from a compiled program to the host costs time, however small the array is.
+    """
+    vectors: dict[str, list[jax.Array]] = {}
+    for leaf in jax.tree.leaves(tree):
+        vectors.setdefault(str(leaf.dtype), []).append(jnp.ravel(leaf))
+    return {dtype: jnp.concatenate(parts) for dtype, parts in vectors.items()}
+
+
+def unpack(vectors: Mapping[str, Any], template: PyTree) -> PyTree:
+    """Take apart on the host what `pack` has joined, as read-only views of one copy per dtype.
+
+    Args:
+        vectors: One per dtype.
+        template: The shapes and dtypes of the tree that was packed.
+    """
+    copies = {dtype: np.array(vector) for dtype, vector in vectors.items()}
+    for copy in copies.values():
+        copy.flags.writeable = False
+    offsets = dict.fromkeys(copies, 0)
+
+    def take(leaf: Any) -> np.ndarray:
+        dtype, size = str(leaf.dtype), math.prod(leaf.shape)
+        start = offsets[dtype]
+        offsets[dtype] = start + size
+        return copies[dtype][start : start + size].reshape(leaf.shape)
+
+    return jax.tree.map(take, template)
+
+
 def to_leaves(tree: PyTree) -> Leaves:
-    """Copy a tree without typed keys to named numpy arrays; empty arrays are left out."""
-    return {name: np.array(leaf) for name, leaf in _named_leaves(tree).items() if np.size(leaf) > 0}
+    """Name a tree's leaves, which are no typed keys, as numpy; empty arrays are left out."""
+    leaves = _named_leaves(tree)
+    return {name: np.asarray(leaf) for name, leaf in leaves.items() if np.size(leaf) > 0}
 
 
 def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, final
 
-import jax
 import numpy as np
 from jaxtyping import PyTree
 
@@ -99,22 +98,27 @@ class Recorder:
             raise self._error
         return result
 
-    def on_evaluation(self, runner: PyTree, metrics: Mapping[str, Any]) -> np.bool_:
+    def on_evaluation(self, runner: PyTree, metrics: Mapping[str, np.ndarray]) -> np.bool_:
         """Record one evaluation.
 
+        No jax operation may run in here: it could wait for the program that called it.
+
         Args:
-            runner: The `Runner`, its random keys as data.
-            metrics: The evaluation's row of every metric.
+            runner: The `Runner` as numpy arrays that nobody changes later, its random keys as
+                data.
+            metrics: The evaluation's row of every metric, copied here.
 
         Returns:
             Whether training should stop.
         """
         try:
-            # No jax operation may run inside a callback: it could wait for itself.
-            row = {name: np.array(value) for name, value in metrics.items()}
+            row = {name: values.copy() for name, values in metrics.items()}
             self._rows.append(row)
-            self.save(runner)
-            return np.bool_(self._call_back(runner, row) | self._interruption.requested)
+            try:
+                requested = self._call_back(runner, row)
+            finally:  # last, as the thread that writes competes for Python's lock
+                self.save(runner)
+            return np.bool_(requested | self._interruption.requested)
         except BaseException as error:
             self._error = error
             return np.bool_(True)
@@ -181,7 +185,7 @@ class Recorder:
             n_environment_steps=n_updates_done * self._config.steps_per_update,
             seconds=time.perf_counter() - self._started,
             metrics=dict(row),
-            runner=jax.tree.map(np.asarray, runner),
+            runner=runner,
         )
         # Every callback sees every evaluation, whichever of them asks to stop.
         requests = [callback(evaluation) is True for callback in self._callbacks]

@@ -5,6 +5,8 @@ import fcntl
 import logging
 import math
 import os
+import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -15,6 +17,7 @@ from jaxagents.errors import CheckpointError
 from jaxagents.leaves import Leaves
 
 _LOCK = ".lock"
+_NICENESS = 10
 _logger = logging.getLogger(__name__)
 
 
@@ -63,7 +66,10 @@ class Saver:
             os.close(self._lock)
             raise
         self._failures: list[str] = []
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
+        self._seconds = 0.0  # that the latest checkpoint took
+        self._thread = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="checkpoints", initializer=_give_way
+        )
         self._latest: Future[None] | None = None
 
     def save(self, checkpoint: Checkpoint, patience: float = 0.0) -> None:
@@ -71,12 +77,14 @@ class Saver:
 
         Args:
             checkpoint: The checkpoint.
-            patience: Seconds to wait for it. The one before it is waited for in any case.
+            patience: Seconds to wait for it, if it is likely to be written by then. The one before
+                it is waited for in any case.
         """
         if self._latest is not None:
             wait([self._latest])
         self._latest = self._thread.submit(self._try_to_write, checkpoint)
-        wait([self._latest], timeout=patience)
+        if self._seconds < patience:
+            wait([self._latest], timeout=patience)
 
     def close(self) -> None:
         """Wait until everything is on disk, and let go of the directory."""
@@ -95,6 +103,7 @@ class Saver:
             )
 
     def _try_to_write(self, checkpoint: Checkpoint) -> None:
+        started = time.perf_counter()
         try:
             self._write(checkpoint)
         except Exception as error:  # orbax reports a full disk by errors of many kinds
@@ -105,6 +114,7 @@ class Saver:
                 checkpoint.step,
                 reason,
             )
+        self._seconds = time.perf_counter() - started
 
     def _write(self, checkpoint: Checkpoint) -> None:
         step, runner, history, score = checkpoint
@@ -131,6 +141,12 @@ class Saver:
                 continue
             scores[step] = -math.inf if score is None else score
         return scores
+
+
+def _give_way() -> None:
+    """Let this thread, and those that it starts, run where training leaves a core idle."""
+    with contextlib.suppress(AttributeError, OSError):  # elsewhere than on Linux
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _lock(directory: Path) -> int:

@@ -23,7 +23,7 @@ from jaxagents.hyperparameters import (
 )
 from jaxagents.ippo.actor_critic import actor_of
 from jaxagents.ippo.player import Metrics, Player
-from jaxagents.leaves import Leaves, strip_keys
+from jaxagents.leaves import Leaves, pack, strip_keys, unpack
 from jaxagents.recording import Recorder, highest_return
 from jaxagents.tracing import as_key, is_traced
 from jaxagents.tracking import Callback
@@ -349,12 +349,13 @@ class Trainer(Player):
         """Hand an evaluation to the host, which answers whether to stop."""
         if not self._recorder.has_work:
             return jnp.zeros((), bool)
+        report = (strip_keys(runner), metrics, failed)
+        shapes = jax.eval_shape(lambda: report)
         stop = jax.ShapeDtypeStruct((), bool)
-        return io_callback(
-            self._on_evaluation, stop, strip_keys(runner), metrics, failed, ordered=True
-        )
+        return io_callback(partial(self._on_evaluation, shapes), stop, pack(report), ordered=True)
 
-    def _on_evaluation(self, runner: Runner, metrics: Metrics, failed: Any) -> np.bool_:
+    def _on_evaluation(self, shapes: PyTree, report: dict[str, Any]) -> np.bool_:
+        runner, metrics, failed = unpack(report, shapes)
         # What came before a failure in the same block is not kept: going on from it would fail.
         return np.bool_(True) if failed else self._recorder.on_evaluation(runner, metrics)
 

@@ -195,3 +195,21 @@ def test_a_checkpoint_of_a_newer_format_is_refused(trained, monkeypatch):
 def test_an_empty_directory_says_that_there_is_nothing_to_restore(tmp_path):
     with pytest.raises(ValueError, match="holds no checkpoint"):
         agent_with(tmp_path).restore()
+
+
+def test_leaves_of_every_dtype_come_back_as_they_were(tmp_path):
+    leaves = {
+        "actor.params.kernel": np.asarray(jnp.array([1.5, -2.0], jnp.bfloat16)),
+        "actor.opt_state.mu": np.asarray(jnp.array([0.25], jnp.bfloat16)),
+        "env_state.alive": np.array([True, False]),
+        "rng": np.array([1, 2], np.uint32),
+        "n_updates_done": np.int32(2),
+    }
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write(0, leaves, {}, {}, 0.0)
+    restored = checkpoints.read_runner(0)
+    assert {name: leaf.dtype for name, leaf in restored.items()} == {
+        name: leaf.dtype for name, leaf in leaves.items()
+    }
+    for name, leaf in leaves.items():
+        np.testing.assert_array_equal(restored[name], leaf)

@@ -62,13 +62,12 @@ def files_of_a_checkpoint() -> list[str]:
     return [
         "metadata.json",
         "history.npz",
-        "runner/_METADATA",
-        "runner/_CHECKPOINT_METADATA",
-        "runner/commit_success.txt",
-        "runner/manifest.ocdbt",
-        "runner/ocdbt.process_0/manifest.ocdbt",
-        "runner/d/*",
-        "runner/ocdbt.process_0/d/*",
+        "state.npz",
+        "params/_METADATA",
+        "params/manifest.ocdbt",
+        "params/ocdbt.process_0/manifest.ocdbt",
+        "params/d/*",
+        "params/ocdbt.process_0/d/*",
     ]
 
 
@@ -117,8 +116,6 @@ def test_a_flipped_bit_costs_at_most_one_checkpoint(damaged, trained, name, posi
 def test_a_truncated_or_missing_file_costs_at_most_one_checkpoint(damaged, trained, name, tmp_path):
     directory, agent = damaged
     for damage in (truncate, Path.unlink):
-        if damage is truncate and name == "runner/commit_success.txt":
-            continue  # it is empty
         shutil.rmtree(directory)
         shutil.copytree(trained[0], directory)
         for path in list((directory / "8").glob(name)):
@@ -126,7 +123,7 @@ def test_a_truncated_or_missing_file_costs_at_most_one_checkpoint(damaged, train
         assert_step_6_is_restored(agent, directory, trained[1])
 
 
-@pytest.mark.parametrize("name", ["metadata.json", "history.npz", "runner/manifest.ocdbt"])
+@pytest.mark.parametrize("name", ["metadata.json", "history.npz", "params/manifest.ocdbt"])
 def test_damage_is_told_and_kept(damaged, name, caplog):
     directory, agent = damaged
     truncate(directory / "8" / name)
@@ -161,7 +158,7 @@ def test_the_latest_and_the_best_steps_are_kept(tmp_path, latest, best):
     checkpoints = Checkpoints(tmp_path)
     saver = Saver(checkpoints, latest, best, {})
     scores = [0.0, 1.0, 2.0, 3.0, 2.0, 1.0, np.nan]
-    leaves = {"leaf": np.zeros(2, np.float32)}
+    leaves = {"actor.params.leaf": np.zeros(2, np.float32)}
     for step, score in enumerate(scores):
         saver.save(Checkpoint(step, leaves, leaves, score))
     saver.close()
@@ -197,7 +194,7 @@ def test_the_best_checkpoint_is_chosen_among_the_undamaged(damaged):
     def latest(metrics):
         return len(metrics["n_updates_done"]) - 1
 
-    truncate(next((directory / "8" / "runner" / "d").iterdir()))
+    truncate(next((directory / "8" / "params" / "d").iterdir()))
     assert int(agent.restore("best", best_fn=latest)[0].n_updates_done) == 6
     assert (directory / "8.damaged").is_dir()
 
@@ -256,10 +253,10 @@ def test_a_disk_that_is_full_for_a_while_costs_its_checkpoints_and_nothing_else(
     with contextlib.ExitStack() as full:
 
         def fill(evaluation):
-            if evaluation.n_updates_done == 2:
+            if evaluation.n_updates_done == 4:
                 wait_for_step(2, tmp_path / "run")
                 full.enter_context(files_of_at_most(200))
-            if evaluation.n_updates_done == 6:
+            if evaluation.n_updates_done == 8:
                 wait_for(lambda: len(caplog.records) == 2)
                 full.close()
 
@@ -279,7 +276,7 @@ def test_a_disk_that_stays_full_leaves_the_last_good_checkpoint(tmp_path, caplog
     with contextlib.ExitStack() as full:
 
         def fill(evaluation):
-            if evaluation.n_updates_done == 2:
+            if evaluation.n_updates_done == 4:
                 wait_for_step(2, tmp_path / "run")
                 full.enter_context(files_of_at_most(200))
 
