@@ -20,7 +20,7 @@ import jaxmarl_recipe
 import jaxmarl_recurrent_recipe
 from learning import make_agent
 
-from jaxagents.experiment import load_config
+from jaxagents.configuration import load_config
 
 N_UPDATES = 50
 # Without evaluations, as the recipes have none.

@@ -4,20 +4,26 @@ Everything heavy is imported inside the commands, so that help and usage errors 
 """
 
 import argparse
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import jaxagents
+from jaxagents.printing import (
+    EvaluationLines,
+    described,
+    markdown_table,
+    next_steps_text,
+    summary_text,
+    table,
+    titled,
+)
 
 if TYPE_CHECKING:
-    from jaxagents.experiment import Experiment, ExperimentConfig
-    from jaxagents.tracking import Evaluation
+    from jaxagents.experiment import Experiment
 
 _FAILED, _USAGE_ERROR, _INTERRUPTED = 1, 2, 130
-_MOST_ACTORS_IN_A_LINE = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILED
     except Exception as error:
-        from jaxagents.experiment import ExperimentError
+        from jaxagents.errors import ExperimentError
 
         if not isinstance(error, ExperimentError):
             raise
@@ -98,9 +104,7 @@ def _add_train(commands: Any) -> None:
         allow_abbrev=False,
     )
     command.add_argument("config", metavar="CONFIG", help="a YAML file")
-    command.add_argument(
-        "--quiet", action="store_true", help="print nothing but the run's directory, at the end"
-    )
+    _add_quiet(command)
     command.add_argument("--help", "-h", action=_TrainHelp, nargs=0, help="show this and exit")
     command.set_defaults(command=train)
 
@@ -116,10 +120,8 @@ def _add_resume(commands: Any) -> None:
         usage="jaxagents resume RUN [--quiet] [--KEY VALUE ...]",
         allow_abbrev=False,
     )
-    command.add_argument("run", metavar="RUN", help="the directory of a run")
-    command.add_argument(
-        "--quiet", action="store_true", help="print nothing but the run's directory, at the end"
-    )
+    _add_run(command)
+    _add_quiet(command)
     command.set_defaults(command=resume)
 
 
@@ -128,7 +130,7 @@ class _TrainHelp(argparse.Action):
     """Shows the command's own help, then that of every key of a configuration."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from jaxagents.experiment import make_parser
+        from jaxagents.configuration import make_parser
 
         keys = make_parser().format_help()
         print(parser.format_help())
@@ -144,12 +146,12 @@ def _add_eval(commands: Any) -> None:
         description="Play episodes with the policies of a run, by default those of its summary.",
         allow_abbrev=False,
     )
-    command.add_argument("run", metavar="RUN", help="the directory of a run")
+    _add_run(command)
     command.add_argument("--n-evals", type=int, metavar="N", help="number of episodes")
     command.add_argument(
         "--sampled", action="store_true", help="sample the actions, do not take the likeliest"
     )
-    command.add_argument("--mode", choices=["best", "last"], help="which checkpoint")
+    _add_mode(command)
     command.add_argument("--seed", type=int, metavar="N", help="seed of the episodes")
     command.set_defaults(command=evaluate)
 
@@ -164,10 +166,23 @@ def _add_export(commands: Any) -> None:
         ),
         allow_abbrev=False,
     )
-    command.add_argument("run", metavar="RUN", help="the directory of a run")
+    _add_run(command)
     command.add_argument("--to", metavar="DIRECTORY", help="where to; by default RUN/export")
-    command.add_argument("--mode", choices=["best", "last"], help="which checkpoint")
+    _add_mode(command)
     command.set_defaults(command=export)
+
+
+def _add_run(command: Any) -> None:
+    command.add_argument("run", metavar="RUN", help="the directory of a run")
+
+
+def _add_mode(command: Any) -> None:
+    command.add_argument("--mode", choices=["best", "last"], help="which checkpoint")
+
+
+def _add_quiet(command: Any) -> None:
+    text = "print nothing but the run's directory, at the end"
+    command.add_argument("--quiet", action="store_true", help=text)
 
 
 # The commands.
@@ -175,11 +190,12 @@ def _add_export(commands: Any) -> None:
 
 def train(parsed: argparse.Namespace, overrides: Sequence[str]) -> int:
     """Train as a configuration file says, and show how it goes."""
-    from jaxagents.experiment import Experiment, load_config
+    from jaxagents.configuration import load_config
+    from jaxagents.experiment import Experiment
 
     config = load_config(parsed.config, overrides)
     if not parsed.quiet:
-        print(_titled(config), flush=True)
+        print(titled(config), flush=True)
     experiment = Experiment(config, **_shown(parsed.quiet))
     return _run(experiment, experiment.train, parsed.quiet)
 
@@ -190,13 +206,13 @@ def resume(parsed: argparse.Namespace, overrides: Sequence[str]) -> int:
 
     experiment = Experiment.of_run(parsed.run, overrides, **_shown(parsed.quiet))
     if not parsed.quiet:
-        print(_titled(experiment.config), flush=True)
+        print(titled(experiment.config), flush=True)
     return _run(experiment, experiment.resume, parsed.quiet)
 
 
 def _shown(quiet: bool) -> dict[str, Any]:
     show_bar = not quiet and sys.stderr.isatty()
-    callbacks = [] if quiet else [_EvaluationLines(beside_bar=show_bar)]
+    callbacks = [] if quiet else [EvaluationLines(beside_bar=show_bar)]
     return {"callbacks": callbacks, "progress_bar": show_bar}
 
 
@@ -206,7 +222,7 @@ def _run(experiment: "Experiment", work: Callable[[], dict[str, Any]], quiet: bo
     from jaxagents.interruption import Interrupted
 
     if not quiet:
-        print(_described(experiment), flush=True)
+        print(described(experiment), flush=True)
     try:
         summary = work()
     except Interrupted as interrupted:
@@ -224,7 +240,7 @@ def _run(experiment: "Experiment", work: Callable[[], dict[str, Any]], quiet: bo
     if quiet:
         print(experiment.directory)
     else:
-        print(_summary_text(summary), _next_steps_text(experiment), sep="\n")
+        print(summary_text(summary), next_steps_text(experiment), sep="\n")
     return 0
 
 
@@ -239,7 +255,7 @@ def evaluate(parsed: argparse.Namespace, _: Sequence[str]) -> None:
     given["greedy"] = False if parsed.sampled else None
     changes = {name: value for name, value in given.items() if value is not None}
     how = dataclasses.replace(experiment.config.evaluation, **changes)
-    print(_summary_text(experiment.evaluate(how)))
+    print(summary_text(experiment.evaluate(how)))
 
 
 def export(parsed: argparse.Namespace, _: Sequence[str]) -> None:
@@ -257,7 +273,7 @@ def envs(parsed: argparse.Namespace, _: Sequence[str]) -> None:
 
     matching = [each for each in registered_ids() if parsed.filter.lower() in each.lower()]
     if not matching:
-        from jaxagents.experiment import ExperimentError
+        from jaxagents.errors import ExperimentError
 
         raise ExperimentError(f"no environment's id contains {parsed.filter!r}")
     rows = [["id", "actors", "observation", "actions", "also", "episodes are truncated by"]]
@@ -280,141 +296,4 @@ def envs(parsed: argparse.Namespace, _: Sequence[str]) -> None:
                 info.truncation_rule,
             ]
         )
-    print(_markdown_table(rows) if parsed.markdown else _table(rows))
-
-
-# What is printed.
-
-
-@final
-class _EvaluationLines:
-    """A callback that prints a line per evaluation."""
-
-    def __init__(self, beside_bar: bool):
-        self._beside_bar = beside_bar
-        self._latest: tuple[int, float] | None = None  # environment steps, seconds
-
-    def __call__(self, evaluation: "Evaluation") -> None:
-        returns = _mean_returns(evaluation.metrics)
-        n_steps, seconds = evaluation.n_environment_steps, evaluation.seconds
-        rate = ""
-        if self._latest is None:
-            self._print(_line(["updates", "env steps", "steps/s", "time", *_titles(returns)]))
-        else:
-            rate = f"{(n_steps - self._latest[0]) / (seconds - self._latest[1]):,.0f}"
-        self._latest = (n_steps, seconds)
-        numbers = [f"{evaluation.n_updates_done:,}", f"{n_steps:,}", rate, _clock(seconds)]
-        self._print(_line([*numbers, *map(_number, returns)]))
-
-    def _print(self, line: str) -> None:
-        # Training matters more than a line that nobody may be reading any more.
-        with contextlib.suppress(OSError, ValueError):
-            if self._beside_bar:
-                import tqdm
-
-                tqdm.tqdm.write(line, file=sys.stdout)
-                sys.stdout.flush()
-            else:
-                print(line, flush=True)
-
-
-def _line(cells: Sequence[str]) -> str:
-    widths = (8, 12, 10, 8, 12)
-    return "".join(cell.rjust(widths[min(i, 4)]) for i, cell in enumerate(cells))
-
-
-def _mean_returns(metrics: dict[str, Any]) -> list[float]:
-    """Average over episodes: per actor, or one number if all are equal or they are many."""
-    if "returns" not in metrics:
-        return []
-    means = metrics["returns"].mean(axis=0)
-    alike = bool((metrics["returns"] == metrics["returns"][:, :1]).all())
-    many = len(means) > _MOST_ACTORS_IN_A_LINE
-    return [float(means.mean())] if alike or many else means.tolist()
-
-
-def _titles(returns: Sequence[float]) -> list[str]:
-    if len(returns) == 1:
-        return ["return"]
-    return [f"return {i}" for i in range(len(returns))]
-
-
-def _titled(config: "ExperimentConfig") -> str:
-    return (
-        f"{config.name}: {config.env}, {config.agent.n_steps:,} updates, "
-        f"{config.n_environment_steps:,} environment steps"
-    )
-
-
-def _described(experiment: "Experiment") -> str:
-    agent = experiment.agent
-    n_actors, n_policies = agent.environments.n_actors, agent.policies.n_policies
-    policies = "one policy" if n_policies == 1 else f"{n_policies} policies"
-    actors = "one actor" if n_actors == 1 else f"{n_actors} actors"
-    return f"{type(agent).__name__}, {policies} for {actors}, in {experiment.directory}\n"
-
-
-def _summary_text(summary: dict[str, Any]) -> str:
-    evaluation, checkpoint, returns = (
-        summary[key] for key in ("evaluation", "checkpoint", "returns")
-    )
-    n_actors = len(returns["mean"])
-    columns = ("mean", "ci_low", "ci_high", "std", "min", "median", "max")
-    titles = ["", "mean", "95 % from", "to", "std", "min", "median", "max"]
-    values = [[_number(returns[name][i]) for name in columns] for i in range(n_actors)]
-    if all(each == values[0] for each in values):
-        rows = [["return" if n_actors == 1 else f"return of each of {n_actors} actors", *values[0]]]
-    else:
-        rows = [[f"return of actor {i}", *each] for i, each in enumerate(values)]
-    length = _number(summary["means"]["episode_lengths"])
-    return "\n".join(
-        [
-            f"\n{summary['name']} ({summary['env']}), the {evaluation['mode']} checkpoint: "
-            f"{checkpoint['n_updates_done']:,} updates, "
-            f"{checkpoint['n_environment_steps']:,} environment steps",
-            f"{evaluation['n_evals']:,} {'greedy' if evaluation['greedy'] else 'sampled'} "
-            f"episodes of {length} steps on average\n",
-            _table([titles, *rows], right_from=1),
-        ]
-    )
-
-
-def _next_steps_text(experiment: "Experiment") -> str:
-    directory = experiment.directory
-    rows = [
-        ["learning curve", str(directory / "learning_curve.png")],
-        ["evaluate again", f"jaxagents eval {directory}"],
-        ["repeat the run", f"jaxagents train {directory / 'config.yaml'}"],
-        ["extend the run", f"jaxagents resume {directory} --agent.n_steps N"],
-        ["from Python", "from jaxagents.experiment import Experiment"],
-        ["", f'agent = Experiment.of_run("{directory}").restore()'],
-    ]
-    return "\n" + _table(rows)
-
-
-def _table(rows: Sequence[Sequence[str]], right_from: int = 100) -> str:
-    """Align columns, those from ``right_from`` on at their right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if i >= right_from else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    title, *body = rows
-    lines = [title, ["---"] * len(title), *body]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes}:{seconds:02}"
+    print(markdown_table(rows) if parsed.markdown else table(rows))

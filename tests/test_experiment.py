@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.experiment import (
+from jaxagents.configuration import (
     EvaluationConfig,
-    Experiment,
     ExperimentConfig,
-    ExperimentError,
     load_config,
-    make_environment,
     save_config,
 )
+from jaxagents.errors import ExperimentError
+from jaxagents.experiment import Experiment, make_environment
 from jaxagents.tracking import read_json_lines
 
 QUICK = ("acrobot", "cartpole", "hunting_continuous", "hunting_discrete", "simple_spread", "tag")

@@ -1,0 +1,153 @@
+"""What commands print."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from jaxagents.configuration import ExperimentConfig
+    from jaxagents.experiment import Experiment
+    from jaxagents.tracking import Evaluation
+
+_MOST_ACTORS_IN_A_LINE = 4
+
+
+@final
+class EvaluationLines:
+    """A callback that prints a line per evaluation."""
+
+    def __init__(self, beside_bar: bool):
+        self._beside_bar = beside_bar
+        self._latest: tuple[int, float] | None = None  # environment steps, seconds
+
+    def __call__(self, evaluation: "Evaluation") -> None:
+        """Print the line, with the environment steps per second since the one before."""
+        returns = _mean_returns(evaluation.metrics)
+        n_steps, seconds = evaluation.n_environment_steps, evaluation.seconds
+        rate = ""
+        if self._latest is None:
+            self._print(_line(["updates", "env steps", "steps/s", "time", *_titles(returns)]))
+        else:
+            rate = f"{(n_steps - self._latest[0]) / (seconds - self._latest[1]):,.0f}"
+        self._latest = (n_steps, seconds)
+        numbers = [f"{evaluation.n_updates_done:,}", f"{n_steps:,}", rate, _clock(seconds)]
+        self._print(_line([*numbers, *map(_number, returns)]))
+
+    def _print(self, line: str) -> None:
+        # Training matters more than a line that nobody may be reading any more.
+        with contextlib.suppress(OSError, ValueError):
+            if self._beside_bar:
+                import tqdm
+
+                tqdm.tqdm.write(line, file=sys.stdout)
+                sys.stdout.flush()
+            else:
+                print(line, flush=True)
+
+
+def _line(cells: Sequence[str]) -> str:
+    widths = (8, 12, 10, 8, 12)
+    return "".join(cell.rjust(widths[min(i, 4)]) for i, cell in enumerate(cells))
+
+
+def _mean_returns(metrics: dict[str, Any]) -> list[float]:
+    """Average over episodes: per actor, or one number if all are equal or they are many."""
+    if "returns" not in metrics:
+        return []
+    means = metrics["returns"].mean(axis=0)
+    alike = bool((metrics["returns"] == metrics["returns"][:, :1]).all())
+    many = len(means) > _MOST_ACTORS_IN_A_LINE
+    return [float(means.mean())] if alike or many else means.tolist()
+
+
+def _titles(returns: Sequence[float]) -> list[str]:
+    if len(returns) == 1:
+        return ["return"]
+    return [f"return {i}" for i in range(len(returns))]
+
+
+def titled(config: "ExperimentConfig") -> str:
+    """Say what a training is to be."""
+    return (
+        f"{config.name}: {config.env}, {config.agent.n_steps:,} updates, "
+        f"{config.n_environment_steps:,} environment steps"
+    )
+
+
+def described(experiment: "Experiment") -> str:
+    """Say what was built for a training, and where its run is."""
+    agent = experiment.agent
+    n_actors, n_policies = agent.environments.n_actors, agent.policies.n_policies
+    policies = "one policy" if n_policies == 1 else f"{n_policies} policies"
+    actors = "one actor" if n_actors == 1 else f"{n_actors} actors"
+    return f"{type(agent).__name__}, {policies} for {actors}, in {experiment.directory}\n"
+
+
+def summary_text(summary: dict[str, Any]) -> str:
+    """Set out an evaluation's statistics as a table."""
+    evaluation, checkpoint, returns = (
+        summary[key] for key in ("evaluation", "checkpoint", "returns")
+    )
+    n_actors = len(returns["mean"])
+    columns = ("mean", "ci_low", "ci_high", "std", "min", "median", "max")
+    titles = ["", "mean", "95 % from", "to", "std", "min", "median", "max"]
+    values = [[_number(returns[name][i]) for name in columns] for i in range(n_actors)]
+    if all(each == values[0] for each in values):
+        rows = [["return" if n_actors == 1 else f"return of each of {n_actors} actors", *values[0]]]
+    else:
+        rows = [[f"return of actor {i}", *each] for i, each in enumerate(values)]
+    length = _number(summary["means"]["episode_lengths"])
+    return "\n".join(
+        [
+            f"\n{summary['name']} ({summary['env']}), the {evaluation['mode']} checkpoint: "
+            f"{checkpoint['n_updates_done']:,} updates, "
+            f"{checkpoint['n_environment_steps']:,} environment steps",
+            f"{evaluation['n_evals']:,} {'greedy' if evaluation['greedy'] else 'sampled'} "
+            f"episodes of {length} steps on average\n",
+            table([titles, *rows], right_from=1),
+        ]
+    )
+
+
+def next_steps_text(experiment: "Experiment") -> str:
+    """Say what can be done with a run that has ended."""
+    directory = experiment.directory
+    rows = [
+        ["learning curve", str(directory / "learning_curve.png")],
+        ["evaluate again", f"jaxagents eval {directory}"],
+        ["repeat the run", f"jaxagents train {directory / 'config.yaml'}"],
+        ["extend the run", f"jaxagents resume {directory} --agent.n_steps N"],
+        ["from Python", "from jaxagents.experiment import Experiment"],
+        ["", f'agent = Experiment.of_run("{directory}").restore()'],
+    ]
+    return "\n" + table(rows)
+
+
+def table(rows: Sequence[Sequence[str]], right_from: int = 100) -> str:
+    """Align columns, those from ``right_from`` on at their right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if i >= right_from else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Set out rows, the first of which are titles, in Markdown."""
+    title, *body = rows
+    lines = [title, ["---"] * len(title), *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02}"

@@ -1,0 +1,83 @@
+"""What is on disk of runs, read without jax: commands that only look at it start at once."""
+
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxagents.errors import ExperimentError
+from jaxagents.tracking import read_json_lines
+
+_NOT_OF_THE_EXPERIMENT = ("name", "seed", "runs_dir")  # of a configuration
+
+
+class Run(NamedTuple):
+    """A run as its directory holds it."""
+
+    directory: Path
+    config: dict[str, Any]  # of config.yaml, as plain data
+    records: list[dict[str, Any]]  # of metrics.jsonl, one per evaluation; see `tracking.JsonLines`
+    summary: dict[str, Any] | None  # of summary.json, if training has ended
+
+    @property
+    def name(self) -> str:
+        """What the configuration calls the run."""
+        return self.config["name"]
+
+
+def read_run(directory: str | PathLike[str]) -> Run:
+    """Read what there is of a run, be it still training.
+
+    Raises:
+        ExperimentError: The directory holds no run, or one of its files cannot be read.
+    """
+    import yaml
+
+    directory = Path(directory)
+    path = path_of_config(directory)
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        metrics, summary = directory / "metrics.jsonl", directory / "summary.json"
+        records = read_json_lines(metrics) if metrics.is_file() else []
+        read = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ExperimentError(f"{directory} cannot be read as a run: {reason}") from error
+    if not isinstance(config, Mapping) or not {"name", "env", "agent"} <= config.keys():
+        raise ExperimentError(f"{path} is no configuration of a run.")
+    return Run(directory, dict(config), records, read)
+
+
+def path_of_config(directory: str | PathLike[str]) -> Path:
+    """Find the configuration of a run.
+
+    Raises:
+        ExperimentError: The directory holds no run.
+    """
+    path = Path(directory) / "config.yaml"
+    if not path.is_file():
+        raise ExperimentError(
+            f"{directory} is no run: it has no config.yaml. Runs are in the folder runs/, if their "
+            "configuration names no other."
+        )
+    return path
+
+
+def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Put runs together that differ in their seed only, by a label that tells the groups apart.
+
+    A group is called by its name, or where another has the same, by its first run's directory.
+    """
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(_experiment(run.config), sort_keys=True), []).append(run)
+    names = [group[0].name for group in groups.values()]
+    return {
+        group[0].name if names.count(group[0].name) == 1 else group[0].directory.name: group
+        for group in groups.values()
+    }
+
+
+def _experiment(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in config.items() if name not in _NOT_OF_THE_EXPERIMENT}
