@@ -358,6 +358,43 @@ def test_two_processes_do_not_write_to_one_directory(damaged):
     assert int(runner.n_updates_done) == 10
 
 
+WRITING = """
+import itertools, sys
+import numpy as np
+from jaxagents.checkpointing import Checkpoints
+from jaxagents.saving import Checkpoint, Saver
+saver = Saver(Checkpoints(sys.argv[1]), 2, 1, {})
+for step in itertools.count(int(sys.argv[2])):
+    names = [f"actor.params.{i}" for i in range(4)] + [f"env_state.{i}" for i in range(4)]
+    leaves = {name: np.full(100_000, step, np.int32) for name in names}
+    saver.save(Checkpoint(step, leaves, leaves, float(step % 5)))
+    print(step, flush=True)
+"""
+
+
+def test_a_writer_that_is_killed_loses_what_it_was_writing_and_nothing_else(tmp_path):
+    checkpoints, step = Checkpoints(tmp_path), 0
+    for seconds in (0.011, 0.157, 0.283):
+        command = [sys.executable, "-c", WRITING, str(tmp_path), str(step)]
+        environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, text=True
+        ) as writer:
+            for _ in range(4):
+                handed_over = int(writer.stdout.readline())
+            time.sleep(seconds)
+            writer.kill()
+            handed_over = max([handed_over, *map(int, writer.stdout.read().split())])
+        last = checkpoints.last_step()
+        assert last >= handed_over - 1  # the one before was waited for
+        for kept in checkpoints.steps():
+            for leaf in checkpoints.read_runner(kept).values():
+                np.testing.assert_array_equal(leaf, kept)
+        step = last + 1
+    Saver(checkpoints, 2, 1, {}).close()
+    assert not list(tmp_path.glob(".un*"))
+
+
 # What belongs to something else.
 
 
