@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxagents.errors import ExperimentError
 from jaxagents.tracking import read_json_lines
 
-_NOT_OF_THE_EXPERIMENT = ("name", "seed", "runs_dir")  # of a configuration
+_NOT_OF_THE_EXPERIMENT = ("seed", "runs_dir")  # of a configuration
 
 
 class Run(NamedTuple):
@@ -87,7 +87,9 @@ def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Ru
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Put runs together that differ in their seed only, by a label that tells the groups apart.
 
-    A group is called by its name, or where another has the same, by its first run's directory.
+    What has another name is another group, though it be configured alike: of another version of
+    the code, perhaps. A group is called by its name, or where another has the same, by its first
+    run's directory.
     """
     by_experiment: dict[str, list[Run]] = {}
     for run in runs:

@@ -15,6 +15,11 @@ def test_runs_that_differ_in_their_seed_only_are_a_group(tmp_path):
     assert labels(*directories, other) == {"a": 3, "b": 1}
 
 
+def test_runs_of_other_names_are_other_groups_though_they_are_configured_alike(tmp_path):
+    directories = [write_run(tmp_path / name, name=name, seed=0) for name in ("before", "after")]
+    assert list(read_groups(directories)) == ["before", "after"]
+
+
 def test_groups_of_one_name_are_told_apart_by_their_directories(tmp_path):
     first = write_run(tmp_path / "a-1", name="a")
     second = write_run(tmp_path / "a-2", name="a", agent={"n_steps": 7})
