@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-# Okabe and Ito's palette, https://jfly.uni-koeln.de/color/, without its yellow, which is lost on
-# white. Seven colours and eight markers give 56 pairs; without colour, markers and dashes remain.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+from jaxagents.palette import COLOURS, FAINT_INK, GRID, INK
+
+# Seven colours and eight markers give 56 pairs; without colour, markers and dashes remain.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
-_INK, _FAINT_INK, _GRID = "#333333", "#767676", "#E4E4E4"
 _N_MARKERS = 8  # on a curve: enough to recognise it by
 _MOST_WITH_EXTREMES = 4  # curves whose lowest and highest episodes can be told apart
 _MOST_IN_A_COLUMN = 18  # of the legend
@@ -144,7 +143,7 @@ def _draw(curves: Sequence[Curve], title: str | None, legend: bool) -> Any:
     lines = [_draw_curve(axes, curve, i, len(curves)) for i, curve in enumerate(curves)]
     _style(axes)
     if title is not None:
-        axes.set_title(title, loc="left", color=_INK, fontsize=12, fontweight="bold", pad=12)
+        axes.set_title(title, loc="left", color=INK, fontsize=12, fontweight="bold", pad=12)
     if legend:
         # In the order in which the curves end, so that the eye needs no search.
         in_order = sorted(lines, key=lambda line: -line.get_ydata()[-1])
@@ -153,13 +152,13 @@ def _draw(curves: Sequence[Curve], title: str | None, legend: bool) -> Any:
             loc="outside right center",
             ncols=1 + (len(lines) - 1) // _MOST_IN_A_COLUMN,
             frameon=False,
-            labelcolor=_INK,
+            labelcolor=INK,
         )
     return figure
 
 
 def _draw_curve(axes: Any, curve: Curve, curve_index: int, n_curves: int) -> Any:
-    colour = _COLOURS[curve_index % len(_COLOURS)]
+    colour = COLOURS[curve_index % len(COLOURS)]
     few = n_curves <= _MOST_WITH_EXTREMES
     if few:
         _draw_spread(axes, curve.n_environment_steps, curve.extremes, color=colour, alpha=0.09)
@@ -195,22 +194,22 @@ def _draw_spread(
 def _style(axes: Any) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    axes.set_xlabel("environment steps", color=_INK)
-    axes.set_ylabel("return of an episode", color=_INK)
+    axes.set_xlabel("environment steps", color=INK)
+    axes.set_ylabel("return of an episode", color=INK)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(
         MaxNLocator(7, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
     )
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.margins(x=0.015)
-    axes.tick_params(colors=_INK, length=0)
+    axes.tick_params(colors=INK, length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(_FAINT_INK)
+    axes.spines["bottom"].set_color(FAINT_INK)
 
 
 def _explain_the_spread(figure: Any, n_episodes: int, n_curves: int) -> None:
     text = f"Line: mean of {n_episodes} episodes. Band: their middle half."
     if n_curves <= _MOST_WITH_EXTREMES:
         text += " Pale band: from the lowest to the highest."
-    figure.supxlabel(text, x=0.01, ha="left", color=_FAINT_INK, fontsize=8)
+    figure.supxlabel(text, x=0.01, ha="left", color=FAINT_INK, fontsize=8)

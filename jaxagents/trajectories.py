@@ -16,7 +16,7 @@ class Trajectory(NamedTuple):
     """One episode, as numpy arrays."""
 
     states: PyTree  # of the environment, [1 + time, ...]; None where it resets by itself
-    observation: Observation  # on which the actions were chosen, [time, actors, ...]
+    observation: Observation  # [1 + time, actors, ...], the last before any reset
     action: Shaped[np.ndarray, "time actors ..."]  # as the environment got them
     reward: Float[np.ndarray, "time actors"]
     active: Bool[np.ndarray, "time actors"]  # alive when the step began
@@ -38,7 +38,7 @@ class RecordedStep(NamedTuple):
     """What is kept of one step, ``[episodes, ...]``."""
 
     state: PyTree  # after the step, before any reset
-    observation: Observation  # before the step
+    observation: Observation  # likewise
     action: Array
     reward: Array
     active: Array
@@ -51,19 +51,19 @@ def record_step(
     environments: EnvironmentBatch, act: Act, play: Play, n_episodes: int
 ) -> tuple[Play, RecordedStep]:
     """Play one step of all episodes, and keep it of the first ``n_episodes``."""
-    before = play
-    play, action, step = advance_play(environments, act, before)
+    running = play.running
+    play, action, step = advance_play(environments, act, play)
     # Where the dead earn on, what ends the episode ends theirs too.
     alive = step.active | environments.rewards_after_death
     recorded = RecordedStep(
         state=step.final_state,
-        observation=before.observation,
+        observation=step.final_observation,
         action=action,
         reward=step.reward,
         active=step.active,
         terminated=step.terminated & alive,
         truncated=step.truncated & alive,
-        running=before.running,
+        running=running,
     )
     return play, jax.tree.map(lambda leaf: leaf[:n_episodes], recorded)
 
@@ -78,23 +78,32 @@ def record_episodes(
         advance: `record_step` with everything but the play given, compiled.
         n_episodes: How many to keep.
     """
-    first_states = _on_host(jax.tree.map(lambda leaf: leaf[:n_episodes], play.state.env_state))
+    start = jax.tree.map(lambda leaf: leaf[:n_episodes], (play.state.env_state, play.observation))
+    first = _First(*_on_host(start))
     steps: list[RecordedStep] = []
     while not steps or np.any(np.asarray(play.running[:n_episodes])):
         play, step = advance(play)
         steps.append(_on_host(step))
-    return [_trajectory(first_states, steps, episode) for episode in range(n_episodes)]
+    return [
+        _trajectory(*jax.tree.map(lambda leaf, i=i: leaf[i], (first, steps)))
+        for i in range(n_episodes)
+    ]
 
 
-def _trajectory(first_states: PyTree, steps: list[RecordedStep], episode: int) -> Trajectory:
-    own = [jax.tree.map(lambda leaf: leaf[episode], step) for step in steps]
-    own = [step for step in own if step.running]
-    states = None
-    if own[0].state is not None:
-        first = jax.tree.map(lambda leaf: leaf[episode], first_states)
-        states = _stacked([first, *(step.state for step in own)])
-    fields = {name: [getattr(step, name) for step in own] for name in Trajectory._fields[1:]}
-    return Trajectory(states, **{name: _stacked(values) for name, values in fields.items()})
+class _First(NamedTuple):
+    state: PyTree
+    observation: Observation
+
+
+def _trajectory(first: _First, steps: list[RecordedStep]) -> Trajectory:
+    own = [step for step in steps if step.running]
+    hidden = own[0].state is None
+    each_step = ("action", "reward", "active", "terminated", "truncated")
+    return Trajectory(
+        states=None if hidden else _stacked([first.state, *(step.state for step in own)]),
+        observation=_stacked([first.observation, *(step.observation for step in own)]),
+        **{name: _stacked([getattr(step, name) for step in own]) for name in each_step},
+    )
 
 
 def _stacked(trees: list[Any]) -> Any:
