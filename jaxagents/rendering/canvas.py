@@ -22,7 +22,7 @@ class View(NamedTuple):
 
     def height_of(self, width: int) -> int:
         """Give the height in pixels at which nothing is distorted."""
-        return round(width * (self.top - self.bottom) / (self.right - self.left))
+        return round(width * abs(self.top - self.bottom) / (self.right - self.left))
 
 
 def pixels(width: int, height: int) -> View:

@@ -1,4 +1,4 @@
-"""JaxMARL's small worlds of cells: the coin game and jaxnav."""
+"""Small worlds of cells: JaxMARL's coin game and jaxnav, and gymnax's mazes."""
 
 import math
 from typing import Any
@@ -35,6 +35,29 @@ def coin_game_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Sc
         return canvas.finished()
 
     return Scene(draw, actors, seconds_per_step=0.25)
+
+
+def maze_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+    """Draw walls, the actor and its goal as a ring."""
+    occupied = np.asarray(env.occupied_map) != 0
+    height, width = occupied.shape
+    view = View(-0.5, width - 0.5, height - 0.5, -0.5)
+    states = trajectory.states
+
+    def draw(n_steps: int) -> Any:
+        canvas = Canvas(WIDTH, view.height_of(WIDTH), view, "#FAFAF8")
+        for row, column in np.argwhere(occupied):
+            corner, opposite = (column - 0.5, row - 0.5), (column + 0.5, row + 0.5)
+            canvas.rectangle(corner, opposite, FAINT_INK)
+        for place, filled in ((states.goal, False), (states.pos, True)):
+            row, column = (int(each) for each in place[n_steps])
+            if filled:
+                draw_badge(canvas, (column, row), 0.4, actors[0].colour, 0)
+            else:
+                canvas.circle((column, row), 0.45, None, actors[0].colour, 3.0)
+        return canvas.finished()
+
+    return Scene(draw, actors, seconds_per_step=0.1)
 
 
 def jaxnav_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:

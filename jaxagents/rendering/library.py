@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,6 +16,7 @@ from jaxagents.rendering.scene import WIDTH, Actor, Scene
 from jaxagents.trajectories import Trajectory
 
 _LINE, _MARGIN = 16, 10
+_COOKS = ("#FF0000", "#0000FF", "#00FF00", "#A020F0", "#FFFF00", "#E6B400")  # as they are drawn
 _TIME_ROWS = 64  # of pixels, below storm's pictures: the place of the time
 
 
@@ -33,7 +36,7 @@ def overcooked_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> S
         )
         return _as_wide_as_others(pixels)
 
-    return Scene(draw, actors, seconds_per_step=0.15)
+    return Scene(draw, _coloured(actors, _COOKS), seconds_per_step=0.15)
 
 
 def overcooked_v2_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
@@ -50,7 +53,7 @@ def overcooked_v2_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -
         lambda n_steps: _as_wide_as_others(
             np.asarray(visualizer._render_state(_on_device(trajectory.states, n_steps)))
         ),
-        actors,
+        _coloured(actors, _COOKS),
         seconds_per_step=0.15,
     )
 
@@ -62,7 +65,7 @@ def storm_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
         state = _on_device(trajectory.states, n_steps).replace(step=0, outer_t=0)
         return _as_wide_as_others(np.asarray(env.render(state))[:-_TIME_ROWS])
 
-    return Scene(draw, actors, seconds_per_step=0.15)
+    return Scene(draw, _coloured(actors, _storm_colours(env, len(actors))), seconds_per_step=0.15)
 
 
 def text_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
@@ -80,6 +83,21 @@ def text_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
         return canvas.finished()
 
     return Scene(draw, actors, seconds_per_step=0.5)
+
+
+def _storm_colours(env: Any, n_actors: int) -> list[str]:
+    """Find the colours in which the library draws the actors."""
+    module = sys.modules[type(env).__module__]
+    colours = getattr(env, "PLAYER_COLOURS", None) or [
+        getattr(module, f"PLAYER{number}_COLOUR") for number in range(1, n_actors + 1)
+    ]
+    return ["#" + "".join(f"{int(channel):02x}" for channel in colour) for colour in colours]
+
+
+def _coloured(actors: list[Actor], colours: Sequence[str]) -> list[Actor]:
+    return [
+        actor._replace(colour=colours[index % len(colours)]) for index, actor in enumerate(actors)
+    ]
 
 
 def _printed(env: Any, state: PyTree) -> list[str]:

@@ -79,42 +79,62 @@ def _how_it_ended(trajectory: Trajectory) -> str:
     return "truncated and terminated" if terminated.any() else "truncated"
 
 
+class _Entry(NamedTuple):
+    """What is said of an actor in a state."""
+
+    actor: Actor
+    index: int
+    value: str  # of its rewards so far
+    alive: bool
+    has_choice: bool
+
+
 def _actors(scene: Scene, trajectory: Trajectory, n_steps: int) -> Any:
-    actors = scene.actors
-    n_columns = min(len(actors), WIDTH // _COLUMN)
-    n_rows = -(-len(actors) // n_columns)
+    entries = _entries(scene, trajectory, n_steps)
+    n_columns = min(len(entries), WIDTH // _COLUMN)
+    n_rows = -(-len(entries) // n_columns)
     canvas = Canvas(WIDTH, n_rows * _ROW + _MARGIN)
     width = (WIDTH - 2 * _MARGIN + _GUTTER) / n_columns
+    for entry in entries:
+        column, row = divmod(entry.index, n_rows)
+        start = (_MARGIN + column * width, _MARGIN / 2 + (row + 0.5) * _ROW)
+        _draw_entry(canvas, start, width - _GUTTER, entry)
+    return canvas.finished()
+
+
+def _entries(scene: Scene, trajectory: Trajectory, n_steps: int) -> list[_Entry]:
     returns = trajectory.reward[:n_steps].sum(axis=0)
     # What ends the episode kills nobody, as far as the trajectory says.
     alive = trajectory.active[[*range(trajectory.n_steps), -1]]
     alive = (alive if scene.alive is None else scene.alive)[n_steps]
-    for index, actor in enumerate(actors):
-        column, row = divmod(index, n_rows)
-        corner = (_MARGIN + column * width, _MARGIN / 2 + row * _ROW)
-        value = f"{returns[index]:.2f}"
-        _entry(canvas, corner, width - _GUTTER, actor, index, value, bool(alive[index]))
-    return canvas.finished()
+    free = have_choices(trajectory)[n_steps]
+    return [
+        _Entry(actor, index, f"{returns[index]:.2f}", bool(alive[index]), bool(free[index]))
+        for index, actor in enumerate(scene.actors)
+    ]
 
 
-def _entry(
-    canvas: Canvas,
-    corner: tuple[float, float],
-    width: float,
-    actor: Actor,
-    index: int,
-    value: str,
-    alive: bool,
-) -> None:
-    left, middle = corner[0], corner[1] + _ROW / 2
-    draw_badge(canvas, (left + 8, middle), 8, actor.colour if alive else DEAD, index)
-    name = _shortened(actor.name, width - 30 - text_width(value, _TEXT))
-    colour = INK if alive else FAINT_INK
-    canvas.text((left + 22, middle), name, _TEXT, colour)
-    if not alive:
-        end = left + 22 + text_width(name, _TEXT)
-        canvas.line([(left + 20, middle), (end + 2, middle)], FAINT_INK)
-    canvas.text((left + width, middle), value, _TEXT, colour, anchor="rm")
+def have_choices(trajectory: Trajectory) -> Bool[np.ndarray, "states actors"]:
+    """Say which actors have more than one action to choose from."""
+    mask = trajectory.observation.action_mask
+    if mask is None or trajectory.action.ndim > 2:  # vectors, of which masks name the dimensions
+        return np.ones((trajectory.n_steps + 1, trajectory.n_actors), bool)
+    return np.sum(mask, axis=-1) > 1
+
+
+def _draw_entry(canvas: Canvas, start: tuple[float, float], width: float, entry: _Entry) -> None:
+    """Write name and rewards: pale without a choice, grey and crossed out after death."""
+    (left, middle), colour = start, entry.actor.colour
+    ink = INK if entry.alive and entry.has_choice else FAINT_INK
+    if not entry.has_choice:
+        colour = mixed(colour, "#ffffff", 0.6)
+    draw_badge(canvas, (left + 8, middle), 8, colour if entry.alive else DEAD, entry.index)
+    name = _shortened(entry.actor.name, width - 30 - text_width(entry.value, _TEXT))
+    canvas.text((left + 22, middle), name, _TEXT, ink)
+    canvas.text((left + width, middle), entry.value, _TEXT, ink, anchor="rm")
+    if not entry.alive:
+        end = left + 24 + text_width(name, _TEXT)
+        canvas.line([(left + 20, middle), (end, middle)], FAINT_INK)
 
 
 def draw_badge(canvas: Canvas, centre: Point, radius: float, colour: str, index: int) -> None:

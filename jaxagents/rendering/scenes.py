@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxagents.environments.spaces import Discrete, as_space
+from jaxagents.rendering.grids import coin_game_scene, jaxnav_scene, maze_scene
 from jaxagents.rendering.images import image_scene, shows_images
 from jaxagents.rendering.scene import Actor, Scene, make_actors
 from jaxagents.rendering.strips import strip_scene
@@ -42,13 +43,15 @@ def _own_scene(env: Any, params: Any, trajectory: Trajectory, actors: list[Actor
 
         if env.name in DRAWN:
             return classic_control_scene(env.name, params, trajectory, actors)
+        if hasattr(env.env, "occupied_map"):
+            return maze_scene(env.env, trajectory, actors)
     if module == "jaxagents.environments.jaxmarl":
         return _jaxmarl_scene(env.env, trajectory, actors)
     return None
 
 
 def _jaxmarl_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene | None:
-    from jaxagents.rendering import grids, library
+    from jaxagents.rendering import library
     from jaxagents.rendering.mpe import mpe_scene
     from jaxagents.rendering.smax import smax_scene
 
@@ -56,14 +59,14 @@ def _jaxmarl_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Sce
         "SimpleMPE": mpe_scene,
         "SMAX": smax_scene,
         "EnemySMAX": smax_scene,
-        "CoinGame": grids.coin_game_scene,
-        "JaxNav": grids.jaxnav_scene,
+        "CoinGame": coin_game_scene,
+        "JaxNav": jaxnav_scene,
         "Overcooked": library.overcooked_scene,
         "OvercookedV2": library.overcooked_v2_scene,
         "InTheGrid": library.storm_scene,
         "InTheGrid_2p": library.storm_scene,
         "InTheMatrix": library.storm_scene,
-        "Hanabi": library.text_scene,
+        "HanabiEnv": library.text_scene,
         "SwitchRiddle": library.text_scene,
     }
     for cls in type(env).__mro__:
@@ -79,5 +82,6 @@ def _names(env: Any) -> list[str]:
     """Call the actors as the library does."""
     library_names = getattr(getattr(env, "env", None), "agents", None)
     if library_names is not None:
-        return [str(name) if isinstance(name, str) else f"agent {name}" for name in library_names]
+        names = [str(name) for name in library_names]
+        return [f"agent {name}" if name.isdigit() else name for name in names]
     return [f"actor {index}" for index in range(env.n_actors)]
