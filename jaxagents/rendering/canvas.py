@@ -9,7 +9,8 @@ from jaxagents.palette import INK
 
 _OVERSAMPLING = 3  # each way: shapes are drawn larger, and come out smooth
 
-Point = Sequence[float] | np.ndarray
+Number = float | int | np.number
+Point = Sequence[Number] | np.ndarray
 
 
 class View(NamedTuple):
@@ -51,10 +52,10 @@ class Canvas:
     def circle(
         self,
         centre: Point,
-        radius: float,
+        radius: Number,
         fill: str | None = None,
         outline: str | None = None,
-        width: float = 1.0,
+        width: Number = 1.0,
     ) -> None:
         """Draw a circle."""
         x, y = self._pixel(centre)
@@ -62,7 +63,7 @@ class Canvas:
         box = (x - r, y - r, x + r, y + r)
         self._draw.ellipse(box, fill, outline, width=_large(width))
 
-    def line(self, points: Sequence[Point], colour: str, width: float = 1.0) -> None:
+    def line(self, points: Sequence[Point], colour: str, width: Number = 1.0) -> None:
         """Draw a line through the points, with round ends."""
         large = [self._pixel(point) for point in points]
         self._draw.line(large, colour, _large(width), joint="curve")
@@ -76,13 +77,13 @@ class Canvas:
         """Draw a filled shape."""
         self._draw.polygon([self._pixel(point) for point in points], fill, outline, _large(1.0))
 
-    def rectangle(self, corner: Point, opposite: Point, fill: str, radius: float = 0.0) -> None:
+    def rectangle(self, corner: Point, opposite: Point, fill: str, radius: Number = 0.0) -> None:
         """Fill a rectangle, its corners rounded by as many pixels."""
         (x1, y1), (x2, y2) = self._pixel(corner), self._pixel(opposite)
         box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
         self._draw.rounded_rectangle(box, radius * _OVERSAMPLING, fill)
 
-    def cross(self, centre: Point, radius: float, colour: str, width: float = 2.0) -> None:
+    def cross(self, centre: Point, radius: Number, colour: str, width: Number = 2.0) -> None:
         """Draw an x of lines that reach to the circle of this radius."""
         x, y = centre
         reach = radius * 0.7
@@ -93,7 +94,7 @@ class Canvas:
         self,
         position: Point,
         text: str,
-        size: float,
+        size: Number,
         colour: str = INK,
         anchor: str = "lm",
         bold: bool = False,
@@ -123,9 +124,9 @@ class Canvas:
         x, y = self._pixel(corner)
         self._image.paste(large, (round(x), round(y)))
 
-    def length(self, length: float) -> float:
+    def length(self, length: Number) -> float:
         """Convert a length of the view into pixels."""
-        return abs(length) * self.size[0] / abs(self._view.right - self._view.left)
+        return abs(float(length)) * self.size[0] / abs(self._view.right - self._view.left)
 
     def finished(self) -> Any:
         """Return the picture, as Pillow's image."""
@@ -148,16 +149,16 @@ def _channels(colour: str) -> list[int]:
     return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
 
 
-def text_width(text: str, size: float) -> float:
+def text_width(text: str, size: Number) -> float:
     """Measure a line, in pixels."""
     return _font(size).getlength(text) / _OVERSAMPLING
 
 
-def _font(size: float) -> Any:
+def _font(size: Number) -> Any:
     from PIL import ImageFont
 
     return ImageFont.load_default(size * _OVERSAMPLING)
 
 
-def _large(width: float) -> int:
+def _large(width: Number) -> int:
     return max(1, round(width * _OVERSAMPLING))

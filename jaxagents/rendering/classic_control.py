@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxagents.palette import COLOURS, FAINT_INK, GRID, INK
-from jaxagents.rendering.canvas import Canvas, Point, View
+from jaxagents.rendering.canvas import Canvas, Number, Point, View
 from jaxagents.rendering.scene import WIDTH, Actor, Scene
 from jaxagents.trajectories import Trajectory
 
@@ -154,7 +154,7 @@ def _draw_car(canvas: Canvas, x: float) -> None:
         canvas.circle(at(along, 0.025), 0.025, INK)
 
 
-def _draw_arrow(canvas: Canvas, start: Point, length: float) -> None:
+def _draw_arrow(canvas: Canvas, start: Point, length: Number) -> None:
     """Draw a horizontal arrow, or for no length a dot."""
     x, y = start
     head = 6 / canvas.length(1.0)
@@ -167,7 +167,7 @@ def _draw_arrow(canvas: Canvas, start: Point, length: float) -> None:
     canvas.polygon([(end + side, y), (end, y + head), (end, y - head)], _BLUE)
 
 
-def _draw_turn(canvas: Canvas, centre: Point, radius: float, share: float) -> None:
+def _draw_turn(canvas: Canvas, centre: Point, radius: Number, share: Number) -> None:
     """Draw an arc around a joint, anticlockwise from the top for a positive share."""
     x, y = centre
     angles = np.linspace(0, share * 0.75 * math.pi, 24)

@@ -17,7 +17,6 @@ from jaxagents.trajectories import Trajectory
 
 _LINE, _MARGIN = 16, 10
 _COOKS = ("#FF0000", "#0000FF", "#00FF00", "#A020F0", "#FFFF00", "#E6B400")  # as they are drawn
-_TIME_ROWS = 64  # of pixels, below storm's pictures: the place of the time
 
 
 def overcooked_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
@@ -59,11 +58,15 @@ def overcooked_v2_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -
 
 
 def storm_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
-    """Let JaxMARL draw a storm, but for the time, with which it fails under numpy 2."""
+    """Let JaxMARL draw a storm, but for the time, with which it fails under numpy 2.
+
+    Of its picture the square is shown, without the bars below it.
+    """
 
     def draw(n_steps: int) -> Any:
         state = _on_device(trajectory.states, n_steps).replace(step=0, outer_t=0)
-        return _as_wide_as_others(np.asarray(env.render(state))[:-_TIME_ROWS])
+        pixels = np.asarray(env.render(state))
+        return _as_wide_as_others(pixels[: pixels.shape[1]])
 
     return Scene(draw, _coloured(actors, _storm_colours(env, len(actors))), seconds_per_step=0.15)
 

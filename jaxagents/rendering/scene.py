@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from jaxagents.palette import COLOURS, FAINT_INK, INK
-from jaxagents.rendering.canvas import Canvas, Point, mixed, text_width
+from jaxagents.rendering.canvas import Canvas, Number, Point, mixed, text_width
 from jaxagents.trajectories import Trajectory
 
 WIDTH = 360  # of every picture, in pixels
@@ -83,7 +83,7 @@ class _Entry(NamedTuple):
     """What is said of an actor in a state."""
 
     actor: Actor
-    index: int
+    actor_index: int
     value: str  # of its rewards so far
     alive: bool
     has_choice: bool
@@ -96,7 +96,7 @@ def _actors(scene: Scene, trajectory: Trajectory, n_steps: int) -> Any:
     canvas = Canvas(WIDTH, n_rows * _ROW + _MARGIN)
     width = (WIDTH - 2 * _MARGIN + _GUTTER) / n_columns
     for entry in entries:
-        column, row = divmod(entry.index, n_rows)
+        column, row = divmod(entry.actor_index, n_rows)
         start = (_MARGIN + column * width, _MARGIN / 2 + (row + 0.5) * _ROW)
         _draw_entry(canvas, start, width - _GUTTER, entry)
     return canvas.finished()
@@ -128,7 +128,7 @@ def _draw_entry(canvas: Canvas, start: tuple[float, float], width: float, entry:
     ink = INK if entry.alive and entry.has_choice else FAINT_INK
     if not entry.has_choice:
         colour = mixed(colour, "#ffffff", 0.6)
-    draw_badge(canvas, (left + 8, middle), 8, colour if entry.alive else DEAD, entry.index)
+    draw_badge(canvas, (left + 8, middle), 8, colour if entry.alive else DEAD, entry.actor_index)
     name = _shortened(entry.actor.name, width - 30 - text_width(entry.value, _TEXT))
     canvas.text((left + 22, middle), name, _TEXT, ink)
     canvas.text((left + width, middle), entry.value, _TEXT, ink, anchor="rm")
@@ -137,7 +137,7 @@ def _draw_entry(canvas: Canvas, start: tuple[float, float], width: float, entry:
         canvas.line([(left + 20, middle), (end, middle)], FAINT_INK)
 
 
-def draw_badge(canvas: Canvas, centre: Point, radius: float, colour: str, index: int) -> None:
+def draw_badge(canvas: Canvas, centre: Point, radius: Number, colour: str, index: int) -> None:
     """Draw a disc with an actor's number."""
     canvas.circle(centre, radius, colour)
     size = min(13.0, canvas.length(radius) * 1.25)

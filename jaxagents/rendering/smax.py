@@ -39,7 +39,7 @@ def smax_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
         positions, alive = states.unit_positions[n_steps], states.unit_alive[n_steps]
         for unit in np.flatnonzero(~alive):
             canvas.cross(positions[unit], radii[unit], DEAD, 3.0)
-        for shooter, target in _shots(env, states, n_steps):
+        for shooter, target in shots(env, states, n_steps):
             shot = [positions[shooter], positions[target]]
             canvas.line(shot, mixed(colours[shooter], "#ffffff", 0.4), 1.2)
         for unit in np.flatnonzero(alive):
@@ -58,7 +58,7 @@ def smax_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
 def _view(positions: Float[np.ndarray, "time units 2"]) -> View:
     """Show where anything happens, and no more."""
     low, high = positions.min(axis=(0, 1)), positions.max(axis=(0, 1))
-    x, y = (low + high) / 2
+    x, y = ((low + high) / 2).tolist()
     reach = max(_LEAST_REACH, float(np.max(high - low)) / 2) + _AROUND
     return View(x - reach, x + reach, y - reach, y + reach)
 
@@ -69,7 +69,7 @@ def _label(env: Any, unit_types: np.ndarray, unit: int, is_actor: bool) -> str:
     return number + (env.unit_type_shorthands[int(unit_types[unit])] if several else "")
 
 
-def _shots(env: Any, states: Any, n_steps: int) -> list[tuple[int, int]]:
+def shots(env: Any, states: Any, n_steps: int) -> list[tuple[int, int]]:
     """Say who shot at whom in the step before, as far as both are there still."""
     if n_steps == 0:
         return []

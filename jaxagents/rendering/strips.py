@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxagents.palette import COLOURS, FAINT_INK, GRID, INK
-from jaxagents.rendering.canvas import Canvas
+from jaxagents.rendering.canvas import Canvas, Number
 from jaxagents.rendering.scene import DEAD, WIDTH, Actor, Scene, draw_badge
 from jaxagents.trajectories import Trajectory
 
@@ -23,7 +23,7 @@ _MOST_STEPS = 100  # whose ticks are drawn; longer episodes have lines alone
 class _Strip(NamedTuple):
     name: str
     height: int
-    draw: Callable[[Canvas, float, float, int], None]  # onto, top, height, actor
+    draw: Callable[[Canvas, Number, Number, int], None]  # onto, top, height, actor
 
 
 def strip_scene(trajectory: Trajectory, actors: list[Actor], n_actions: int | None) -> Scene:
@@ -69,7 +69,7 @@ class _Chart:
         ]
         self._features = _scaled(np.asarray(trajectory.observation.features, np.float32)[:-1])
 
-    def x(self, n_steps: float) -> float:
+    def x(self, n_steps: int) -> float:
         """Give the place of a time, in pixels."""
         return _LEFT + _SPAN * n_steps / self._trajectory.n_steps
 
@@ -99,19 +99,19 @@ class _Chart:
                 self._cross_out(canvas, top, height, index)
         return canvas.finished()
 
-    def _draw_observations(self, canvas: Canvas, top: float, height: float, index: int) -> None:
+    def _draw_observations(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
         from PIL import Image
 
         values = self._features[:, index].T[::-1]  # the first feature at the bottom
         low, high = np.array([244, 244, 242]), np.array([0, 68, 120])
         colours = low + (high - low) * values[..., None]
         image = Image.fromarray(colours.astype(np.uint8))
-        size = (_SPAN, round(height))
+        size = (_SPAN, round(float(height)))
         fewer = image.height > height or image.width > _SPAN
         resampling = Image.Resampling.BOX if fewer else Image.Resampling.NEAREST
         canvas.paste(image.resize(size, resampling), (_LEFT, top))
 
-    def _draw_actions(self, canvas: Canvas, top: float, height: float, index: int) -> None:
+    def _draw_actions(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
         action = self._trajectory.action[:, index]
         if self._n_actions is None:
             self._draw_lines(canvas, top, height, action)
@@ -119,7 +119,7 @@ class _Chart:
             self._draw_choices(canvas, top, height, index, self._n_actions)
 
     def _draw_choices(
-        self, canvas: Canvas, top: float, height: float, index: int, n_actions: int
+        self, canvas: Canvas, top: Number, height: Number, index: int, n_actions: int
     ) -> None:
         """Draw a row for each action, the first at the bottom."""
         row = height / n_actions
@@ -134,7 +134,7 @@ class _Chart:
             thick = max(row - 1, 1.5)
             canvas.rectangle((left, bottom - thick), (right, bottom), self._actors[index].colour)
 
-    def _draw_lines(self, canvas: Canvas, top: float, height: float, action: np.ndarray) -> None:
+    def _draw_lines(self, canvas: Canvas, top: Number, height: Number, action: np.ndarray) -> None:
         """Draw a line for each of a vector's dimensions, within the range of all of them."""
         flat = action.reshape(len(action), -1)
         low, high = float(flat.min()), float(flat.max())
@@ -146,7 +146,7 @@ class _Chart:
                 points += [(self.x(time), y), (self.x(time + 1), y)]
             canvas.line(points, COLOURS[dimension % len(COLOURS)], 1.2)
 
-    def _draw_rewards(self, canvas: Canvas, top: float, height: float, index: int) -> None:
+    def _draw_rewards(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
         """Draw bars from zero, on one scale for all actors."""
         reward = self._trajectory.reward
         low, high = min(0.0, float(reward.min())), max(0.0, float(reward.max()))
@@ -161,7 +161,7 @@ class _Chart:
             colour = _GOOD if value > 0 else _BAD
             canvas.rectangle((left + gap, zero), (right - gap, end), colour)
 
-    def _cross_out(self, canvas: Canvas, top: float, height: float, index: int) -> None:
+    def _cross_out(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
         """Cover the time after an actor's death, and cross it."""
         dead = np.flatnonzero(~self._trajectory.active[:, index])
         if dead.size:
