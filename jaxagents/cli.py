@@ -82,6 +82,7 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_train(commands)
     _add_resume(commands)
     _add_eval(commands)
+    _add_replay(commands)
     _add_export(commands)
     _add_plot(commands)
     _add_compare(commands)
@@ -156,6 +157,32 @@ def _add_eval(commands: Any) -> None:
     _add_mode(command)
     command.add_argument("--seed", type=int, metavar="N", help="seed of the episodes")
     command.set_defaults(command=evaluate)
+
+
+def _add_replay(commands: Any) -> None:
+    command = commands.add_parser(
+        "replay",
+        help="show episodes of a run as animations",
+        description=(
+            "Play episodes with the policies of a run and write them as episode-1.gif, ... "
+            "They are the first of those that `jaxagents eval` plays."
+        ),
+        allow_abbrev=False,
+    )
+    _add_run(command)
+    command.add_argument(
+        "--episodes", type=int, default=1, metavar="N", help="how many; by default 1"
+    )
+    command.add_argument(
+        "--sampled", action="store_true", help="sample the actions, do not take the likeliest"
+    )
+    _add_mode(command)
+    command.add_argument("--seed", type=int, metavar="N", help="seed of the episodes")
+    command.add_argument(
+        "--to", metavar="FOLDER", help="where to; by default a new one, RUN/replay or RUN/replay-2"
+    )
+    command.add_argument("--mp4", action="store_true", help="write films as well; needs ffmpeg")
+    command.set_defaults(command=replay)
 
 
 def _add_export(commands: Any) -> None:
@@ -302,6 +329,17 @@ def evaluate(parsed: argparse.Namespace, _: Sequence[str]) -> None:
     changes = {name: value for name, value in given.items() if value is not None}
     how = dataclasses.replace(experiment.config.evaluation, **changes)
     print(summary_text(experiment.evaluate(how)))
+
+
+def replay(parsed: argparse.Namespace, _: Sequence[str]) -> None:
+    """Write animations of a run's episodes."""
+    from jaxagents.experiment import Experiment
+
+    greedy = False if parsed.sampled else None
+    for path in Experiment.of_run(parsed.run).replay(
+        parsed.to, parsed.episodes, greedy, parsed.mode, parsed.seed, parsed.mp4
+    ):
+        print(path)
 
 
 def export(parsed: argparse.Namespace, _: Sequence[str]) -> None:

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-# Okabe and Ito's palette, https://jfly.uni-koeln.de/color/, without its yellow, which is lost on
-# white. Seven colours and eight markers give 56 pairs; without colour, markers and dashes remain.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+from jaxagents.palette import COLOURS, FAINT_INK, GRID, INK
+
+# Seven colours and eight markers give 56 pairs; without colour, markers and dashes remain.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
-INK, FAINT_INK = "#333333", "#767676"
-_GRID = "#E4E4E4"
 _N_MARKERS = 8  # on a curve: enough to recognise it by
 
 
@@ -74,7 +72,7 @@ def style_axes(axes: Any, most_ticks: int = 7) -> None:
     axes.xaxis.set_major_locator(
         MaxNLocator(most_ticks, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
     )
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.margins(x=0.015)
     axes.tick_params(colors=INK, length=0)

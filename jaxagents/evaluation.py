@@ -32,7 +32,7 @@ class Episodes(NamedTuple):
         return metrics | {f"info_{name}": value for name, value in info.items()}
 
 
-class _Play(NamedTuple):
+class Play(NamedTuple):
     """Carry of the loop over steps."""
 
     rng: PRNGKeyArray
@@ -57,6 +57,18 @@ def play_episodes(
         rng: Random key.
         n_episodes: Number of episodes.
     """
+    start = begin_play(environments, act, memory, rng, n_episodes)
+    return jax.lax.while_loop(
+        lambda play: jnp.any(play.running),
+        lambda play: advance_play(environments, act, play)[0],
+        start,
+    ).episodes
+
+
+def begin_play(
+    environments: EnvironmentBatch, act: Act, memory: PyTree, rng: PRNGKeyArray, n_episodes: int
+) -> Play:
+    """Reset the environments; see `play_episodes`."""
     rng, rng_reset = jax.random.split(rng)
     observation, state = environments.reset(rng_reset, n_episodes)
 
@@ -64,33 +76,7 @@ def play_episodes(
         action, _ = act(rng, observation, memory)
         return environments.step(rng, state, action)[0]
 
-    def advance(play: _Play) -> _Play:
-        rng, rng_act, rng_step = jax.random.split(play.rng, 3)
-        action, memory = act(rng_act, play.observation, play.memory)
-        step, state = environments.step(rng_step, play.state, action)
-        running, episodes = play.running, play.episodes
-        # Where the dead earn on, what ends the episode ends theirs too.
-        ends = running[:, None] & (step.active | environments.rewards_after_death)
-        episodes = Episodes(
-            returns=episodes.returns + jnp.where(running[:, None], step.reward, 0.0),
-            final_rewards=jnp.where(running[:, None], step.reward, episodes.final_rewards),
-            terminated=episodes.terminated | (ends & step.terminated),
-            truncated=episodes.truncated | (ends & step.truncated),
-            episode_lengths=episodes.episode_lengths + running,
-            info=jax.tree.map(
-                lambda new, old: jnp.where(running, new, old), step.info, episodes.info
-            ),
-        )
-        return _Play(
-            rng=rng,
-            observation=step.observation,
-            memory=memory,
-            state=state,
-            running=running & ~step.episode_over,
-            episodes=episodes,
-        )
-
-    start = _Play(
+    return Play(
         rng=rng,
         observation=observation,
         memory=memory,
@@ -98,7 +84,39 @@ def play_episodes(
         running=jnp.ones(n_episodes, bool),
         episodes=_no_episodes(state, first_step),
     )
-    return jax.lax.while_loop(lambda play: jnp.any(play.running), advance, start).episodes
+
+
+def advance_play(
+    environments: EnvironmentBatch, act: Act, play: Play
+) -> tuple[Play, Array, TimeStep]:
+    """Play one step.
+
+    Returns:
+        The play after it, the actions and what the environments answered.
+    """
+    rng, rng_act, rng_step = jax.random.split(play.rng, 3)
+    action, memory = act(rng_act, play.observation, play.memory)
+    step, state = environments.step(rng_step, play.state, action)
+    running, episodes = play.running, play.episodes
+    # Where the dead earn on, what ends the episode ends theirs too.
+    ends = running[:, None] & (step.active | environments.rewards_after_death)
+    episodes = Episodes(
+        returns=episodes.returns + jnp.where(running[:, None], step.reward, 0.0),
+        final_rewards=jnp.where(running[:, None], step.reward, episodes.final_rewards),
+        terminated=episodes.terminated | (ends & step.terminated),
+        truncated=episodes.truncated | (ends & step.truncated),
+        episode_lengths=episodes.episode_lengths + running,
+        info=jax.tree.map(lambda new, old: jnp.where(running, new, old), step.info, episodes.info),
+    )
+    play = Play(
+        rng=rng,
+        observation=step.observation,
+        memory=memory,
+        state=state,
+        running=running & ~step.episode_over,
+        episodes=episodes,
+    )
+    return play, action, step
 
 
 def _no_episodes(state: BatchState, step: Callable[[], TimeStep]) -> Episodes:

@@ -48,7 +48,8 @@ class Experiment:
       been resumed with another one, that one, and the earlier ones as ``config.1.yaml``, ...;
     * ``checkpoints/``: what `restore` loads;
     * ``metrics.jsonl``: a line per evaluation, see `jaxagents.tracking.JsonLines`;
-    * ``learning_curve.png`` and ``summary.json``, once training has ended.
+    * ``learning_curve.png`` and ``summary.json``, once training has ended;
+    * ``replay/``: what `replay` writes.
 
     Args:
         config: The configuration.
@@ -210,6 +211,45 @@ class Experiment:
             runner, _ = self.agent.restore(mode or self.config.evaluation.mode)
             return export_policy(self.agent, runner, Path(directory), self.config.env)
 
+    def replay(
+        self,
+        directory: str | PathLike[str] | None = None,
+        n_episodes: int = 1,
+        greedy: bool | None = None,
+        mode: str | None = None,
+        seed: int | None = None,
+        mp4: bool = False,
+    ) -> list[Path]:
+        """Show episodes, the first of those that `evaluate` plays; see `jaxagents.replay`.
+
+        Args:
+            directory: Where to; None: the run's ``replay``, or if that is there ``replay-2``, ...
+            n_episodes: How many.
+            greedy: Take the likeliest actions instead of sampling; None: as configured.
+            mode: As for `restore`.
+            seed: Of the episodes; None: the configured one.
+            mp4: Write films, too.
+
+        Returns:
+            The files.
+
+        Raises:
+            ExperimentError: There is no such checkpoint, one of the files is there already, or
+                there is no ffmpeg to write films with.
+        """
+        from jaxagents.replay import check_replay, write_replay
+
+        how = self.config.evaluation
+        seed, greedy = how.seed if seed is None else seed, how.greedy if greedy is None else greedy
+        folder = _unused(self.directory / "replay") if directory is None else Path(directory)
+        with explained():
+            check_replay(folder, n_episodes, mp4)
+            env, env_params = make_environment(self.config)
+            agent = self.restore(mode)
+            episodes = agent.record(jax.random.key(seed), n_episodes, how.n_evals, greedy)
+        with explained(kinds=OF_FILES):
+            return write_replay(env, env_params, episodes, folder, mp4)
+
     def evaluate(self, how: EvaluationConfig | None = None) -> dict[str, Any]:
         """Play episodes with the policies of a checkpoint.
 
@@ -308,9 +348,13 @@ def _agent_class(env: Any, env_params: Any) -> Any:
 
 def _new_directory(config: ExperimentConfig) -> Path:
     """Name a directory that does not exist yet, nor creates it."""
-    stem = Path(config.runs_dir) / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    candidates = (stem.with_name(f"{stem.name}-{number}") for number in itertools.count(2))
-    return next(each for each in itertools.chain([stem], candidates) if not each.exists())
+    return _unused(Path(config.runs_dir) / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def _unused(path: Path) -> Path:
+    """Number a path if it exists."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], numbered) if not each.exists())
 
 
 def _json(values: Any) -> Any:

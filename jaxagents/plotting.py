@@ -11,7 +11,6 @@ from jaxtyping import Float
 
 from jaxagents.curves import Panel, make_panels
 from jaxagents.drawing import (
-    INK,
     colour_of,
     draw_line,
     draw_spread,
@@ -21,6 +20,7 @@ from jaxagents.drawing import (
     write_caption,
 )
 from jaxagents.errors import ExperimentError
+from jaxagents.palette import INK
 from jaxagents.runs import Run
 
 _MOST_WITH_EXTREMES = 4  # curves whose lowest and highest episodes can be told apart

@@ -32,6 +32,7 @@ class TimeStep(NamedTuple):
     active: Bool[Array, "envs actors"]  # the actor was alive when it acted
     episode_over: Bool[Array, "envs"]  # for every actor: the environment was reset
     info: dict[str, Array]  # the environment's scalar infos, [envs]
+    final_state: PyTree = None  # before any reset, [envs, ...]; None: the environment hides it
 
 
 class Memory(NamedTuple):

@@ -17,13 +17,27 @@ LAYERS = [
     {"cli"},
     {"printing"},
     {"experiment"},
-    {"configuration"},
+    {"configuration", "replay"},
+    {"rendering.scenes"},
+    {
+        "rendering.classic_control",
+        "rendering.grids",
+        "rendering.hunting",
+        "rendering.images",
+        "rendering.library",
+        "rendering.mpe",
+        "rendering.smax",
+        "rendering.strips",
+    },
+    {"rendering.scene"},
+    {"rendering.animation", "rendering.canvas"},
     {"ippo.discrete", "ippo.continuous", "exporting"},
     {"ippo.base"},
     {"ippo.trainer"},
     {"ippo.player", "recording", "plotting", "comparison"},
     {"curves"},
     {"runs"},
+    {"trajectories"},
     {"ippo.actor_critic", "evaluation", "saving", "tracking"},
     {"checkpointing", "finiteness", "interruption"},
     {"leaves"},
@@ -38,10 +52,11 @@ LAYERS = [
     {"environments.protocol"},
     {"environments.spaces", "types"},
     {"config"},
-    {"hyperparameters", "errors", "resampling", "drawing"},
+    {"drawing"},
+    {"hyperparameters", "errors", "resampling", "palette"},
 ]
 LEVEL = {module: len(LAYERS) - i for i, layer in enumerate(LAYERS) for module in layer}
-PACKAGES = {"", "ippo", "environments"}  # their __init__ files hold names at most
+PACKAGES = {"", "ippo", "environments", "rendering"}  # their __init__ files hold names at most
 
 
 def module_name(path: Path) -> str:

@@ -163,6 +163,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         final_observation = (
             observation if self._resets_as_batch else self.prepare(info["final_observation"])
         )
+        final_state = env_state if self._resets_as_batch else None
 
         terminated, truncated = terminated.astype(bool), truncated.astype(bool)
         needs_reset = self._resets_as_batch
@@ -194,6 +195,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             active=state.active,
             episode_over=episode_over,
             info={name: value for name, value in info.items() if _is_scalar(value)},
+            final_state=final_state,
         )
         return time_step, BatchState(
             env_state=env_state,

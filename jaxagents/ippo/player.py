@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxagents.config import AgentConfig
-from jaxagents.evaluation import play_episodes
+from jaxagents.evaluation import Act, Play, begin_play, play_episodes
 from jaxagents.ippo.actor_critic import ActorCritic, actor_of
 from jaxagents.leaves import Leaves
 from jaxagents.normalization import RunningStatistics, denormalize
 from jaxagents.statistics import summarize
 from jaxagents.tracing import as_key
+from jaxagents.trajectories import RecordedStep, Trajectory, record_episodes, record_step
 from jaxagents.types import Inference, Memory, MetricStats, Observation, Runner
 
 Metrics = dict[str, Array]
@@ -54,6 +55,34 @@ class Player(ActorCritic):
             raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
         actor = actor_of(self._runner_or_collected(runner))
         return self._evaluate(as_key(rng), actor, n_evals, greedy)
+
+    def record(
+        self,
+        rng: PRNGKeyArray,
+        n_episodes: int = 1,
+        n_evals: int | None = None,
+        greedy: bool = True,
+        runner: Runner | None = None,
+    ) -> list[Trajectory]:
+        """Play as `eval` does, and keep the first episodes step by step.
+
+        Args:
+            rng: Random key.
+            n_episodes: Number of episodes to keep.
+            n_evals: Number of episodes that are played: those kept are the first of the ones that
+                `eval` plays with the same key and number. At least ``n_episodes`` are.
+            greedy: As for `eval`.
+            runner: Likewise.
+        """
+        if n_episodes < 1:
+            raise ValueError(f"n_episodes={n_episodes}; record at least 1.")
+        n_evals = max(n_episodes, self.config.n_evals if n_evals is None else n_evals)
+        actor = actor_of(self._runner_or_collected(runner))
+        return record_episodes(
+            self._begin_play(as_key(rng), actor, n_evals, greedy),
+            lambda play: self._record_step(actor, play, n_episodes, greedy),
+            n_episodes,
+        )
 
     def summarize(self, values: Any) -> MetricStats:
         """Describe a metric by its statistics over episodes; see `statistics.summarize`."""
@@ -127,13 +156,28 @@ class Player(ActorCritic):
 
     @partial(jax.jit, static_argnames=("self", "n_evals", "greedy"))
     def _evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:
+        memory = self.actor_network.empty_memory(n_evals, self.policies.n_actors)
+        act = self._act_by(actor, greedy)
+        return play_episodes(self.environments, act, memory, rng, n_evals).as_metrics()
+
+    @partial(jax.jit, static_argnames=("self", "n_evals", "greedy"))
+    def _begin_play(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Play:
+        memory = self.actor_network.empty_memory(n_evals, self.policies.n_actors)
+        return begin_play(self.environments, self._act_by(actor, greedy), memory, rng, n_evals)
+
+    @partial(jax.jit, static_argnames=("self", "n_episodes", "greedy"))
+    def _record_step(
+        self, actor: Inference, play: Play, n_episodes: int, greedy: bool
+    ) -> tuple[Play, RecordedStep]:
+        return record_step(self.environments, self._act_by(actor, greedy), play, n_episodes)
+
+    def _act_by(self, actor: Inference, greedy: bool) -> Act:
         def act(
             rng: PRNGKeyArray, observation: Observation, memory: PyTree
         ) -> tuple[Array, PyTree]:
             return self._act(actor, observation, memory, None if greedy else rng)
 
-        memory = self.actor_network.empty_memory(n_evals, self.policies.n_actors)
-        return play_episodes(self.environments, act, memory, rng, n_evals).as_metrics()
+        return act
 
     @partial(jax.jit, static_argnames="self")
     def _policy(
