@@ -5,6 +5,7 @@ Everything heavy is imported inside the commands, so that help and usage errors 
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -23,6 +24,7 @@ from jaxagents.printing import (
 if TYPE_CHECKING:
     from jaxagents.experiment import Experiment
 
+_MOST_COLUMNS = 100
 _FAILED, _USAGE_ERROR, _INTERRUPTED = 1, 2, 130
 
 
@@ -130,12 +132,11 @@ class _TrainHelp(argparse.Action):
     """Shows the command's own help, then that of every key of a configuration."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from jaxagents.configuration import make_parser
+        from jaxagents.configuration import help_text
 
-        keys = make_parser().format_help()
         print(parser.format_help())
         print("Keys of CONFIG, each of which --KEY VALUE overrides:\n")
-        print(keys[keys.index("The run:") :].rstrip())
+        print(help_text(min(shutil.get_terminal_size().columns, _MOST_COLUMNS)))
         parser.exit()
 
 
@@ -190,13 +191,14 @@ def _add_quiet(command: Any) -> None:
 
 def train(parsed: argparse.Namespace, overrides: Sequence[str]) -> int:
     """Train as a configuration file says, and show how it goes."""
-    from jaxagents.configuration import load_config
+    from jaxagents.configuration import load_config, places_named
     from jaxagents.experiment import Experiment
 
     config = load_config(parsed.config, overrides)
     if not parsed.quiet:
         print(titled(config), flush=True)
-    experiment = Experiment(config, **_shown(parsed.quiet))
+    with places_named(parsed.config, overrides):
+        experiment = Experiment(config, **_shown(parsed.quiet))
     return _run(experiment, experiment.train, parsed.quiet)
 
 

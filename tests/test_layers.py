@@ -18,6 +18,7 @@ LAYERS = [
     {"printing"},
     {"experiment"},
     {"configuration"},
+    {"sources"},
     {"ippo.discrete", "ippo.continuous", "exporting"},
     {"ippo.base"},
     {"ippo.trainer"},
@@ -35,7 +36,7 @@ LAYERS = [
     {"environments.jaxmarl_families"},
     {"environments.protocol"},
     {"environments.spaces", "types"},
-    {"config"},
+    {"config", "fields"},
     {"hyperparameters", "errors"},
 ]
 LEVEL = {module: len(LAYERS) - i for i, layer in enumerate(LAYERS) for module in layer}
