@@ -85,6 +85,7 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_resume(commands)
     _add_eval(commands)
     _add_export(commands)
+    _add_config(commands)
     listing = commands.add_parser(
         "envs",
         help="list the environments",
@@ -171,6 +172,18 @@ def _add_export(commands: Any) -> None:
     command.add_argument("--to", metavar="DIRECTORY", help="where to; by default RUN/export")
     _add_mode(command)
     command.set_defaults(command=export)
+
+
+def _add_config(commands: Any) -> None:
+    command = commands.add_parser(
+        "config",
+        help="print a configuration file to begin with",
+        description="Print a configuration file for an environment: every key, explained.",
+        allow_abbrev=False,
+    )
+    command.add_argument("env", metavar="ENV", help="one of those that `jaxagents envs` lists")
+    command.add_argument("--to", metavar="FILE", help="write it there, where there is none yet")
+    command.set_defaults(command=config)
 
 
 def _add_run(command: Any) -> None:
@@ -267,6 +280,21 @@ def export(parsed: argparse.Namespace, _: Sequence[str]) -> None:
     directory = parsed.to or os.path.join(parsed.run, "export")
     for path in Experiment.of_run(parsed.run).export(directory, parsed.mode):
         print(path)
+
+
+def config(parsed: argparse.Namespace, _: Sequence[str]) -> None:
+    """Print a configuration file for an environment, or write it."""
+    from jaxagents.errors import explained
+    from jaxagents.starting_file import starting_file
+
+    with explained(), explained("its data cannot be had: ", kinds=(OSError,)):
+        text = starting_file(parsed.env)
+    if parsed.to is None:
+        print(text, end="")
+        return
+    with explained("the file cannot be written: "), open(parsed.to, "x", encoding="utf-8") as file:
+        file.write(text)
+    print(f"jaxagents train {parsed.to}")
 
 
 def envs(parsed: argparse.Namespace, _: Sequence[str]) -> None:

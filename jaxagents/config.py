@@ -94,9 +94,9 @@ class AgentConfig:
         checkpoint_dir: Directory of this run's checkpoints; None writes none.
         keep_latest: Number of latest checkpoints kept.
         keep_best: Number of checkpoints kept for their return.
-        parameter_sharing: "shared": one policy for all actors; "independent": one each; "team":
-            one for each team of the environment; or a policy index per actor, counted from 0,
-            such as [0, 0, 1].
+        parameter_sharing: Which policies there are. "shared": one for all actors; "independent":
+            one each; "team": one for each team of the environment; or a policy index per actor,
+            counted from 0, such as [0, 0, 1].
         agent_id: Append each actor's index, as a one-hot vector, to what it observes, so that
             actors of one policy can differ.
         recurrent: Give actors and critics a memory: "gru", "lstm", or "mingru", which trains
@@ -146,8 +146,8 @@ class AgentConfig:
             to the environment.
         progress_bar: Show a progress bar over the evaluations.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
-        actor_layers: The actor's network. (An actor_network takes its place.)
-        critic_layers: The critic's network. (A critic_network takes its place.)
+        actor_layers: The actor's network.
+        critic_layers: The critic's network.
         actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
             [*batch, dimensions] means; with a memory, as `RecurrentNetwork` has it: from
             [time, *batch, *obs], the memory and the steps at which it is emptied to outputs and
