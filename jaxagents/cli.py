@@ -5,6 +5,7 @@ Everything heavy is imported inside the commands, so that help and usage errors 
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -23,6 +24,7 @@ from jaxagents.printing import (
 if TYPE_CHECKING:
     from jaxagents.experiment import Experiment
 
+_MOST_COLUMNS = 100
 _FAILED, _USAGE_ERROR, _INTERRUPTED = 1, 2, 130
 
 
@@ -86,6 +88,7 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_export(commands)
     _add_plot(commands)
     _add_compare(commands)
+    _add_config(commands)
     listing = commands.add_parser(
         "envs",
         help="list the environments",
@@ -133,12 +136,11 @@ class _TrainHelp(argparse.Action):
     """Shows the command's own help, then that of every key of a configuration."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from jaxagents.configuration import make_parser
+        from jaxagents.configuration import help_text
 
-        keys = make_parser().format_help()
         print(parser.format_help())
         print("Keys of CONFIG, each of which --KEY VALUE overrides:\n")
-        print(keys[keys.index("The run:") :].rstrip())
+        print(help_text(min(shutil.get_terminal_size().columns, _MOST_COLUMNS)))
         parser.exit()
 
 
@@ -245,6 +247,18 @@ def _add_runs(command: Any) -> None:
     command.add_argument("runs", metavar="RUN", nargs="+", help="the directories of runs")
 
 
+def _add_config(commands: Any) -> None:
+    command = commands.add_parser(
+        "config",
+        help="print a configuration file to begin with",
+        description="Print a configuration file for an environment: every key, explained.",
+        allow_abbrev=False,
+    )
+    command.add_argument("env", metavar="ENV", help="one of those that `jaxagents envs` lists")
+    command.add_argument("--to", metavar="FILE", help="write it there, where there is none yet")
+    command.set_defaults(command=config)
+
+
 def _add_run(command: Any) -> None:
     command.add_argument("run", metavar="RUN", help="the directory of a run")
 
@@ -263,13 +277,14 @@ def _add_quiet(command: Any) -> None:
 
 def train(parsed: argparse.Namespace, overrides: Sequence[str]) -> int:
     """Train as a configuration file says, and show how it goes."""
-    from jaxagents.configuration import load_config
+    from jaxagents.configuration import load_config, places_named
     from jaxagents.experiment import Experiment
 
     config = load_config(parsed.config, overrides)
     if not parsed.quiet:
         print(titled(config), flush=True)
-    experiment = Experiment(config, **_shown(parsed.quiet))
+    with places_named(parsed.config, overrides):
+        experiment = Experiment(config, **_shown(parsed.quiet))
     return _run(experiment, experiment.train, parsed.quiet)
 
 
@@ -377,6 +392,21 @@ def compare(parsed: argparse.Namespace, _: Sequence[str]) -> None:
     from jaxagents.runs import read_groups
 
     print(comparison_text(compare_groups(read_groups(parsed.runs))))
+
+
+def config(parsed: argparse.Namespace, _: Sequence[str]) -> None:
+    """Print a configuration file for an environment, or write it."""
+    from jaxagents.errors import explained
+    from jaxagents.starting_file import starting_file
+
+    with explained(), explained("its data cannot be had: ", kinds=(OSError,)):
+        text = starting_file(parsed.env)
+    if parsed.to is None:
+        print(text, end="")
+        return
+    with explained("the file cannot be written: "), open(parsed.to, "x", encoding="utf-8") as file:
+        file.write(text)
+    print(f"jaxagents train {parsed.to}")
 
 
 def envs(parsed: argparse.Namespace, _: Sequence[str]) -> None:

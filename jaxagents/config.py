@@ -45,8 +45,8 @@ class Layers:
         layer_norm: Normalise the outputs of each layer over its units, before the activation.
         channels: Output channels of each convolution, of 3 by 3 pixels, where observations are
             images (three axes).
-        memory_size: Units of the recurrent cell, behind the hidden layers.
-        sizes_after_memory: Units of each hidden layer behind the recurrent cell.
+        memory_size: Units of the recurrent cell, behind the hidden layers; for recurrent agents.
+        sizes_after_memory: Units of each hidden layer behind the recurrent cell; likewise.
     """
 
     hidden_sizes: tuple[int, ...] = (64, 64)
@@ -75,11 +75,14 @@ class AgentConfig:
     """The sizes and choices that fix an agent's computation.
 
     Attributes:
-        n_steps: Number of updates; each consumes rollout_length * batch_size environment steps.
+        n_steps: Updates of the whole training; each consumes rollout_length * batch_size
+            environment steps.
         batch_size: Number of parallel environments, one trajectory each per update.
-        minibatch_size: Trajectories in a minibatch, a divisor of batch_size.
+        minibatch_size: Trajectories in a minibatch, a divisor of batch_size: an epoch takes
+            batch_size / minibatch_size steps of the optimizer.
         rollout_length: Environment steps per trajectory.
-        actor_epochs: Most passes of an update's actor over the rollout.
+        actor_epochs: Most passes of an update's actor over the rollout; the hyperparameter
+            kl_threshold ends them earlier.
         critic_epochs: Passes of an update's critic over the rollout.
         minibatch_unit: What minibatches are drawn over: whole trajectories, time rows across all
             environments, or single steps. A policy's actors always stay together.
@@ -91,9 +94,9 @@ class AgentConfig:
         checkpoint_dir: Directory of this run's checkpoints; None writes none.
         keep_latest: Number of latest checkpoints kept.
         keep_best: Number of checkpoints kept for their return.
-        parameter_sharing: "shared": one policy for all actors; "independent": one each; "team":
-            one for each team of the environment; or a policy index per actor, counted from 0,
-            such as (0, 0, 1).
+        parameter_sharing: Which policies there are. "shared": one for all actors; "independent":
+            one each; "team": one for each team of the environment; or a policy index per actor,
+            counted from 0, such as [0, 0, 1].
         agent_id: Append each actor's index, as a one-hot vector, to what it observes, so that
             actors of one policy can differ.
         recurrent: Give actors and critics a memory: "gru", "lstm", or "mingru", which trains
@@ -119,8 +122,8 @@ class AgentConfig:
             a moving average of each policy's.
         scale_rewards: Divide the rewards that are learnt from by the standard deviation of their
             discounted sums so far, each policy's by its own.
-        advantages: How they are estimated: "gae", or "vtrace", which corrects them for how far
-            the policy has moved since the rollout, anew before each of its epochs.
+        advantages: How advantages are estimated: "gae", or "vtrace", which corrects them for how
+            far the policy has moved since the rollout, anew before each of its epochs.
         critic_error: What the critic minimises: "squared" errors, or "huber": squared up to the
             hyperparameter huber_delta, linear beyond.
         clip_values: Leave critics without gain from moving a value by more than the
@@ -129,8 +132,8 @@ class AgentConfig:
         learning_rate_schedule: "constant", "linear" or "cosine": the factor of both learning
             rates over n_steps updates, from 1 to 0; or "kl": the actor's follows the
             hyperparameter kl_target.
-        ent_coeff_schedule: Likewise, of the entropy bonus: "constant", "linear" or "cosine".
-        eps_clip_schedule: Likewise, of the clip.
+        ent_coeff_schedule: Likewise, the factor of the hyperparameter ent_coeff.
+        eps_clip_schedule: Likewise, the factor of the hyperparameter eps_clip.
         anneal_learning_rate: The same as learning_rate_schedule="linear".
         on_nonfinite: What happens where a loss, a gradient or a parameter is infinite or NaN:
             "stop" ends the training with an error that names update, policy and quantity; "skip"
@@ -139,11 +142,12 @@ class AgentConfig:
         shaped_reward_steps: Environment steps over which an environment's shaped reward is added
             to the reward that actors learn from, times a factor that falls linearly from 1 to 0;
             None adds none. Returns never include it.
-        max_episode_steps: Truncate episodes at this length; None leaves it to the environment.
+        max_episode_steps: Truncate episodes at this length, in environment steps; None leaves it
+            to the environment.
         progress_bar: Show a progress bar over the evaluations.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
-        actor_layers: The actor's network, if no actor_network is given.
-        critic_layers: The critic's likewise.
+        actor_layers: The actor's network.
+        critic_layers: The critic's network.
         actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
             [*batch, dimensions] means; with a memory, as `RecurrentNetwork` has it: from
             [time, *batch, *obs], the memory and the steps at which it is emptied to outputs and

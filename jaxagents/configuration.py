@@ -4,23 +4,29 @@ What is heavy is imported where it is used: seconds may pass before what is wron
 configuration is said otherwise.
 """
 
+import contextlib
 import dataclasses
-import difflib
 import json
 import re
-import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
 import jaxagents
 from jaxagents.config import AgentConfig
-from jaxagents.errors import ExperimentError, explained
-from jaxagents.hyperparameters import HyperParameters, PerPolicy
-
-_NO_PLAIN_DATA = ("actor_network", "critic_network", "optimizer", "checkpoint_dir")
+from jaxagents.errors import ExperimentError
+from jaxagents.fields import Field, fields_of, keys_of, of_no_file, type_text
+from jaxagents.hyperparameters import HyperParameters
+from jaxagents.sources import (
+    Source,
+    first_within,
+    read_source,
+    refuse_wrong_keys,
+    unknown_key,
+)
 
 
 @dataclass(frozen=True)
@@ -65,19 +71,18 @@ class ExperimentConfig:
     name: str
     env: str
     agent: AgentConfig
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    env_params: dict[str, Any] = field(default_factory=dict)
+    env_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
-    hyperparams: HyperParameters = field(default_factory=HyperParameters)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    hyperparams: HyperParameters = dataclasses.field(default_factory=HyperParameters)
+    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     runs_dir: str = "runs"
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name!r} cannot name a directory; use letters and digits.")
-        for name in _NO_PLAIN_DATA:
-            if getattr(self.agent, name) is not getattr(AgentConfig, name):
-                raise ValueError(f"agent.{name} cannot be kept in a file: leave it at its default.")
+        for name in of_no_file(self.agent):
+            raise ValueError(f"agent.{name} cannot be kept in a file: leave it at its default.")
         if self.evaluation.mode == "best" and not self.agent.n_evals:
             raise ValueError(
                 "evaluation.mode='best' needs evaluations during training, but agent.n_evals=0; "
@@ -93,37 +98,35 @@ class ExperimentConfig:
 # Configurations as plain data.
 
 
-def _plain_fields(cls: Any) -> dict[str, tuple[Any, Any]]:
-    """Map the fields that a file may set to their types and defaults (MISSING: there is none)."""
-    hints = typing.get_type_hints(cls)
-    plain = {}
-    for each in dataclasses.fields(cls):
-        factory = each.default_factory
-        if each.name not in _NO_PLAIN_DATA:
-            plain[each.name] = (
-                float | list[float] if hints[each.name] == PerPolicy else hints[each.name],
-                each.default if factory is dataclasses.MISSING else factory(),
-            )
-    return plain
+def _from_plain(values: Mapping[str, Any], source: Source) -> ExperimentConfig:
+    all_fields = dict(keys_of(ExperimentConfig))
 
+    def build(cls: Any, values: Mapping[str, Any], prefix: str) -> Any:
+        arguments = {
+            field.name: build(field.hint, values[field.name], f"{prefix}{field.name}.")
+            if field.is_group
+            else values[field.name]
+            for field in fields_of(cls)
+        }
+        with source.blamed(all_fields, prefix):
+            return cls(**arguments)
 
-def _from_plain(cls: Any, values: Any) -> Any:
-    if not isinstance(values, Mapping):
-        raise TypeError(f"{values!r} stands where the fields of {cls.__name__} should.")
-    arguments = {
-        name: _from_plain(hint, values[name]) if dataclasses.is_dataclass(hint) else values[name]
-        for name, (hint, _) in _plain_fields(cls).items()
-    }
-    return cls(**arguments)
+    return build(ExperimentConfig, values, "")
 
 
 def to_plain(config: ExperimentConfig) -> dict[str, Any]:
     """List every field that a file may set, nested, in types that YAML and JSON have."""
-    plain = dataclasses.asdict(config)
-    for name in _NO_PLAIN_DATA:
-        del plain["agent"][name]
-    # On the way through JSON, arrays become lists.
-    return json.loads(json.dumps(plain, default=lambda array: array.tolist()))
+
+    def values(group: Any) -> dict[str, Any]:
+        return {
+            field.name: values(getattr(group, field.name))
+            if field.is_group
+            else getattr(group, field.name)
+            for field in fields_of(type(group))
+        }
+
+    # On the way through JSON, tuples and arrays become lists.
+    return json.loads(json.dumps(values(config), default=lambda array: array.tolist()))
 
 
 # Configuration files.
@@ -141,13 +144,29 @@ def load_config(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Exp
     """
     from jsonargparse import ArgumentError
 
-    parser = make_parser()
+    source = read_source(path, overrides)
+    fields = dict(keys_of(ExperimentConfig))
+    refuse_wrong_keys(source, fields)
     try:
-        values = parser.parse_args(["--config", str(path), *overrides]).as_dict()
+        values = _make_parser().parse_args(["--config", str(path), *overrides]).as_dict()
     except ArgumentError as error:
-        raise ExperimentError(_explain(error, parser, str(path), overrides)) from error
-    with explained(f"{path}: "):
-        return _from_plain(ExperimentConfig, values)
+        raise ExperimentError(_explain(error, source, fields)) from error
+    return _from_plain(values, source)
+
+
+@contextlib.contextmanager
+def places_named(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Iterator[None]:
+    """Let what is found wrong with a configuration later say where its value was given.
+
+    Args:
+        path: As for `load_config`.
+        overrides: Likewise.
+
+    Raises:
+        ExperimentError: Something was wrong.
+    """
+    with read_source(path, overrides).blamed(dict(keys_of(ExperimentConfig))):
+        yield
 
 
 def save_config(config: ExperimentConfig, path: Path) -> None:
@@ -160,59 +179,60 @@ def save_config(config: ExperimentConfig, path: Path) -> None:
     new.replace(path)
 
 
-def make_parser() -> Any:
+def help_text(width: int) -> str:
+    """Document every key that a file and overrides may set.
+
+    Args:
+        width: Of a line, in characters.
+    """
+    lines = ["The run:"]
+    for key, field in keys_of(ExperimentConfig):
+        if field.is_group:
+            lines += ["", f"{field.meaning.rstrip('.')}:"]
+            continue
+        lines.append(f"  --{key} VALUE")
+        text = f"{field.meaning} ({field.type_and_default})"
+        lines += textwrap.wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines)
+
+
+def _make_parser() -> Any:
     """Build the jsonargparse parser of a configuration file and its overrides."""
     from jsonargparse import SUPPRESS, ArgumentParser
 
     parser = ArgumentParser(exit_on_error=False, print_config=None, allow_abbrev=False)
     parser.add_argument("--config", action="config", help=SUPPRESS)
-    _add_fields(parser, ExperimentConfig, prefix="", title="The run")
+    for key, field in keys_of(ExperimentConfig):
+        if not field.is_group:
+            given = {"required": True} if field.is_required else {"default": field.default}
+            parser.add_argument(f"--{key}", type=field.hint, **given)
     return parser
 
 
-def _add_fields(parser: Any, cls: Any, prefix: str, title: str) -> None:
-    """Let a parser accept a configuration's fields, documented as in its docstring."""
-    from docstring_parser import parse
-
-    group = parser.add_argument_group(title)
-    help_of = {each.arg_name: each.description or "" for each in parse(cls.__doc__).params}
-    for name, (hint, default) in _plain_fields(cls).items():
-        key = f"{prefix}{name}"
-        if dataclasses.is_dataclass(hint):
-            _add_fields(parser, hint, f"{key}.", help_of[name].rstrip("."))
-            continue
-        required = default is dataclasses.MISSING
-        given = {"required": True} if required else {"default": default}
-        group.add_argument(f"--{key}", type=hint, help=help_of[name], metavar="VALUE", **given)
-
-
-def _explain(error: Exception, parser: Any, path: str, overrides: Sequence[str]) -> str:
+def _explain(error: Exception, source: Source, fields: Mapping[str, Field]) -> str:
     """Say in one line what jsonargparse objects to: where, which key, what it should be."""
     text = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
     if wrong := re.match(r'Parser key "([^"]+)": (.*)', text):
         key, text = wrong.groups()
-        if key == "config":
-            return f"{path}: there is no such file; CONFIG comes before any --KEY VALUE"
-        overridden = any(each.split("=")[0] == f"--{key}" for each in overrides)
-        place = "command line" if overridden else path
-        wanted = re.search(r"Subtypes: \[(.*)\] Errors|Expected an? (.*?)\. Got", text)
-        if wanted is None:
+        place = source.place(key)
+        if key not in fields:
             return f"{place}: {key}: {text}"
-        type_text = re.sub(r"<class '(\w+)'>|typing\.", r"\1", wanted[1] or wanted[2])
-        value = re.split("Got value: |Given value: ", text)[-1]
-        return f"{place}: {key} should be {type_text}, but is {value}"
+        value = re.split("(?:Got|Given) value: ?", text)[-1]
+        wanted = type_text(fields[key].hint)
+        return f"{place}: {key} should be {wanted}, but is {value or 'empty'}"
     if missing := re.match("the following arguments are required: ([^,]+)", text):
-        return f"{path}: {missing[1]} is missing; give it there or as --{missing[1]} VALUE"
-    if unknown := re.match("Option '([^']+)' is not accepted", text):
-        return f"{path}: {_unknown_key(unknown[1], parser)}"
-    if unknown := re.match("unrecognized arguments: --([^ =]+)", text):
-        return f"command line: {_unknown_key(unknown[1], parser)}"
-    if text.startswith("Unexpected config"):
-        return f"{path}: this is no YAML file of keys and values"
-    return f"{path}: {text}"
-
-
-def _unknown_key(key: str, parser: Any) -> str:
-    nearest = difflib.get_close_matches(key, parser.get_defaults().keys(), n=1)
-    suggestion = f"did you mean {nearest[0]}?" if nearest else "see jaxagents train --help"
-    return f"unknown key {key}; {suggestion}"
+        return f"{source.path}: {missing[1]} is missing; give it there or as --{missing[1]} VALUE"
+    if unknown := re.match("(?:unrecognized arguments: --|Option ')([^ =']+)", text):
+        key = unknown[1]
+        if key in fields:
+            example = first_within(key, fields)
+            return f"command line: {key} holds keys; give one of them, as --{example} VALUE"
+        return f"command line: {unknown_key(key, fields)}"
+    if incomplete := re.match("argument --(.*): expected one argument", text):
+        return f"command line: --{incomplete[1]} needs a value"
+    if stray := re.match("unrecognized arguments: ([^ ]+)", text):
+        hint = f"; did you mean --{stray[1]}?" if stray[1].split("=")[0] in fields else ""
+        return f"command line: unrecognized argument {stray[1]}{hint}"
+    if tagged := re.search(r"(could not .*) in line (\d+), column", text):
+        return f"{source.path}:{tagged[2]}: {tagged[1]}"
+    return f"{source.path}: {text}"

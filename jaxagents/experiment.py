@@ -24,6 +24,7 @@ from jaxagents.configuration import (
     EvaluationConfig,
     ExperimentConfig,
     load_config,
+    places_named,
     save_config,
     to_plain,
 )
@@ -104,7 +105,9 @@ class Experiment:
             ExperimentError: The directory holds no run.
         """
         path = path_of_config(directory)
-        return cls(load_config(path, overrides), directory, callbacks, progress_bar)
+        config = load_config(path, overrides)
+        with places_named(path, overrides):
+            return cls(config, directory, callbacks, progress_bar)
 
     def train(self) -> dict[str, Any]:
         """Train, evaluate and leave everything in the directory.
@@ -112,7 +115,7 @@ class Experiment:
         Returns:
             The summary, as in ``summary.json``.
         """
-        with explained():
+        with explained(f"runs_dir: {self.config.runs_dir} cannot be written to: "):
             self.directory.mkdir(parents=True)
             save_config(self.config, self.directory / "config.yaml")
             self._metrics = JsonLines(self.directory / "metrics.jsonl")
@@ -316,25 +319,43 @@ def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
     """Make the configured environment, and its parameters with ``env_params`` applied.
 
     Raises:
-        ValueError: The environment or one of its parameters is unknown.
-        TypeError: The value of a parameter is no number like the default's.
+        ExperimentError: The environment cannot be made.
+        ValueError: One of its parameters is unknown, or not of the shape of its default.
+        TypeError: The value of a parameter is no number.
     """
     from jaxagents.environments.registry import make
 
-    env, params = make(config.env, **config.env_kwargs)
+    with explained("env: "):
+        env, params = make(config.env, **config.env_kwargs)
     if not config.env_params:
         return env, params
     if not hasattr(params, "replace"):
-        raise ValueError(f"{config.env} has no parameters; empty env_params, or use env_kwargs.")
+        raise ValueError(
+            f"env_params: {config.env} has no parameters; empty env_params, or use env_kwargs."
+        )
     known = [each.name for each in dataclasses.fields(params)]
     for name, value in config.env_params.items():
         if name not in known:
             raise ValueError(
                 f"env_params.{name} is no parameter of {config.env}; it has {', '.join(known)}."
             )
-        if not isinstance(value, bool | int | float | list):
-            raise TypeError(f"env_params.{name} should be a number, but is {value!r}.")
-    return env, params.replace(**config.env_params)
+        _check_param(f"env_params.{name}", value, getattr(params, name))
+    arrays = {
+        name: np.asarray(value) if isinstance(value, list) else value
+        for name, value in config.env_params.items()
+    }
+    return env, params.replace(**arrays)
+
+
+def _check_param(name: str, value: Any, default: Any) -> None:
+    numbers = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, bool | int | float) for each in numbers):
+        raise TypeError(f"{name} should be a number, but is {value!r}.")
+    if not np.all(np.isfinite(numbers)):
+        raise ValueError(f"{name} should be finite, but is {value!r}.")
+    if np.shape(value) != np.shape(default):
+        wanted = f"a list of {len(default)} numbers" if np.shape(default) else "one number"
+        raise ValueError(f"{name} should be {wanted}, but is {value!r}.")
 
 
 def _agent_class(env: Any, env_params: Any) -> Any:

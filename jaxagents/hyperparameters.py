@@ -22,9 +22,10 @@ class OptimizerParams(struct.PyTreeNode):
     """What the optimizer of one network is built from.
 
     Attributes:
-        learning_rate: Step size of Adam.
-        eps: Adam's epsilon.
-        grad_clip: Largest global norm of a policy's gradient.
+        learning_rate: Step size of Adam, at the start if it has a schedule.
+        eps: What Adam adds to the root of the mean squared gradient that it divides by.
+        grad_clip: Largest norm of a policy's gradient over all its parameters; a longer one is
+            shortened to it. Infinity never clips.
     """
 
     learning_rate: PerPolicy = 2.5e-4
@@ -37,9 +38,10 @@ class HyperParameters(struct.PyTreeNode):
 
     Attributes:
         gamma: Discount per environment step, in [0, 1].
-        gae_lambda: Decay of the generalised advantage estimate, in [0, 1].
-        eps_clip: Half-width of the interval to which the policy ratio is clipped.
-        ent_coeff: Weight of the entropy bonus in the actor loss.
+        gae_lambda: Decay of the generalised advantage estimate per environment step, in [0, 1].
+        eps_clip: Half-width of the interval around 1 to which the ratio of an action's
+            probabilities, now and at the rollout, is clipped.
+        ent_coeff: Weight of the policy's entropy, in nats, in the actor loss.
         vf_coeff: Weight of the critic loss.
         kl_threshold: A policy's actor epochs of an update end once its KL divergence from the
             policy that collected the rollout exceeds this, in nats. The KL is the mean over a
@@ -48,8 +50,9 @@ class HyperParameters(struct.PyTreeNode):
         kl_target: What AgentConfig.learning_rate_schedule="kl" aims at: the same KL divergence,
             of an update's last epoch, in nats. The actor's learning rate then stays between 1e-6
             and 1e-2; a run that is continued goes on with the one it has found.
-        rho_clip: Bound of V-trace's weight of a step's own error, see `advantages.vtrace`.
-        c_clip: Bound of V-trace's weight of the later ones.
+        rho_clip: With AgentConfig.advantages="vtrace": bound of the ratio of probabilities that
+            weighs a step's own temporal difference, see `advantages.vtrace`.
+        c_clip: Likewise, of the ratios that weigh the later ones.
         huber_delta: Errors of values beyond this cost in proportion to their size, with
             AgentConfig.critic_error="huber". In standard deviations of the value targets, with
             AgentConfig.normalize_values.

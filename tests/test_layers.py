@@ -16,7 +16,7 @@ LAYERS = [
     {"__main__"},
     {"cli"},
     {"printing"},
-    {"experiment"},
+    {"experiment", "starting_file"},
     {"configuration", "replay"},
     {"rendering.scenes"},
     {
@@ -31,6 +31,7 @@ LAYERS = [
     },
     {"rendering.scene"},
     {"rendering.animation", "rendering.canvas"},
+    {"sources"},
     {"ippo.discrete", "ippo.continuous", "exporting"},
     {"ippo.base"},
     {"ippo.trainer"},
@@ -44,6 +45,7 @@ LAYERS = [
     {"architecture", "batches", "schedules"},
     {"advantages", "losses", "normalization", "optimization", "policies", "recurrence"},
     {"minibatches", "statistics", "networks", "tracing"},
+    {"environments.arguments"},
     {"environments.registry"},
     {"environments.batch"},
     {"environments.examination", "environments.features"},
@@ -51,7 +53,7 @@ LAYERS = [
     {"environments.jaxmarl_families"},
     {"environments.protocol"},
     {"environments.spaces", "types"},
-    {"config"},
+    {"config", "fields"},
     {"drawing"},
     {"hyperparameters", "errors", "resampling", "palette"},
 ]
