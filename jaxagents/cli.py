@@ -83,6 +83,7 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_resume(commands)
     _add_eval(commands)
     _add_export(commands)
+    _add_report(commands)
     listing = commands.add_parser(
         "envs",
         help="list the environments",
@@ -170,6 +171,27 @@ def _add_export(commands: Any) -> None:
     command.add_argument("--to", metavar="DIRECTORY", help="where to; by default RUN/export")
     _add_mode(command)
     command.set_defaults(command=export)
+
+
+def _add_report(commands: Any) -> None:
+    command = commands.add_parser(
+        "report",
+        help="write a page about runs: curves, evaluation, an episode, configuration",
+        description=(
+            "Write one HTML page about runs, finished or still training, which needs nothing "
+            "beside itself. Runs that differ in their seed only are shown as a group."
+        ),
+        allow_abbrev=False,
+    )
+    command.add_argument("runs", metavar="RUN", nargs="+", help="the directories of runs")
+    command.add_argument(
+        "--to",
+        metavar="FILE.html",
+        help="by default RUN/report.html, of several runs ./report.html; an earlier report there "
+        "is replaced, any other file is not",
+    )
+    command.add_argument("--no-replay", action="store_true", help="show no episode")
+    command.set_defaults(command=report)
 
 
 def _add_run(command: Any) -> None:
@@ -265,6 +287,13 @@ def export(parsed: argparse.Namespace, _: Sequence[str]) -> None:
     directory = parsed.to or os.path.join(parsed.run, "export")
     for path in Experiment.of_run(parsed.run).export(directory, parsed.mode):
         print(path)
+
+
+def report(parsed: argparse.Namespace, _: Sequence[str]) -> None:
+    """Write a page about runs."""
+    from jaxagents.report import write_report
+
+    print(write_report(parsed.runs, parsed.to, replay=not parsed.no_replay))
 
 
 def envs(parsed: argparse.Namespace, _: Sequence[str]) -> None:

@@ -15,7 +15,9 @@ PACKAGE = Path(jaxagents.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"printing"},
+    {"report"},
+    {"report_configuration", "report_pictures", "report_tables", "report_words"},
+    {"report_numbers", "printing"},
     {"experiment"},
     {"configuration"},
     {"ippo.discrete", "ippo.continuous", "exporting"},
@@ -36,7 +38,7 @@ LAYERS = [
     {"environments.protocol"},
     {"environments.spaces", "types"},
     {"config"},
-    {"hyperparameters", "errors"},
+    {"hyperparameters", "errors", "defaults", "markup"},
 ]
 LEVEL = {module: len(LAYERS) - i for i, layer in enumerate(LAYERS) for module in layer}
 PACKAGES = {"", "ippo", "environments"}  # their __init__ files hold names at most
