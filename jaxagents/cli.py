@@ -83,6 +83,8 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_resume(commands)
     _add_eval(commands)
     _add_export(commands)
+    _add_plot(commands)
+    _add_compare(commands)
     _add_report(commands)
     listing = commands.add_parser(
         "envs",
@@ -173,6 +175,50 @@ def _add_export(commands: Any) -> None:
     command.set_defaults(command=export)
 
 
+def _add_plot(commands: Any) -> None:
+    command = commands.add_parser(
+        "plot",
+        help="draw the learning curves of runs",
+        description=(
+            "Draw the learning curves of runs. Runs that differ in their seed only are one curve: "
+            "their interquartile mean, and its 95 %% bootstrap interval. A curve ends where its "
+            "shortest run does."
+        ),
+        allow_abbrev=False,
+    )
+    _add_runs(command)
+    command.add_argument(
+        "--metrics",
+        metavar="NAME,...",
+        default="return",
+        help="what to draw, as in metrics.jsonl: return,kl,actor_loss for example",
+    )
+    command.add_argument(
+        "--to",
+        metavar="FILE",
+        help="a .png or .svg file; by default RUN/curves.png, of several runs ./curves.png",
+    )
+    command.set_defaults(command=plot)
+
+
+def _add_compare(commands: Any) -> None:
+    command = commands.add_parser(
+        "compare",
+        help="tell whether some runs earn more than others",
+        description=(
+            "Compare the returns of groups of runs, by their summaries. Runs that differ in their "
+            "seed only are one group."
+        ),
+        allow_abbrev=False,
+    )
+    _add_runs(command)
+    command.set_defaults(command=compare)
+
+
+def _add_runs(command: Any) -> None:
+    command.add_argument("runs", metavar="RUN", nargs="+", help="the directories of runs")
+
+
 def _add_report(commands: Any) -> None:
     command = commands.add_parser(
         "report",
@@ -183,7 +229,7 @@ def _add_report(commands: Any) -> None:
         ),
         allow_abbrev=False,
     )
-    command.add_argument("runs", metavar="RUN", nargs="+", help="the directories of runs")
+    _add_runs(command)
     command.add_argument(
         "--to",
         metavar="FILE.html",
@@ -287,6 +333,34 @@ def export(parsed: argparse.Namespace, _: Sequence[str]) -> None:
     directory = parsed.to or os.path.join(parsed.run, "export")
     for path in Experiment.of_run(parsed.run).export(directory, parsed.mode):
         print(path)
+
+
+def plot(parsed: argparse.Namespace, _: Sequence[str]) -> None:
+    """Draw the learning curves of runs."""
+    from pathlib import Path
+
+    from jaxagents.errors import explained
+    from jaxagents.plotting import check_replaceable, check_suffix, plot_runs
+    from jaxagents.runs import read_groups
+
+    directory = parsed.runs[0] if len(parsed.runs) == 1 else "."
+    path = Path(parsed.to or os.path.join(directory, "curves.png"))
+    check_suffix(path)
+    groups = read_groups(parsed.runs)
+    metrics = list(dict.fromkeys(parsed.metrics.split(",")))
+    with explained(kinds=(OSError,)):
+        check_replaceable(path)
+        plot_runs(groups, path, metrics=metrics)
+    print(path)
+
+
+def compare(parsed: argparse.Namespace, _: Sequence[str]) -> None:
+    """Compare the returns of groups of runs."""
+    from jaxagents.comparison import compare_groups
+    from jaxagents.printing import comparison_text
+    from jaxagents.runs import read_groups
+
+    print(comparison_text(compare_groups(read_groups(parsed.runs))))
 
 
 def report(parsed: argparse.Namespace, _: Sequence[str]) -> None:

@@ -9,16 +9,36 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-# Okabe and Ito's palette, https://jfly.uni-koeln.de/color/, without its yellow, which is lost on
-# white. Seven colours and eight markers give 56 pairs; without colour, markers and dashes remain.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
-_DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
-_INK, _FAINT_INK, _GRID = "#333333", "#767676", "#E4E4E4"
-_N_MARKERS = 8  # on a curve: enough to recognise it by
+from jaxagents.curves import Panel, make_panels
+from jaxagents.drawing import (
+    INK,
+    colour_of,
+    draw_line,
+    draw_spread,
+    new_figure,
+    set_title,
+    style_axes,
+    write_caption,
+)
+from jaxagents.errors import ExperimentError
+from jaxagents.runs import Run
+
 _MOST_WITH_EXTREMES = 4  # curves whose lowest and highest episodes can be told apart
 _MOST_IN_A_COLUMN = 18  # of the legend
 _SUFFIXES = (".png", ".svg", ".pdf")
+# Of pictures of runs: they say by whom they were made, so that these alone are replaced.
+_METADATA = {
+    ".png": {"Software": "jaxagents"},
+    ".svg": {"Creator": "jaxagents", "Date": None},  # no date: equal pictures are equal files
+}
+_QUANTITIES = {
+    "return": "Return of an episode",
+    "kl": "KL divergence, nats",
+    "entropy": "Entropy, nats",
+    "episode_length": "Length of an episode, steps",
+}
+_SIZE_ALONE, _SIZE_AMONG_OTHERS = (8.0, 4.2), (4.3, 3.0)  # of a panel, inches
+_LETTERS_PER_INCH = 10  # of a legend
 
 
 class Curve(NamedTuple):
@@ -135,16 +155,14 @@ def _curve(
 
 
 def _draw(curves: Sequence[Curve], title: str | None, legend: bool) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8.0, 4.5)
     axes = figure.add_subplot()
     lines = [_draw_curve(axes, curve, i, len(curves)) for i, curve in enumerate(curves)]
-    _style(axes)
+    style_axes(axes)
+    axes.set_xlabel("environment steps", color=INK)
+    axes.set_ylabel("return of an episode", color=INK)
     if title is not None:
-        axes.set_title(title, loc="left", color=_INK, fontsize=12, fontweight="bold", pad=12)
+        set_title(axes, title)
     if legend:
         # In the order in which the curves end, so that the eye needs no search.
         in_order = sorted(lines, key=lambda line: -line.get_ydata()[-1])
@@ -153,64 +171,175 @@ def _draw(curves: Sequence[Curve], title: str | None, legend: bool) -> Any:
             loc="outside right center",
             ncols=1 + (len(lines) - 1) // _MOST_IN_A_COLUMN,
             frameon=False,
-            labelcolor=_INK,
+            labelcolor=INK,
         )
     return figure
 
 
 def _draw_curve(axes: Any, curve: Curve, curve_index: int, n_curves: int) -> Any:
-    colour = _COLOURS[curve_index % len(_COLOURS)]
+    x, colour = curve.n_environment_steps, colour_of(curve_index)
     few = n_curves <= _MOST_WITH_EXTREMES
     if few:
-        _draw_spread(axes, curve.n_environment_steps, curve.extremes, color=colour, alpha=0.09)
-    opacity = 0.22 if few else 0.1
-    _draw_spread(axes, curve.n_environment_steps, curve.quartiles, color=colour, alpha=opacity)
-    every = max(1, len(curve.mean) // _N_MARKERS)
-    (line,) = axes.plot(
-        curve.n_environment_steps,
-        curve.mean,
-        color=colour,
-        linewidth=1.8 if len(curve.mean) < 100 else 1.3,
-        linestyle=_DASHES[curve_index % len(_DASHES)],
-        marker=_MARKERS[curve_index % len(_MARKERS)],
-        markersize=6,
-        markeredgecolor="white",
-        markeredgewidth=0.7,
-        markevery=(curve_index * every // n_curves, every),  # staggered: curves may cross
-        label=curve.label,
-        zorder=3,
-    )
-    return line
-
-
-def _draw_spread(
-    axes: Any, x: np.ndarray, bounds: Float[np.ndarray, "2 evaluations"], **style: Any
-) -> None:
-    if len(x) == 1:  # a band of no width would not show
-        axes.vlines(x, *bounds, linewidth=8, **style)
-    else:
-        axes.fill_between(x, *bounds, linewidth=0, **style)
-
-
-def _style(axes: Any) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    axes.set_xlabel("environment steps", color=_INK)
-    axes.set_ylabel("return of an episode", color=_INK)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_major_locator(
-        MaxNLocator(7, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
-    )
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.margins(x=0.015)
-    axes.tick_params(colors=_INK, length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(_FAINT_INK)
+        draw_spread(axes, x, curve.extremes, color=colour, alpha=0.09)
+    draw_spread(axes, x, curve.quartiles, color=colour, alpha=0.22 if few else 0.1)
+    return draw_line(axes, x, curve.mean, curve.label, curve_index, n_curves)
 
 
 def _explain_the_spread(figure: Any, n_episodes: int, n_curves: int) -> None:
     text = f"Line: mean of {n_episodes} episodes. Band: their middle half."
     if n_curves <= _MOST_WITH_EXTREMES:
         text += " Pale band: from the lowest to the highest."
-    figure.supxlabel(text, x=0.01, ha="left", color=_FAINT_INK, fontsize=8)
+    write_caption(figure, [text])
+
+
+# Pictures of runs, by what their directories hold.
+
+
+def plot_runs(
+    groups: Mapping[str, Sequence[Run]],
+    path: str | PathLike[str],
+    *,
+    metrics: Sequence[str] = ("return",),
+) -> None:
+    """Draw how metrics of runs went over training, the groups of runs under one legend.
+
+    Of a group of several runs, lines are interquartile means over the runs, bands their 95 %
+    bootstrap intervals; of a single run, lines are what it recorded, bands the spread of its
+    returns over episodes. See `jaxagents.curves.make_panels` for what shares a panel, and for runs
+    that were evaluated at different points.
+
+    Args:
+        groups: By label; see `jaxagents.runs.read_groups`.
+        path: Where to write; its suffix, .png or .svg, decides the format.
+        metrics: Names as in ``metrics.jsonl``, where ``_mean`` may be left out; "return" is
+            ``return_mean`` and its spread.
+
+    Raises:
+        ExperimentError: The suffix is another one, or a run has not recorded a metric.
+    """
+    path = Path(path)
+    check_suffix(path)
+    panels = [make_panels(groups, metric) for metric in metrics]
+    figure = _draw_panels(panels, groups)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(figure, path)
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse what `plot_runs` cannot write.
+
+    Raises:
+        ExperimentError: The suffix is neither .png nor .svg.
+    """
+    if path.suffix.lower() not in _METADATA:
+        raise ExperimentError(f"{path} does not end in .png or .svg, which decides the format.")
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to write over what is no picture by `plot_runs`.
+
+    Raises:
+        ExperimentError: There is such a file.
+    """
+    if not path.exists():
+        return
+    mark = next(iter(_METADATA[path.suffix.lower()].values()))
+    with path.open("rb") as file:
+        is_ours = mark.encode() in file.read(2_000)
+    if not is_ours:
+        raise ExperimentError(
+            f"{path} exists, and is no picture that jaxagents plot made; give another with --to."
+        )
+
+
+def _write(figure: Any, path: Path) -> None:
+    import matplotlib
+
+    # Text stays text, and the names of a picture's parts are the same every time.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxagents"}):
+        figure.savefig(path, metadata=_METADATA[path.suffix.lower()])
+
+
+def _draw_panels(metrics: Sequence[Sequence[Panel]], groups: Mapping[str, Sequence[Run]]) -> Any:
+    panels = [panel for of_metric in metrics for panel in of_metric]
+    n_columns = _n_columns([len(of_metric) for of_metric in metrics])
+    n_rows = -(-len(panels) // n_columns)
+    width, height = _SIZE_ALONE if len(panels) == 1 else _SIZE_AMONG_OTHERS
+    figure = new_figure(width * n_columns, height * n_rows + 0.6)
+    figure.get_layout_engine().set(h_pad=0.09)
+    shared = None  # the first axes: all show the same part of training
+    for i, panel in enumerate(panels):
+        axes = figure.add_subplot(n_rows, n_columns, i + 1, sharex=shared)
+        shared = shared or axes
+        _draw_panel(axes, panel, groups)
+        style_axes(axes, most_ticks=7 if len(panels) == 1 else 5)
+        set_title(axes, _title(panel), fontsize=10)
+        axes.tick_params(labelsize=9)
+        if i + n_columns >= len(panels):
+            axes.set_xlabel("environment steps", color=INK)
+    _draw_legend(figure, groups)
+    write_caption(figure, _explanations(panels, groups))
+    return figure
+
+
+def _n_columns(n_panels: Sequence[int]) -> int:
+    """Choose the columns of a grid: a row per metric where all have equally many panels."""
+    if set(n_panels) <= {2, 3}:
+        return max(n_panels) if len(set(n_panels)) == 1 else 3
+    total = sum(n_panels)
+    return {1: 1, 2: 2, 4: 2}.get(total, 3)
+
+
+def _draw_panel(axes: Any, panel: Panel, groups: Mapping[str, Sequence[Run]]) -> None:
+    labels = list(groups)
+    for label, curve in panel.curves.items():
+        i, x = labels.index(label), curve.n_environment_steps
+        if curve.extremes is not None and len(labels) == 1:
+            draw_spread(axes, x, curve.extremes, color=colour_of(i), alpha=0.09)
+        if curve.band is not None and (len(groups[label]) > 1 or not _any_has_several(groups)):
+            draw_spread(axes, x, curve.band, color=colour_of(i), alpha=0.2)
+        draw_line(axes, x, curve.line, label, i, len(labels))
+
+
+def _any_has_several(groups: Mapping[str, Sequence[Run]]) -> bool:
+    """Tell whether bands are intervals over runs: the spread of one's episodes is no such thing."""
+    return any(len(group) > 1 for group in groups.values())
+
+
+def _title(panel: Panel) -> str:
+    quantity = _QUANTITIES.get(panel.metric, panel.metric.replace("_", " ").capitalize())
+    return f"{quantity}: {panel.subject}" if panel.subject else quantity
+
+
+def _draw_legend(figure: Any, groups: Mapping[str, Sequence[Run]]) -> None:
+    handles = {line.get_label(): line for axes in figure.axes for line in axes.lines}
+    present = {label: handles[label] for label in groups if label in handles}
+    labels = [
+        f"{label} ({len(groups[label])} {'run' if len(groups[label]) == 1 else 'runs'})"
+        for label in present
+    ]
+    letters = 6 + max(map(len, labels))
+    n_fitting = max(1, int(figure.get_figwidth() * _LETTERS_PER_INCH / letters))
+    n_rows = -(-len(labels) // n_fitting)
+    figure.legend(
+        handles=list(present.values()),
+        labels=labels,
+        loc="outside upper left",
+        ncols=-(-len(labels) // n_rows),
+        frameon=False,
+        labelcolor=INK,
+    )
+
+
+def _explanations(panels: Sequence[Panel], groups: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Say what the lines and bands of the picture are."""
+    if _any_has_several(groups):
+        interval = "Interquartile mean over runs; band: its 95 % bootstrap interval."
+        alone = any(len(group) == 1 for group in groups.values())
+        return [f"{interval} Of one run: what it recorded." if alone else interval]
+    text = "Of one run: other seeds may differ."
+    curves = [curve for panel in panels for curve in panel.curves.values()]
+    if all(curve.band is None for curve in curves):
+        return [text]
+    extremes = "; pale band: from the lowest to the highest" if len(groups) == 1 else ""
+    return [f"{text} Mean over episodes; band: their standard deviation{extremes}."]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
+    from jaxagents.comparison import Comparison, Group
     from jaxagents.configuration import ExperimentConfig
     from jaxagents.experiment import Experiment
     from jaxagents.tracking import Evaluation
@@ -151,3 +152,52 @@ def _number(value: float | None) -> str:
 def _clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes}:{seconds:02}"
+
+
+def comparison_text(comparisons: Sequence["Comparison"]) -> str:
+    """Set out groups of runs as a table, and say of each pair which earns more."""
+    groups = {group.label: group for each in comparisons for group in (each.first, each.second)}
+    rows = [
+        [label, str(len(group.returns)), *map(_number, _of_runs(group))]
+        for label, group in groups.items()
+    ]
+    titles = ["", "runs", "mean", "iqm", "lowest", "highest"]
+    notes = [
+        "Returns are those of the runs' summaries, averaged over actors; what one group earns more",
+        "is the difference of interquartile means (iqm). Intervals are a bootstrap over seeds.",
+    ]
+    return "\n".join(
+        [table([titles, *rows], right_from=1), "", *map(sentence, comparisons), "", *notes]
+    )
+
+
+def _of_runs(group: "Group") -> tuple[float, ...]:
+    returns = group.returns
+    return (float(returns.mean()), group.iqm, float(returns.min()), float(returns.max()))
+
+
+def sentence(comparison: "Comparison") -> str:
+    """Say which of two groups of runs earns more, and whether that may be chance."""
+    first, second = comparison.first, comparison.second
+    difference, probability = comparison.difference, comparison.probability
+    interval = comparison.difference_interval
+    if difference < 0:
+        first, second = second, first
+        difference, probability = -difference, 1 - probability
+        interval = interval and (-interval[1], -interval[0])
+    claim = f"{first.label} earns {_number(difference)} more than {second.label}"
+    if difference == 0:
+        claim = f"{first.label} and {second.label} earn the same"
+    if interval is None:
+        text = f"{claim}, but a single seed tells nothing about others: train with several seeds"
+    else:
+        text = (
+            f"{claim} (95 % interval {_number(interval[0])} to {_number(interval[1])}; better in "
+            f"{100 * probability:.0f} % of pairs of seeds)"
+        )
+        if not comparison.has_enough_runs:
+            text += ", but so few seeds cannot tell: train with 4 or more of each"
+        elif interval[0] <= 0:
+            text += ", which may be chance"
+    differing = "" if comparison.judged_alike else " They were not evaluated alike."
+    return f"{text}.{differing}"

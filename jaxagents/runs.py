@@ -64,19 +64,46 @@ def path_of_config(directory: str | PathLike[str]) -> Path:
     return path
 
 
+def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Run]]:
+    """Read runs, and group them by `group_runs`.
+
+    Raises:
+        ExperimentError: As `read_run`; or two runs of a group have the same seed, which makes
+            them one run, and no evidence of what other seeds bring.
+    """
+    groups = group_runs([read_run(directory) for directory in directories])
+    for group in groups.values():
+        by_seed: dict[Any, Run] = {}
+        for run in group:
+            other = by_seed.setdefault(run.config.get("seed"), run)
+            if other is not run:
+                raise ExperimentError(
+                    f"{other.directory} and {run.directory} are the same run, of seed "
+                    f"{run.config.get('seed')}; leave one of them out."
+                )
+    return groups
+
+
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Put runs together that differ in their seed only, by a label that tells the groups apart.
 
     A group is called by its name, or where another has the same, by its first run's directory.
     """
-    groups: dict[str, list[Run]] = {}
+    by_experiment: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(json.dumps(_experiment(run.config), sort_keys=True), []).append(run)
-    names = [group[0].name for group in groups.values()]
-    return {
-        group[0].name if names.count(group[0].name) == 1 else group[0].directory.name: group
-        for group in groups.values()
-    }
+        key = json.dumps(_experiment(run.config), sort_keys=True)
+        by_experiment.setdefault(key, []).append(run)
+    groups = list(by_experiment.values())
+    names = [group[0].name for group in groups]
+    folders = [group[0].directory.name for group in groups]
+
+    def label(run: Run) -> str:
+        if names.count(run.name) == 1:
+            return run.name
+        folder = run.directory.name
+        return folder if [*names, *folders].count(folder) == 1 else str(run.directory)
+
+    return {label(group[0]): group for group in groups}
 
 
 def _experiment(config: Mapping[str, Any]) -> dict[str, Any]:

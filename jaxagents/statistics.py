@@ -9,12 +9,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike
 
+from jaxagents.resampling import interquartile_mean, percentile_interval, resampled_counts
 from jaxagents.types import MetricStats
 
 _EPSILON = 1e-8  # added to a standard deviation before dividing by it
-_CONFIDENCE = 0.95
-_N_RESAMPLES = 5_000
-_RESAMPLES_AT_ONCE = 500  # bounds the memory that very many episodes need
 
 
 def weighted_mean(
@@ -138,8 +136,6 @@ def _of_columns(
 def _without_nans(
     columns: Float[np.ndarray, "episodes columns"],
 ) -> dict[str, Float[np.ndarray, "columns"]]:
-    from scipy.stats import trim_mean
-
     median = np.median(columns, axis=0)
     with np.errstate(invalid="ignore"):  # an infinite return has no deviation: NaN says so
         # Around the median, equal episodes give their own value and a spread of 0 exactly.
@@ -152,7 +148,7 @@ def _without_nans(
             "min": columns.min(axis=0),
             "max": columns.max(axis=0),
             "median": median,
-            "iqm": median + trim_mean(deviation, 0.25, axis=0),
+            "iqm": interquartile_mean(columns),
             "ci_low": ci_low,
             "ci_high": ci_high,
         }
@@ -161,16 +157,10 @@ def _without_nans(
 def _bootstrap_interval(
     columns: Float[np.ndarray, "episodes columns"],
 ) -> Float[np.ndarray, "2 columns"]:
-    """Bound each column's mean by the percentiles of the means of its resamples.
-
-    A resample is how often each episode was drawn: its mean is a matrix product.
-    """
+    """Bound each column's mean by the percentiles of the means of its resamples."""
     n_episodes = len(columns)
-    uniform = np.full(n_episodes, 1 / n_episodes)
-    generator = np.random.default_rng(0)
     means = [
-        generator.multinomial(n_episodes, uniform, size=_RESAMPLES_AT_ONCE) @ columns / n_episodes
-        for _ in range(_N_RESAMPLES // _RESAMPLES_AT_ONCE)
+        counts @ columns / n_episodes
+        for counts in resampled_counts(n_episodes, np.random.default_rng(0))
     ]
-    tail = (1 - _CONFIDENCE) / 2
-    return np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0)
+    return percentile_interval(np.concatenate(means))

@@ -23,7 +23,9 @@ LAYERS = [
     {"ippo.discrete", "ippo.continuous", "exporting"},
     {"ippo.base"},
     {"ippo.trainer"},
-    {"ippo.player", "recording", "plotting", "runs"},
+    {"ippo.player", "recording", "plotting", "comparison"},
+    {"curves"},
+    {"runs"},
     {"ippo.actor_critic", "evaluation", "saving", "tracking"},
     {"checkpointing", "finiteness", "interruption"},
     {"leaves"},
@@ -38,7 +40,7 @@ LAYERS = [
     {"environments.protocol"},
     {"environments.spaces", "types"},
     {"config"},
-    {"hyperparameters", "errors", "defaults", "markup"},
+    {"hyperparameters", "errors", "resampling", "drawing", "defaults", "markup"},
 ]
 LEVEL = {module: len(LAYERS) - i for i, layer in enumerate(LAYERS) for module in layer}
 PACKAGES = {"", "ippo", "environments"}  # their __init__ files hold names at most

@@ -1,0 +1,62 @@
+"""Directories of runs that nobody trained, with numbers to derive others from by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def write_run(
+    directory: Path,
+    *,
+    name: str = "run",
+    seed: int = 0,
+    env: str = "hunting/discrete",
+    metrics: dict[str, list[Any]] | None = None,
+    steps: list[int] | None = None,
+    final_returns: list[float | None] | None = None,
+    agent: dict[str, Any] | None = None,
+    **config: Any,
+) -> Path:
+    """Write what a training leaves.
+
+    Args:
+        directory: Of the run.
+        name: What the configuration calls the run.
+        seed: Of the training.
+        env: Id of the environment.
+        metrics: By their keys in metrics.jsonl, a value per evaluation.
+        steps: Environment steps of the evaluations; by default 0, 100, 200, ...
+        final_returns: Per actor, in the summary; None: there is none.
+        agent: What the configuration says of the agent.
+        config: More of the configuration.
+    """
+    directory.mkdir(parents=True)
+    agent = {"parameter_sharing": "shared", **(agent or {})}
+    whole = {"name": name, "env": env, "agent": agent, "seed": seed, **config}
+    (directory / "config.yaml").write_text(yaml.safe_dump(whole))
+    metrics = metrics or {}
+    n_evaluations = len(next(iter(metrics.values()), []))
+    steps = steps or [100 * i for i in range(n_evaluations)]
+    lines = [
+        {"n_updates_done": i, "n_environment_steps": steps[i], "seconds": 0.5 * i}
+        | {key: values[i] for key, values in metrics.items()}
+        for i in range(n_evaluations)
+    ]
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if final_returns is not None:
+        summary = {"name": name, "env": env, "returns": {"mean": final_returns}}
+        (directory / "summary.json").write_text(json.dumps(summary))
+    return directory
+
+
+def returns(*means: Any, std: float = 1.0, below: float = 2.0, above: float = 3.0) -> dict:
+    """Fabricate the returns of evaluations: a number or a list of one per actor for each."""
+    rows = [[row] if isinstance(row, int | float) else list(row) for row in means]
+    return {
+        "return_mean": rows,
+        "return_std": [[std for _ in row] for row in rows],
+        "return_min": [[value - below for value in row] for row in rows],
+        "return_max": [[value + above for value in row] for row in rows],
+    }
