@@ -83,7 +83,8 @@ def origins(groups: Groups) -> list[Markup]:
     commands = "\n".join(f"jaxagents train {_config_path(run)}" for run in runs)
     versions = [run.summary["versions"] for run in runs if run.summary]
     names = list(dict.fromkeys(name for each in versions for name in each))
-    rows = [[name, ", ".join(sorted({each.get(name, "?") for each in versions}))] for name in names]
+    of_name = {name: {str(each.get(name, "?")) for each in versions} for name in names}
+    rows = [[name, ", ".join(sorted(values))] for name, values in of_name.items()]
     return [
         element("p", "A run's configuration repeats it exactly, with these versions:"),
         element("pre", commands, tabindex=0),

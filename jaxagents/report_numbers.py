@@ -21,8 +21,8 @@ class Estimate(NamedTuple):
     """What runs of different seeds have in common: the interquartile mean of their returns."""
 
     iqm: float
-    low: float  # of its 95 % interval over runs
-    high: float
+    low: float | None  # of its 95 % interval over runs; a single one has none
+    high: float | None
 
 
 def all_runs(groups: Groups) -> list[Run]:
@@ -73,15 +73,17 @@ def rows_of_actors(
 def estimates(runs: Sequence[Run]) -> list[tuple[str, Estimate]]:
     """Estimate returns over runs of different seeds, per actor; one row where all are equal.
 
-    Only what was evaluated after training counts. Nothing is estimated from fewer than two runs,
-    nor where returns are not finite.
+    Only what was evaluated after training counts. Nothing is estimated where returns are not
+    finite.
     """
     means = [run.summary["returns"]["mean"] for run in runs if run.summary]
-    if len(means) < 2 or any(None in row for row in means):
+    if not means or any(None in row for row in means):
         return []
     values: Float[np.ndarray, "runs actors"] = np.array(means, np.float64)
-    resamples = resampled_interquartile_means(values, np.random.default_rng(0))
-    low, high = percentile_interval(resamples).tolist()
+    low = high = [None] * values.shape[1]
+    if len(means) > 1:
+        resamples = resampled_interquartile_means(values, np.random.default_rng(0))
+        low, high = percentile_interval(resamples).tolist()
     columns = {"iqm": interquartile_mean(values).tolist(), "low": low, "high": high}
     return [(subject, Estimate(*row)) for subject, row in rows_of_actors(columns, list(columns))]
 

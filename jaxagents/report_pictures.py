@@ -97,12 +97,11 @@ def _width_of(drawing: Path) -> str:
 
 def episodes(groups: Groups) -> list[Markup]:
     """Let the first run of each group play an episode."""
-    pictures = []
-    for label, (run, *_) in groups.items():
-        if len(groups) > 1:
-            pictures.append(element("h3", label))
-        pictures.append(_episode(run))
-    return pictures
+    shown = [
+        element("div", *([element("h3", label)] if len(groups) > 1 else []), _episode(runs[0]))
+        for label, runs in groups.items()
+    ]
+    return [element("div", *shown, class_="beside")]
 
 
 def _episode(run: Run) -> Markup:

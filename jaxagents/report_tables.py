@@ -38,13 +38,16 @@ def _table_of_runs(runs: Sequence[Run], named: bool) -> Markup:
     for run in runs:
         if run.summary:
             names = [name_of(run)] if named else []
-            length = f"{run.summary['checkpoint']['n_environment_steps']:,} steps"
+            steps = f"{run.summary['checkpoint']['n_environment_steps']:,}"
             for subject, values in rows_of_actors(run.summary["returns"], _STATISTICS):
-                rows.append([*names, subject, *map(_datum, values), length])
-    titles = [*(["run"] if named else []), "return of", *_TITLES, "trained for"]
+                rows.append([*names, subject, *map(_datum, values), steps])
+    titles = [*(["run"] if named else []), "return of", *_TITLES, "steps"]
     # Said once for all that were evaluated alike.
     hows = dict.fromkeys(_how(run.summary) for run in runs if run.summary)
-    caption = f"{' '.join(hows)} The interval is the mean's, by bootstrap over episodes."
+    caption = (
+        f"{' '.join(hows)} Steps are those of the checkpoint. The interval is the mean's, by "
+        "bootstrap over episodes."
+    )
     return table(titles, rows, caption, n_headers=1 + named)
 
 

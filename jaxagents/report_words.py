@@ -42,13 +42,17 @@ def summary_sentence(groups: Groups) -> str:
     (run,) = runs
     if run.summary is None:
         return f"A training on {envs}{_latest_return(run)}."
-    evaluation, steps = run.summary["evaluation"], run.summary["checkpoint"]["n_environment_steps"]
+    evaluation, training, checkpoint = (
+        run.summary[key] for key in ("evaluation", "training", "checkpoint")
+    )
     episodes = counted(
         evaluation["n_evals"], f"{'greedy' if evaluation['greedy'] else 'sampled'} episode"
     )
     return (
-        f"After {steps:,} environment steps on {envs}, the policies return "
-        f"{_return_of_run(run)}, averaged over {episodes}."
+        f"Trained for {training['n_environment_steps']:,} environment steps on {envs}, the "
+        f"policies of the {evaluation['mode']} checkpoint, of step "
+        f"{checkpoint['n_environment_steps']:,}, return {_return_of_run(run)}, averaged over "
+        f"{episodes}."
     )
 
 
@@ -78,9 +82,11 @@ def _return_of_run(run: Run) -> str:
 
 def _return_of_group(runs: Sequence[Run]) -> str:
     rows = estimates(runs)
-    if len(rows) != 1:
+    if not rows or rows[0][1].low is None:  # fewer than two have been evaluated
+        return ""
+    if len(rows) > 1:
         means = between([each.iqm for _, each in rows])
-        return f": by actor, the interquartile means of their returns are {means}" if rows else ""
+        return f": by actor, the interquartile means of their returns are {means}"
     ((_, estimate),) = rows
     return (
         f": the interquartile mean of their returns is {number(estimate.iqm)} (95 % interval "
