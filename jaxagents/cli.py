@@ -89,6 +89,7 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_plot(commands)
     _add_compare(commands)
     _add_config(commands)
+    _add_report(commands)
     listing = commands.add_parser(
         "envs",
         help="list the environments",
@@ -209,7 +210,7 @@ def _add_plot(commands: Any) -> None:
         help="draw the learning curves of runs",
         description=(
             "Draw the learning curves of runs. Runs that differ in their seed only are one curve: "
-            "their interquartile mean, and its 95 % bootstrap interval. A curve ends where its "
+            "their interquartile mean, and its 95 %% bootstrap interval. A curve ends where its "
             "shortest run does."
         ),
         allow_abbrev=False,
@@ -257,6 +258,27 @@ def _add_config(commands: Any) -> None:
     command.add_argument("env", metavar="ENV", help="one of those that `jaxagents envs` lists")
     command.add_argument("--to", metavar="FILE", help="write it there, where there is none yet")
     command.set_defaults(command=config)
+
+
+def _add_report(commands: Any) -> None:
+    command = commands.add_parser(
+        "report",
+        help="write a page about runs: curves, evaluation, an episode, configuration",
+        description=(
+            "Write one HTML page about runs, finished or still training, which needs nothing "
+            "beside itself. Runs that differ in their seed only are shown as a group."
+        ),
+        allow_abbrev=False,
+    )
+    _add_runs(command)
+    command.add_argument(
+        "--to",
+        metavar="FILE.html",
+        help="by default RUN/report.html, of several runs ./report.html; an earlier report there "
+        "is replaced, any other file is not",
+    )
+    command.add_argument("--no-replay", action="store_true", help="show no episode")
+    command.set_defaults(command=report)
 
 
 def _add_run(command: Any) -> None:
@@ -407,6 +429,13 @@ def config(parsed: argparse.Namespace, _: Sequence[str]) -> None:
     with explained("the file cannot be written: "), open(parsed.to, "x", encoding="utf-8") as file:
         file.write(text)
     print(f"jaxagents train {parsed.to}")
+
+
+def report(parsed: argparse.Namespace, _: Sequence[str]) -> None:
+    """Write a page about runs."""
+    from jaxagents.reporting.page import write_report
+
+    print(write_report(parsed.runs, parsed.to, replay=not parsed.no_replay))
 
 
 def envs(parsed: argparse.Namespace, _: Sequence[str]) -> None:

@@ -15,6 +15,9 @@ PACKAGE = Path(jaxagents.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
+    {"reporting.page"},
+    {"reporting.configuration", "reporting.pictures", "reporting.tables", "reporting.words"},
+    {"reporting.numbers"},
     {"printing"},
     {"experiment", "starting_file"},
     {"configuration", "replay"},
@@ -55,10 +58,11 @@ LAYERS = [
     {"environments.spaces", "types"},
     {"config", "fields"},
     {"drawing"},
-    {"hyperparameters", "errors", "resampling", "palette"},
+    {"hyperparameters", "errors", "resampling", "palette", "reporting.markup"},
 ]
 LEVEL = {module: len(LAYERS) - i for i, layer in enumerate(LAYERS) for module in layer}
-PACKAGES = {"", "ippo", "environments", "rendering"}  # their __init__ files hold names at most
+# Their __init__ files hold names at most.
+PACKAGES = {"", "ippo", "environments", "rendering", "reporting"}
 
 
 def module_name(path: Path) -> str:
