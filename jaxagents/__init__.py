@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jaxagents.callbacks import StopAtReturn
     from jaxagents.config import AgentConfig, Layers
     from jaxagents.environments.protocol import Environment
     from jaxagents.environments.registry import make, register
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
     from jaxagents.recurrence import RecurrentNetwork
-    from jaxagents.tracking import Evaluation
+    from jaxagents.tracking import Evaluation, Tracker
     from jaxagents.types import MetricStats, Observation, Runner
 
 __version__ = "1.0.0"
@@ -38,6 +39,8 @@ _MODULE_OF = {
     "OptimizerParams": "hyperparameters",
     "RecurrentNetwork": "recurrence",
     "Runner": "types",
+    "StopAtReturn": "callbacks",
+    "Tracker": "tracking",
     "make": "environments.registry",
     "register": "environments.registry",
 }
@@ -60,6 +63,8 @@ __all__ = [
     "OptimizerParams",
     "RecurrentNetwork",
     "Runner",
+    "StopAtReturn",
+    "Tracker",
     "make",
     "register",
 ]

@@ -53,6 +53,28 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
+class TrackingConfig:
+    """Where evaluations are recorded, besides the run's metrics.jsonl.
+
+    Attributes:
+        tensorboard: Write event files for TensorBoard into the run's folder tensorboard.
+        wandb: Project of Weights & Biases to log to; needs jaxagents[wandb]. Its environment
+            variables, such as WANDB_ENTITY and WANDB_MODE, apply. None logs nothing.
+        mlflow: Experiment of MLflow to log to; needs jaxagents[mlflow]. Its environment variables,
+            such as MLFLOW_TRACKING_URI, apply. None logs nothing.
+    """
+
+    tensorboard: bool = True
+    wandb: str | None = None
+    mlflow: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("wandb", "mlflow"):
+            if getattr(self, name) == "":
+                raise ValueError(f"{name}='' names nothing; give a name, or null to log nothing.")
+
+
+@dataclass(frozen=True)
 class ExperimentConfig:
     """All that a run is determined by.
 
@@ -64,7 +86,10 @@ class ExperimentConfig:
         env_params: Values for some of the environment's parameters, by name.
         seed: Seed of the training.
         hyperparams: The hyperparameters, each one number, or a list of one per policy.
+        stop_at_return: End the training once an evaluation's return, averaged over episodes and
+            actors, has reached this. None trains for all of agent.n_steps.
         evaluation: The evaluation after training.
+        tracking: Where evaluations are recorded.
         runs_dir: Folder of the runs' directories.
     """
 
@@ -75,7 +100,9 @@ class ExperimentConfig:
     env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
     hyperparams: HyperParameters = dataclasses.field(default_factory=HyperParameters)
+    stop_at_return: float | None = None
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    tracking: TrackingConfig = dataclasses.field(default_factory=TrackingConfig)
     runs_dir: str = "runs"
 
     def __post_init__(self) -> None:
@@ -87,6 +114,11 @@ class ExperimentConfig:
             raise ValueError(
                 "evaluation.mode='best' needs evaluations during training, but agent.n_evals=0; "
                 "use evaluation.mode='last'."
+            )
+        if self.stop_at_return is not None and not self.agent.n_evals:
+            raise ValueError(
+                f"stop_at_return={self.stop_at_return} needs evaluations during training, but "
+                "agent.n_evals=0."
             )
 
     @property

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 import jaxagents
+from jaxagents.callbacks import StopAtReturn
 from jaxagents.configuration import (
     EvaluationConfig,
     ExperimentConfig,
@@ -30,8 +31,10 @@ from jaxagents.configuration import (
 )
 from jaxagents.errors import OF_FILES, explained
 from jaxagents.hyperparameters import check_hyperparams
+from jaxagents.provenance import append_start, describe_start
 from jaxagents.runs import path_of_config
-from jaxagents.tracking import Callback, Evaluation, JsonLines
+from jaxagents.trackers import open_trackers, require_installed
+from jaxagents.tracking import Callback, Evaluation, JsonLines, Tracker, Trackers
 
 if typing.TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
@@ -49,6 +52,9 @@ class Experiment:
       been resumed with another one, that one, and the earlier ones as ``config.1.yaml``, ...;
     * ``checkpoints/``: what `restore` loads;
     * ``metrics.jsonl``: a line per evaluation, see `jaxagents.tracking.JsonLines`;
+    * ``tensorboard/``, and what else of ``config.tracking`` leaves files;
+    * ``environment.json``: for each start of the training its versions, device, command and the
+      git revision of the working folder;
     * ``learning_curve.png`` and ``summary.json``, once training has ended;
     * ``replay/``: what `replay` writes.
 
@@ -57,6 +63,8 @@ class Experiment:
         directory: Of the run; None finds a new one in ``config.runs_dir``.
         callbacks: Called with each evaluation of the training, after it has been recorded.
         progress_bar: False hides the progress bar, whatever the configuration says.
+        trackers: Where evaluations are recorded besides; closed when a training ends. One that
+            fails is warned of, and never ends a training.
 
     Raises:
         ExperimentError: The configuration fits no environment or no agent.
@@ -68,11 +76,15 @@ class Experiment:
         directory: str | PathLike[str] | None = None,
         callbacks: Sequence[Callback] = (),
         progress_bar: bool = True,
+        trackers: Sequence[Tracker] = (),
     ):
         self.config = config
         self.directory = _new_directory(config) if directory is None else Path(directory)
-        self._metrics: JsonLines | None = None
-        self._has_new_config = False
+        self._own_trackers = tuple(trackers)
+        self._trackers = Trackers(())
+        self._start: dict[str, Any] | None = None  # of a training that has not been accepted yet
+        if config.stop_at_return is not None:
+            callbacks = [*callbacks, StopAtReturn(config.stop_at_return)]
         agent_config = dataclasses.replace(
             config.agent,
             checkpoint_dir=self.directory / "checkpoints",
@@ -92,6 +104,7 @@ class Experiment:
         overrides: Sequence[str] = (),
         callbacks: Sequence[Callback] = (),
         progress_bar: bool = True,
+        trackers: Sequence[Tracker] = (),
     ) -> "Experiment":
         """Rebuild the experiment of an existing run.
 
@@ -100,6 +113,7 @@ class Experiment:
             overrides: As for `load_config`: what is to be different from here on.
             callbacks: As for the class.
             progress_bar: Likewise.
+            trackers: Likewise.
 
         Raises:
             ExperimentError: The directory holds no run.
@@ -107,7 +121,7 @@ class Experiment:
         path = path_of_config(directory)
         config = load_config(path, overrides)
         with places_named(path, overrides):
-            return cls(config, directory, callbacks, progress_bar)
+            return cls(config, directory, callbacks, progress_bar, trackers)
 
     def train(self) -> dict[str, Any]:
         """Train, evaluate and leave everything in the directory.
@@ -115,10 +129,13 @@ class Experiment:
         Returns:
             The summary, as in ``summary.json``.
         """
+        require_installed(self.config)
         with explained(f"runs_dir: {self.config.runs_dir} cannot be written to: "):
             self.directory.mkdir(parents=True)
             save_config(self.config, self.directory / "config.yaml")
-            self._metrics = JsonLines(self.directory / "metrics.jsonl")
+            metrics = JsonLines(self.directory / "metrics.jsonl")
+        append_start(self.directory / "environment.json", describe_start())
+        self._track([metrics])
         rng = jax.random.key(self.config.seed)
         with explained(kinds=OF_FILES):
             return self._finish(lambda: self.agent.train(rng, self.config.hyperparams))
@@ -133,21 +150,29 @@ class Experiment:
             ExperimentError: There is no checkpoint; the configuration is one of another structure;
                 another process trains in the directory.
         """
-        path = self.directory / "metrics.jsonl"
+        require_installed(self.config)
         with explained():
             runner, metrics = self.agent.restore("last")
-        try:
-            self._metrics = JsonLines(path)
-        except OSError as error:
-            _logger.warning("%s cannot be written, training goes on without it: %s", path, error)
         n_updates_before = int(runner.n_updates_done)
         with explained(kinds=OF_FILES):
             if n_updates_before >= self.config.agent.n_steps:
                 return self._finish(lambda: (runner, metrics), n_updates_before)
-            self._has_new_config = True
+            path = self.directory / "metrics.jsonl"
+            try:
+                self._track([JsonLines(path)])
+            except OSError as error:
+                _logger.warning(
+                    "%s cannot be written, training goes on without it: %s", path, error
+                )
+                self._track([])
+            self._start = describe_start()
             return self._finish(
                 lambda: self.agent.resume(self.config.hyperparams), n_updates_before
             )
+
+    def _track(self, metrics: Sequence[Tracker]) -> None:
+        configured = open_trackers(self.config, self.directory)
+        self._trackers = Trackers([*metrics, *configured, *self._own_trackers])
 
     def _keep_config(self) -> None:
         """Write the configuration, if it has changed; the one before is kept."""
@@ -163,7 +188,10 @@ class Experiment:
     ) -> dict[str, Any]:
         """Train, evaluate, and write curve and summary."""
         started = time.perf_counter()
-        runner, metrics = train()
+        try:
+            runner, metrics = train()
+        finally:
+            self._trackers.close()
         seconds = time.perf_counter() - started
         if self.config.agent.n_evals:
             self._plot(metrics)
@@ -292,14 +320,14 @@ class Experiment:
         return int(runner.n_updates_done)
 
     def _record(self, evaluation: Evaluation) -> None:
-        try:
-            if self._has_new_config:  # and has been accepted
-                self._has_new_config = False
+        if self._start is not None:  # and the training has been accepted
+            start, self._start = self._start, None
+            append_start(self.directory / "environment.json", start)
+            try:
                 self._keep_config()
-            if self._metrics is not None:
-                self._metrics(evaluation)
-        except OSError as error:
-            _logger.warning("something in %s could not be written: %s", self.directory, error)
+            except OSError as error:
+                _logger.warning("config.yaml could not be kept up to date: %s", error)
+        self._trackers.log(evaluation)
 
     def _plot(self, metrics: Mapping[str, Any]) -> None:
         from jaxagents.plotting import plot_learning_curve

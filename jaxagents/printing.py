@@ -20,19 +20,21 @@ class EvaluationLines:
 
     def __init__(self, beside_bar: bool):
         self._beside_bar = beside_bar
-        self._latest: tuple[int, float] | None = None  # environment steps, seconds
+        self._has_titles = False
 
     def __call__(self, evaluation: "Evaluation") -> None:
         """Print the line, with the environment steps per second since the one before."""
         returns = _mean_returns(evaluation.metrics)
-        n_steps, seconds = evaluation.n_environment_steps, evaluation.seconds
-        rate = ""
-        if self._latest is None:
+        if not self._has_titles:
+            self._has_titles = True
             self._print(_line(["updates", "env steps", "steps/s", "time", *_titles(returns)]))
-        else:
-            rate = f"{(n_steps - self._latest[0]) / (seconds - self._latest[1]):,.0f}"
-        self._latest = (n_steps, seconds)
-        numbers = [f"{evaluation.n_updates_done:,}", f"{n_steps:,}", rate, _clock(seconds)]
+        rate = evaluation.steps_per_second
+        numbers = [
+            f"{evaluation.n_updates_done:,}",
+            f"{evaluation.n_environment_steps:,}",
+            f"{rate:,.0f}" if rate > 0 else "",
+            _clock(evaluation.seconds),
+        ]
         self._print(_line([*numbers, *map(_number, returns)]))
 
     def _print(self, line: str) -> None:

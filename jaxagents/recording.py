@@ -12,7 +12,9 @@ from jaxagents.config import AgentConfig
 from jaxagents.errors import CheckpointError
 from jaxagents.interruption import Interruption
 from jaxagents.leaves import Leaves, from_leaves, subtree, to_leaves
+from jaxagents.progress import ProgressBar
 from jaxagents.saving import Checkpoint, Saver
+from jaxagents.tables import stack, unstack
 from jaxagents.tracking import Callback, Evaluation
 from jaxagents.types import Runner
 
@@ -26,8 +28,9 @@ _SHARE_OF_WAITING = 0.01  # of a block's time, for its checkpoint to be on disk
 class Recorder:
     """Records an agent's training as it goes, and reads what was recorded.
 
-    An exception cannot cross a compiled program unharmed: it is kept, training is asked to stop,
-    and `record` raises it at its end.
+    A compiled program reports each evaluation to `on_evaluation`. An exception cannot cross it
+    unharmed: it is kept, training is asked to stop, and `record` raises it at its end. Callbacks
+    may use jax, so that they wait for `call_back`, between programs.
 
     Args:
         config: Names the directory of the checkpoints; None there writes none.
@@ -45,12 +48,20 @@ class Recorder:
         self._interruption = Interruption()
         self._rows: list[dict[str, np.ndarray]] = []
         self._error: BaseException | None = None
+        self._bar: ProgressBar | None = None
+        self._latest: Evaluation | None = None
+        self._waits = False  # the latest evaluation, for `call_back`
         self._started = self._block_started = 0.0
 
     @property
     def has_work(self) -> bool:
         """Whether evaluations need to be reported at all."""
-        return self._config.checkpoint_dir is not None or bool(self._callbacks)
+        return self._config.checkpoint_dir is not None or self.has_callbacks
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether training should pause at evaluations, for `call_back`."""
+        return bool(self._callbacks)
 
     def refuse_to_overwrite(self) -> None:
         """Raise ValueError if the directory already holds a run."""
@@ -65,13 +76,16 @@ class Recorder:
         """Wait for a training that was interrupted at once, and left running to its next stop."""
         self._interruption.settle()
 
-    def record(self, train: Callable[[], Result], history: Leaves | None = None) -> Result:
+    def record(
+        self, train: Callable[[], Result], n_updates_done: int, history: Leaves | None = None
+    ) -> Result:
         """Call a training, and record it if there is anything to record.
 
         Afterwards everything is on disk, and what was raised in the meantime is raised.
 
         Args:
             train: The training.
+            n_updates_done: Where it begins.
             history: The metrics of the evaluations before, if it continues a run.
         """
         if not self.has_work:
@@ -90,10 +104,17 @@ class Recorder:
                 saver, self._saver = self._saver, None
                 saver.close()
 
-        self._rows = _unstack(history or {})
-        self._error = None
+        self._rows = unstack(history or {})
+        self._error = self._latest = None
+        self._waits = False
+        if self._config.progress_bar:
+            self._bar = ProgressBar(self._config.n_steps, n_updates_done)
         self._started = self._block_started = time.perf_counter()
-        result = self._interruption.run(train_and_save)
+        try:
+            result = self._interruption.run(train_and_save)
+        finally:
+            if self._bar is not None:
+                self._bar.close()
         if self._error is not None:
             raise self._error
         return result
@@ -114,14 +135,39 @@ class Recorder:
         try:
             row = {name: values.copy() for name, values in metrics.items()}
             self._rows.append(row)
-            try:
-                requested = self._call_back(runner, row)
-            finally:  # last, as the thread that writes competes for Python's lock
+            self._latest = self._describe(runner, row)
+            if self._bar is not None:
+                self._bar.show(self._latest)
+            if self.has_callbacks:
+                self._waits = True
+            else:
                 self.save(runner)
-            return np.bool_(requested | self._interruption.requested)
+            return np.bool_(self._interruption.requested)
         except BaseException as error:
             self._error = error
             return np.bool_(True)
+
+    def call_back(self, agent: Any, runner: Runner) -> bool:
+        """Call the callbacks with the evaluation that waits for it, if one does, and save it.
+
+        Args:
+            agent: The agent.
+            runner: The same as was reported, but not taken to the host.
+
+        Returns:
+            Whether training should stop.
+        """
+        if not self._waits or self._latest is None:
+            return False
+        self._waits = False
+        reported = self._latest.runner
+        try:
+            evaluation = self._latest._replace(agent=agent, runner=runner)
+            # Every callback sees every evaluation, whichever of them asks to stop.
+            requests = [callback(evaluation) is True for callback in self._callbacks]
+        finally:  # last, as the thread that writes competes for Python's lock
+            self.save(reported)
+        return any(requests) or self._interruption.requested
 
     def save(self, runner: PyTree) -> None:
         """Write a checkpoint of a runner, its random keys as data, if there is a directory."""
@@ -131,7 +177,7 @@ class Recorder:
         checkpoint = Checkpoint(
             step=int(runner.n_updates_done),
             runner=to_leaves(runner),
-            history=to_leaves(_stack(self._rows)),
+            history=to_leaves(stack(self._rows)),
             score=float("nan") if returns is None else float(np.mean(returns)),
         )
         now = time.perf_counter()
@@ -178,18 +224,22 @@ class Recorder:
             raise ValueError("the agent has checkpoint_dir=None; configure the run's directory.")
         return Checkpoints(directory)
 
-    def _call_back(self, runner: PyTree, row: Mapping[str, np.ndarray]) -> bool:
+    def _describe(self, runner: PyTree, row: Mapping[str, np.ndarray]) -> Evaluation:
         n_updates_done = int(runner.n_updates_done)
-        evaluation = Evaluation(
+        n_environment_steps = n_updates_done * self._config.steps_per_update
+        seconds, before = time.perf_counter() - self._started, self._latest
+        steps_per_second = float("nan")
+        if before is not None and seconds > before.seconds:
+            n_steps = n_environment_steps - before.n_environment_steps
+            steps_per_second = n_steps / (seconds - before.seconds)
+        return Evaluation(
             n_updates_done=n_updates_done,
-            n_environment_steps=n_updates_done * self._config.steps_per_update,
-            seconds=time.perf_counter() - self._started,
+            n_environment_steps=n_environment_steps,
+            seconds=seconds,
             metrics=dict(row),
             runner=runner,
+            steps_per_second=steps_per_second,
         )
-        # Every callback sees every evaluation, whichever of them asks to stop.
-        requests = [callback(evaluation) is True for callback in self._callbacks]
-        return any(requests)
 
 
 def highest_return(metrics: Leaves) -> int:
@@ -221,12 +271,3 @@ def _best_step(steps: Sequence[int], history: Leaves, best_fn: BestFn) -> int:
             f"{len(rows)}."
         )
     return int(history["n_updates_done"][rows[row]])
-
-
-def _stack(rows: Sequence[Mapping[str, np.ndarray]]) -> Leaves:
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
-
-
-def _unstack(history: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    n_rows = len(next(iter(history.values()), ()))
-    return [{name: values[i] for name, values in history.items()} for i in range(n_rows)]

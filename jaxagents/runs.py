@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxagents.errors import ExperimentError
 from jaxagents.tracking import read_json_lines
 
-_NOT_OF_THE_EXPERIMENT = ("seed", "runs_dir")  # of a configuration
+_NOT_OF_THE_EXPERIMENT = ("seed", "runs_dir", "tracking")  # of a configuration
 
 
 class Run(NamedTuple):

@@ -78,9 +78,11 @@ def test_train_writes_every_file_of_a_run(run):
     assert {each.name for each in run.iterdir()} == {
         "checkpoints",
         "config.yaml",
+        "environment.json",
         "learning_curve.png",
         "metrics.jsonl",
         "summary.json",
+        "tensorboard",
     }
     updates = [line["n_updates_done"] for line in read_json_lines(run / "metrics.jsonl")]
     assert updates == [0, 2, 4]
@@ -121,7 +123,7 @@ def without_times(run: Path) -> tuple:
     summary = json.loads((run / "summary.json").read_text())
     del summary["training"]["seconds"], summary["training"]["environment_steps_per_second"]
     lines = read_json_lines(run / "metrics.jsonl")
-    return summary, [{**line, "seconds": None} for line in lines]
+    return summary, [{**line, "seconds": None, "steps_per_second": None} for line in lines]
 
 
 def test_eval_plays_the_summary_s_episodes_again_or_others(folder, run, capsys):

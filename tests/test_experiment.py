@@ -72,9 +72,11 @@ def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_
     assert {each.name for each in experiment.directory.iterdir()} == {
         "checkpoints",
         "config.yaml",
+        "environment.json",
         "learning_curve.png",
         "metrics.jsonl",
         "summary.json",
+        "tensorboard",
     }
     assert summary["training"]["n_updates_done"] == 2
     assert len(summary["returns"]["mean"]) == experiment.agent.environments.n_actors

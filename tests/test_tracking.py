@@ -18,6 +18,7 @@ def evaluation(n_updates_done=50, **metrics):
             **metrics,
         },
         runner=None,
+        steps_per_second=20_480.25,
     )
 
 
@@ -32,6 +33,7 @@ def test_a_line_describes_the_evaluation_per_actor(tmp_path):
         "n_updates_done": 50,
         "n_environment_steps": 102_400,
         "seconds": 1.5,
+        "steps_per_second": 20_480.2,
         "return_mean": [2.0, -2.0],
         "return_min": [1.0, -2.0],
         "return_max": [3.0, -2.0],

@@ -123,6 +123,8 @@ class IPPOBase(Trainer):
         )
         metrics = actor_metrics | critic_metrics | value_metrics
         nonfinite = jax.vmap(find_nonfinite)(batch, actor, critic, runner.normalizers, metrics)
+        learning_rate = jnp.asarray(hyperparams.actor_optimizer_params.learning_rate)
+        metrics["learning_rate"] = learning_rate
         return _with_finite_policies(runner, before, nonfinite), metrics, nonfinite
 
     def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:

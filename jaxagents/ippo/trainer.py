@@ -25,6 +25,7 @@ from jaxagents.ippo.actor_critic import actor_of
 from jaxagents.ippo.player import Metrics, Player
 from jaxagents.leaves import Leaves, pack, strip_keys, unpack
 from jaxagents.recording import Recorder, highest_return
+from jaxagents.tables import joined, lengthened, stack, unstack
 from jaxagents.tracing import as_key, is_traced
 from jaxagents.tracking import Callback
 from jaxagents.types import Blocks, Runner, Training, Updates
@@ -198,22 +199,46 @@ class Trainer(Player):
         def train() -> tuple[Training, Metrics]:
             if self._recorder.has_work and not initial and history is None:
                 self._recorder.save(jax.device_get(strip_keys(runner)))
-            # Padded to what a whole run may need: a resumed one is the same compiled program, and
-            # so comes to the same bits.
-            padded = np.zeros(self.config.n_steps // self.config.eval_frequency + 3, np.int32)
-            padded[: len(sizes)] = sizes
-            n_shown = len(sizes) if self.config.progress_bar else 0
-            training, rows = self._run_blocks(runner, jnp.asarray(padded), len(sizes), n_shown)
-            return training, {name: values[: len(sizes)] for name, values in rows.items()}
+            if self._recorder.has_callbacks:
+                return self._run_with_callbacks(runner, sizes)
+            return self._run(runner, sizes, len(sizes))
 
         if is_traced(runner):
             training, metrics = train()
             return training.runner, metrics
-        training, metrics = self._recorder.record(lambda: jax.block_until_ready(train()), history)
+        training, metrics = self._recorder.record(
+            lambda: jax.block_until_ready(train()), n_updates_done, history
+        )
         self._raise_if_nonfinite(training)
         if history:
-            metrics = {name: jnp.concatenate([history[name], metrics[name]]) for name in metrics}
+            metrics = jax.tree.map(jnp.asarray, joined(history, metrics))
         return training.runner, metrics
+
+    def _run_with_callbacks(self, runner: Runner, sizes: Sequence[int]) -> tuple[Training, Metrics]:
+        """Run blocks one at a time, so that callbacks may use jax.
+
+        Inside a compiled program they could not: what they compute could wait for the program that
+        waits for them.
+        """
+        rows = []
+        while True:
+            training, metrics = self._run(runner, sizes[len(rows) :], 1)
+            rows.append(unstack(jax.device_get(metrics))[0])
+            runner = training.runner
+            stop = self._recorder.call_back(self, runner) or bool(training.stop)
+            if stop or len(rows) == len(sizes):
+                return training, jax.tree.map(jnp.asarray, stack(lengthened(rows, len(sizes))))
+
+    def _run(self, runner: Runner, sizes: Sequence[int], n_blocks: int) -> tuple[Training, Metrics]:
+        """Run the first ``n_blocks`` blocks; see `_run_blocks`."""
+        # Padded to what a whole run may need: a resumed one is the same compiled program, and so
+        # comes to the same bits.
+        padded = np.zeros(self.config.n_steps // self.config.eval_frequency + 3, np.int32)
+        padded[: len(sizes)] = sizes
+        # A recorder has a bar of its own.
+        n_shown = len(sizes) if self.config.progress_bar and not self._recorder.has_work else 0
+        training, rows = self._run_blocks(runner, jnp.asarray(padded), n_blocks, n_shown)
+        return training, {name: values[: len(sizes)] for name, values in rows.items()}
 
     def _raise_if_nonfinite(self, training: Training) -> None:
         found = np.asarray(training.nonfinite)
