@@ -6,7 +6,7 @@ import matplotlib.colors
 import numpy as np
 import pytest
 
-from jaxagents import drawing
+from jaxagents import palette
 from jaxagents.plotting import plot_learning_curve
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -91,7 +91,7 @@ def test_curves_differ_in_colour_and_also_without_it(drawn):
 
 
 def test_every_colour_stands_out_from_white():
-    luminances = np.array([matplotlib.colors.to_rgb(c) for c in drawing.COLOURS]) @ (
+    luminances = np.array([matplotlib.colors.to_rgb(c) for c in palette.COLOURS]) @ (
         [0.2126, 0.7152, 0.0722]
     )
     assert luminances.max() < 0.75  # the yellow of the palette has 0.87

@@ -7,6 +7,7 @@ from PIL import Image, ImageColor
 
 import jaxagents as ja
 from jaxagents.palette import COLOURS
+from jaxagents.rendering import scenes
 from jaxagents.rendering.animation import write_gif, write_mp4
 from jaxagents.rendering.canvas import Canvas, View
 from jaxagents.rendering.images import dominant
@@ -181,6 +182,35 @@ def test_who_alone_sees_a_picture_has_it_shown():
     scene = make_scene(env, params, episode(observation=Observation(features)))
     assert pixel(scene.draw(0), 0.45, 0.05) == ImageColor.getrgb(BLUE)
     assert n_pixels(scene.draw(1), BLUE) == 0
+
+
+# How many actors there are, and whether each is seen in its colour.
+OTHERS = {
+    "gymnax/FourRooms-misc": (1, True),
+    "jaxmarl/coin_game": (2, True),
+    "jaxmarl/hanabi": (2, False),  # in words
+    "jaxmarl/jaxnav": (2, True),
+    "jaxmarl/overcooked": (2, True),
+    "jaxmarl/storm": (2, False),  # in a paler colour where somebody looks
+    "jaxmarl/storm_2p": (2, False),
+    "jaxmarl/storm_np": (2, False),
+    "jaxmarl/switch_riddle": (3, False),
+}
+
+
+@pytest.mark.parametrize("env_id", OTHERS)
+def test_every_other_renderer_draws_a_state_as_wide_as_the_frame(env_id, monkeypatch):
+    monkeypatch.setattr(scenes, "strip_scene", None)  # what nothing else can draw
+    n_actors, coloured = OTHERS[env_id]
+    env, params, state = first_state(env_id)
+    trajectory = episode([state, state], n_actors=n_actors)
+    scene = make_scene(env, params, trajectory)
+    image = scene.draw(1)
+    assert image.width == WIDTH
+    assert len(scene.actors) == n_actors
+    assert len(set(np.asarray(image).reshape(-1, 3).max(axis=1))) > 3  # it is not blank
+    for actor in scene.actors:
+        assert n_pixels(image, actor.colour) > 50 or not coloured
 
 
 class Unknown(ja.Environment):
