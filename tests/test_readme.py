@@ -1,10 +1,9 @@
 """What the README shows works as written."""
 
+import glob
 import re
 import shlex
 from pathlib import Path
-
-import pytest
 
 from jaxagents import cli
 
@@ -37,23 +36,26 @@ def test_the_python_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys
     assert "(3, 32, 2)" in capsys.readouterr().out  # the shape that the text explains
 
 
-@pytest.mark.parametrize("command", commands())
-def test_the_commands_run(command, tmp_path, monkeypatch, capsys):
+def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     """Trainings are cut short: their whole length is measured by hand."""
-    monkeypatch.chdir(REPOSITORY)
-    arguments = shlex.split(command)[1:]
-    if arguments[0] == "train" and arguments[1] != "--help":
-        arguments += ["--agent.n_steps", "2", "--agent.eval_frequency", "1", "--agent.n_evals", "2",
-                      "--evaluation.n_evals", "2", "--runs_dir", str(tmp_path)]  # fmt: skip
-    try:
-        assert cli.main(arguments) == 0
-    except SystemExit as end:
-        assert end.code == 0  # noqa: PT017 -- help ends so
-    assert capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(REPOSITORY / "configs")
+    for command in commands():
+        words = shlex.split(command)[1:]
+        arguments = [each for word in words for each in sorted(glob.glob(word)) or [word]]
+        if arguments[0] == "train" and arguments[1] != "--help":
+            arguments += ["--agent.n_steps", "2", "--agent.eval_frequency", "1",
+                          "--agent.n_evals", "2", "--evaluation.n_evals", "2"]  # fmt: skip
+        try:
+            assert cli.main(arguments) == 0
+        except SystemExit as end:
+            assert end.code == 0  # noqa: PT017 -- help ends so
+        assert capsys.readouterr().out
 
 
 def test_the_set_up_is_that_of_the_continuous_integration():
     install_and_test = 'pip install -c constraints.txt -e ".[test]" && pytest'
     assert install_and_test in blocks("bash")[1]
     assert install_and_test in (REPOSITORY / ".ci" / "run").read_text()
-    assert (REPOSITORY / "docs" / "simple_spread.png").stat().st_size < 200_000
+    for picture in re.findall(r"^!\[.*\]\((.*)\)$", README, re.MULTILINE):
+        assert (REPOSITORY / picture).stat().st_size < 200_000
