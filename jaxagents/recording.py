@@ -113,8 +113,9 @@ class Recorder:
         try:
             result = self._interruption.run(train_and_save)
         finally:
-            if self._bar is not None:
-                self._bar.close()
+            bar, self._bar, self._latest = self._bar, None, None
+            if bar is not None:
+                bar.close()
         if self._error is not None:
             raise self._error
         return result

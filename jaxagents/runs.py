@@ -109,4 +109,9 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def _experiment(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in config.items() if name not in _NOT_OF_THE_EXPERIMENT}
+    """Take what matters of a configuration; a key that an older one lacks is null in newer ones."""
+    return {
+        name: each
+        for name, each in config.items()
+        if name not in _NOT_OF_THE_EXPERIMENT and each is not None
+    }

@@ -50,8 +50,9 @@ class IPPOBase(Trainer):
             `jaxagents.Environment`.
         env_params: Its parameters.
         config: Sizes and choices.
-        callbacks: Called on the host with each `Evaluation` of a training; one that returns
-            True ends the training there.
+        callbacks: Called on the host with each `Evaluation` of a training, between two compiled
+            programs, so that they may act, play or compute by its ``policy``, ``agent`` and
+            ``runner``; one that returns True ends the training there.
 
     Raises:
         TypeError: the environment's actions are not this agent's kind, or it breaks the protocol.

@@ -293,6 +293,7 @@ def test_a_disk_that_stays_full_leaves_the_last_good_checkpoint(tmp_path, caplog
 def test_a_directory_that_vanishes_is_made_anew(tmp_path):
     def remove(evaluation):
         if evaluation.n_updates_done == 4:
+            wait_for_step(2, tmp_path / "run")  # orbax complains of what vanishes under its hands
             (tmp_path / "run").rename(tmp_path / "elsewhere")
 
     agent = agent_with(tmp_path / "run", [remove])
