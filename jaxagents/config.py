@@ -74,91 +74,86 @@ class Layers:
 class AgentConfig:
     """The sizes and choices that fix an agent's computation.
 
-        Attributes:
-            n_steps: Updates of the whole training; each consumes rollout_length * batch_size
-                environment steps.
-            batch_size: Number of parallel environments, one trajectory each per update.
-            minibatch_size: Trajectories in a minibatch, a divisor of batch_size: an epoch takes
-                batch_size / minibatch_size steps of the optimizer.
-            rollout_length: Environment steps per trajectory.
-            actor_epochs: Most passes of an update's actor over the rollout; the hyperparameter
-                kl_threshold ends them earlier.
-            critic_epochs: Passes of an update's critic over the rollout.
-            minibatch_unit: What minibatches are drawn over: whole trajectories, time rows across all
-                environments, or single steps. A policy's actors always stay together.
-            eval_frequency: Updates between evaluations; checkpoints are written with them.
-            n_evals: Episodes per evaluation; 0 switches evaluation off.
-            initial_evaluation: Evaluate (and checkpoint) before training too.
-            eval_seed: Seed of the evaluations during training. They all use the same random
-                numbers, so what differs between them is the policy.
-            checkpoint_dir: Directory of this run's checkpoints; None writes none.
-            keep_latest: Number of latest checkpoints kept.
-            keep_best: Number of checkpoints kept for their return.
-            parameter_sharing: Which policies there are. "shared": one for all actors; "independent":
-                one each; "team": one for each team of the environment; or a policy index per actor,
-                counted from 0, such as [0, 0, 1].
-            agent_id: Append each actor's index, as a one-hot vector, to what it observes, so that
-                actors of one policy can differ.
-            recurrent: Give actors and critics a memory: "gru", "lstm", or "mingru", which trains
-                fastest as its gates do not look at it. None: they are feed-forward.
-            recurrent_critic: Whether critics have a memory too. One that sees the whole state of the
-                environment needs none.
-            recurrent_chunk_length: Cut trajectories into pieces of this many steps, a divisor of
-                rollout_length, each learnt from on its own, beginning with the memory of the rollout.
-                None: gradients go back through whole trajectories.
-            centralized_critic: Let critics see the environment's global state where it offers one,
-                and otherwise what all actors observe, which must then be finite even for the dead; and
-                the actor's index, as a one-hot vector.
-                Source: MAPPO, Yu et al. 2022, https://arxiv.org/abs/2103.01955.
-            shared_torso: Let critics see what the actor's hidden layers, and its memory, make of an
-                observation in place of the observation. Only the actor's own loss trains these; an
-                update applies them once for all of the critic's epochs, so that this is faster, above
-                all with a memory, of which the critic then needs none of its own. critic_layers come
-                behind them.
-            normalize_observations: Shift and scale what networks see to mean 0 and standard
-                deviation 1, by statistics of each policy's observations so far. The first rollout
-                finds none: its observations are all 0.
-            normalize_values: Let critics learn value targets of mean 0 and standard deviation 1, by
-                a moving average of each policy's.
-            scale_rewards: Divide the rewards that are learnt from by the standard deviation of their
-                discounted sums so far, each policy's by its own.
-            advantages: How advantages are estimated: "gae", or "vtrace", which corrects them for how
-                far the policy has moved since the rollout, anew before each of its epochs.
-            critic_error: What the critic minimises: "squared" errors, or "huber": squared up to the
-                hyperparameter huber_delta, linear beyond.
-            clip_values: Leave critics without gain from moving a value by more than the
-                hyperparameter eps_clip in an update; in standard deviations of the value targets, with
-                normalize_values.
-            learning_rate_schedule: "constant", "linear" or "cosine": the factor of both learning
-                rates over n_steps updates, from 1 to 0; or "kl": the actor's follows the
-                hyperparameter kl_target.
-            ent_coeff_schedule: Likewise, the factor of the hyperparameter ent_coeff.
-            eps_clip_schedule: Likewise, the factor of the hyperparameter eps_clip.
-            anneal_learning_rate: The same as learning_rate_schedule="linear".
-            on_nonfinite: What happens where a loss, a gradient or a parameter is infinite or NaN:
-                "stop" ends the training with an error that names update, policy and quantity; "skip"
-                leaves that policy as it was before the update, and counts it. Either way no parameters
-                are lost to it.
-            shaped_reward_steps: Environment steps over which an environment's shaped reward is added
-                to the reward that actors learn from, times a factor that falls linearly from 1 to 0;
-                None adds none. Returns never include it.
-    <<<<<<< ours
-            max_episode_steps: Truncate episodes at this length, in environment steps; None leaves it
-                to the environment.
-            progress_bar: Show a progress bar over the evaluations.
-    =======
-            max_episode_steps: Truncate episodes at this length; None leaves it to the environment.
-            progress_bar: Show a progress bar; it moves on with each evaluation.
-    >>>>>>> theirs
-            squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
-            actor_layers: The actor's network.
-            critic_layers: The critic's network.
-            actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
-                [*batch, dimensions] means; with a memory, as `RecurrentNetwork` has it: from
-                [time, *batch, *obs], the memory and the steps at which it is emptied to outputs and
-                the memories after each step. None builds one of actor_layers.
-            critic_network: Flax module from [*batch, *obs] to values [*batch]; None likewise.
-            optimizer: Builds the optimizer of a network from its OptimizerParams.
+    Attributes:
+        n_steps: Updates of the whole training; each consumes rollout_length * batch_size
+            environment steps.
+        batch_size: Number of parallel environments, one trajectory each per update.
+        minibatch_size: Trajectories in a minibatch, a divisor of batch_size: an epoch takes
+            batch_size / minibatch_size steps of the optimizer.
+        rollout_length: Environment steps per trajectory.
+        actor_epochs: Most passes of an update's actor over the rollout; the hyperparameter
+            kl_threshold ends them earlier.
+        critic_epochs: Passes of an update's critic over the rollout.
+        minibatch_unit: What minibatches are drawn over: whole trajectories, time rows across all
+            environments, or single steps. A policy's actors always stay together.
+        eval_frequency: Updates between evaluations; checkpoints are written with them.
+        n_evals: Episodes per evaluation; 0 switches evaluation off.
+        initial_evaluation: Evaluate (and checkpoint) before training too.
+        eval_seed: Seed of the evaluations during training. They all use the same random
+            numbers, so what differs between them is the policy.
+        checkpoint_dir: Directory of this run's checkpoints; None writes none.
+        keep_latest: Number of latest checkpoints kept.
+        keep_best: Number of checkpoints kept for their return.
+        parameter_sharing: Which policies there are. "shared": one for all actors; "independent":
+            one each; "team": one for each team of the environment; or a policy index per actor,
+            counted from 0, such as [0, 0, 1].
+        agent_id: Append each actor's index, as a one-hot vector, to what it observes, so that
+            actors of one policy can differ.
+        recurrent: Give actors and critics a memory: "gru", "lstm", or "mingru", which trains
+            fastest as its gates do not look at it. None: they are feed-forward.
+        recurrent_critic: Whether critics have a memory too. One that sees the whole state of the
+            environment needs none.
+        recurrent_chunk_length: Cut trajectories into pieces of this many steps, a divisor of
+            rollout_length, each learnt from on its own, beginning with the memory of the rollout.
+            None: gradients go back through whole trajectories.
+        centralized_critic: Let critics see the environment's global state where it offers one,
+            and otherwise what all actors observe, which must then be finite even for the dead; and
+            the actor's index, as a one-hot vector.
+            Source: MAPPO, Yu et al. 2022, https://arxiv.org/abs/2103.01955.
+        shared_torso: Let critics see what the actor's hidden layers, and its memory, make of an
+            observation in place of the observation. Only the actor's own loss trains these; an
+            update applies them once for all of the critic's epochs, so that this is faster, above
+            all with a memory, of which the critic then needs none of its own. critic_layers come
+            behind them.
+        normalize_observations: Shift and scale what networks see to mean 0 and standard
+            deviation 1, by statistics of each policy's observations so far. The first rollout
+            finds none: its observations are all 0.
+        normalize_values: Let critics learn value targets of mean 0 and standard deviation 1, by
+            a moving average of each policy's.
+        scale_rewards: Divide the rewards that are learnt from by the standard deviation of their
+            discounted sums so far, each policy's by its own.
+        advantages: How advantages are estimated: "gae", or "vtrace", which corrects them for how
+            far the policy has moved since the rollout, anew before each of its epochs.
+        critic_error: What the critic minimises: "squared" errors, or "huber": squared up to the
+            hyperparameter huber_delta, linear beyond.
+        clip_values: Leave critics without gain from moving a value by more than the
+            hyperparameter eps_clip in an update; in standard deviations of the value targets, with
+            normalize_values.
+        learning_rate_schedule: "constant", "linear" or "cosine": the factor of both learning
+            rates over n_steps updates, from 1 to 0; or "kl": the actor's follows the
+            hyperparameter kl_target.
+        ent_coeff_schedule: Likewise, the factor of the hyperparameter ent_coeff.
+        eps_clip_schedule: Likewise, the factor of the hyperparameter eps_clip.
+        anneal_learning_rate: The same as learning_rate_schedule="linear".
+        on_nonfinite: What happens where a loss, a gradient or a parameter is infinite or NaN:
+            "stop" ends the training with an error that names update, policy and quantity; "skip"
+            leaves that policy as it was before the update, and counts it. Either way no parameters
+            are lost to it.
+        shaped_reward_steps: Environment steps over which an environment's shaped reward is added
+            to the reward that actors learn from, times a factor that falls linearly from 1 to 0;
+            None adds none. Returns never include it.
+        max_episode_steps: Truncate episodes at this length, in environment steps; None leaves it
+        to the environment.
+    progress_bar: Show a progress bar; it moves on with each evaluation.
+        squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
+        actor_layers: The actor's network.
+        critic_layers: The critic's network.
+        actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
+            [*batch, dimensions] means; with a memory, as `RecurrentNetwork` has it: from
+            [time, *batch, *obs], the memory and the steps at which it is emptied to outputs and
+            the memories after each step. None builds one of actor_layers.
+        critic_network: Flax module from [*batch, *obs] to values [*batch]; None likewise.
+        optimizer: Builds the optimizer of a network from its OptimizerParams.
     """
 
     n_steps: int
