@@ -143,8 +143,8 @@ class AgentConfig:
             to the reward that actors learn from, times a factor that falls linearly from 1 to 0;
             None adds none. Returns never include it.
         max_episode_steps: Truncate episodes at this length, in environment steps; None leaves it
-        to the environment.
-    progress_bar: Show a progress bar; it moves on with each evaluation.
+            to the environment.
+        progress_bar: Show a progress bar; it moves on with each evaluation.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
         actor_layers: The actor's network.
         critic_layers: The critic's network.
