@@ -28,10 +28,12 @@ def tensorboard_scalars(directory: Path) -> dict[str, dict[int, float]]:
     )
     accumulator = event_accumulator.EventAccumulator(str(directory))
     accumulator.Reload()
-    return {
-        tag: {each.step: each.value for each in accumulator.Scalars(tag)}
-        for tag in accumulator.Tags()["scalars"]
-    }
+    scalars = {}
+    for tag in accumulator.Tags()["scalars"]:
+        steps = [each.step for each in accumulator.Scalars(tag)]
+        assert steps == sorted(set(steps)), f"{tag} goes back or repeats itself: {steps}"
+        scalars[tag] = {each.step: each.value for each in accumulator.Scalars(tag)}
+    return scalars
 
 
 def log_all(tracker, *evaluations) -> None:

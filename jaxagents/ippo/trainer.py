@@ -25,7 +25,7 @@ from jaxagents.ippo.actor_critic import actor_of
 from jaxagents.ippo.player import Metrics, Player
 from jaxagents.leaves import Leaves, pack, strip_keys, unpack
 from jaxagents.recording import Recorder, highest_return
-from jaxagents.tables import joined, lengthened, stack, unstack
+from jaxagents.tables import joined, lengthened, stack
 from jaxagents.tracing import as_key, is_traced
 from jaxagents.tracking import Callback
 from jaxagents.types import Blocks, Runner, Training, Updates
@@ -201,7 +201,8 @@ class Trainer(Player):
                 self._recorder.save(jax.device_get(strip_keys(runner)))
             if self._recorder.has_callbacks:
                 return self._run_with_callbacks(runner, sizes)
-            return self._run(runner, sizes, len(sizes))
+            training, rows = self._run(runner, sizes, len(sizes))
+            return training, {name: values[: len(sizes)] for name, values in rows.items()}
 
         if is_traced(runner):
             training, metrics = train()
@@ -222,8 +223,8 @@ class Trainer(Player):
         """
         rows = []
         while True:
-            training, metrics = self._run(runner, sizes[len(rows) :], 1)
-            rows.append(unstack(jax.device_get(metrics))[0])
+            training, block = self._run(runner, sizes[len(rows) :], 1)
+            rows.append({name: values[0] for name, values in jax.device_get(block).items()})
             runner = training.runner
             stop = self._recorder.call_back(self, runner) or bool(training.stop)
             if stop or len(rows) == len(sizes):
@@ -237,8 +238,7 @@ class Trainer(Player):
         padded[: len(sizes)] = sizes
         # A recorder has a bar of its own.
         n_shown = len(sizes) if self.config.progress_bar and not self._recorder.has_work else 0
-        training, rows = self._run_blocks(runner, jnp.asarray(padded), n_blocks, n_shown)
-        return training, {name: values[: len(sizes)] for name, values in rows.items()}
+        return self._run_blocks(runner, jnp.asarray(padded), n_blocks, n_shown)
 
     def _raise_if_nonfinite(self, training: Training) -> None:
         found = np.asarray(training.nonfinite)
