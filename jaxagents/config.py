@@ -31,6 +31,22 @@ def _check_integer(name: str, value: Any, minimum: int) -> None:
         raise ValueError(f"{name}={value} is too small; it must be at least {minimum}.")
 
 
+def check_seed(name: str, value: Any) -> None:
+    """Refuse what is no seed of jax's random keys: other numbers would be the same as one of these.
+
+    Args:
+        name: What to call it.
+        value: The seed.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is too small or too large.
+    """
+    _check_integer(name, value, minimum=0)
+    if value >= 2**32:
+        raise ValueError(f"{name}={value} is too large; it must be below 2**32 = {2**32}.")
+
+
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -202,8 +218,9 @@ class AgentConfig:
         """Check all that is known without the environment."""
         for name in _SIZES:
             _check_integer(name, getattr(self, name), minimum=1)
-        for name in ("n_evals", "eval_seed", "keep_best"):
+        for name in ("n_evals", "keep_best"):
             _check_integer(name, getattr(self, name), minimum=0)
+        check_seed("eval_seed", self.eval_seed)
         for name in ("max_episode_steps", "shaped_reward_steps", "recurrent_chunk_length"):
             if getattr(self, name) is not None:
                 _check_integer(name, getattr(self, name), minimum=1)

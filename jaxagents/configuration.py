@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jaxagents
-from jaxagents.config import AgentConfig
+from jaxagents.config import AgentConfig, check_seed
 from jaxagents.errors import ExperimentError
 from jaxagents.fields import Field, fields_of, keys_of, of_no_file, type_text
 from jaxagents.hyperparameters import HyperParameters
@@ -50,6 +50,7 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         if self.n_evals < 1:
             raise ValueError(f"n_evals={self.n_evals} is too small; evaluate at least 1 episode.")
+        check_seed("seed", self.seed)
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class ExperimentConfig:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name!r} cannot name a directory; use letters and digits.")
+        check_seed("seed", self.seed)
         for name in of_no_file(self.agent):
             raise ValueError(f"agent.{name} cannot be kept in a file: leave it at its default.")
         if self.evaluation.mode == "best" and not self.agent.n_evals:

@@ -155,7 +155,7 @@ class Experiment:
             runner, metrics = self.agent.restore("last")
         n_updates_before = int(runner.n_updates_done)
         with explained(kinds=OF_FILES):
-            if n_updates_before >= self.config.agent.n_steps:
+            if n_updates_before >= self.config.agent.n_steps or self._has_reached_target(metrics):
                 return self._finish(lambda: (runner, metrics), n_updates_before)
             path = self.directory / "metrics.jsonl"
             try:
@@ -169,6 +169,10 @@ class Experiment:
             return self._finish(
                 lambda: self.agent.resume(self.config.hyperparams), n_updates_before
             )
+
+    def _has_reached_target(self, metrics: Mapping[str, Any]) -> bool:
+        target, returns = self.config.stop_at_return, metrics.get("returns", ())
+        return target is not None and len(returns) > 0 and float(np.mean(returns[-1])) >= target
 
     def _track(self, metrics: Sequence[Tracker]) -> None:
         configured = open_trackers(self.config, self.directory)
@@ -270,16 +274,28 @@ class Experiment:
         """
         from jaxagents.replay import check_replay, write_replay
 
-        how = self.config.evaluation
-        seed, greedy = how.seed if seed is None else seed, how.greedy if greedy is None else greedy
         folder = _unused(self.directory / "replay") if directory is None else Path(directory)
         with explained():
+            how = self.evaluation_by(greedy=greedy, mode=mode, seed=seed)
             check_replay(folder, n_episodes, mp4)
             env, env_params = make_environment(self.config)
-            agent = self.restore(mode)
-            episodes = agent.record(jax.random.key(seed), n_episodes, how.n_evals, greedy)
+            agent = self.restore(how.mode)
+            episodes = agent.record(jax.random.key(how.seed), n_episodes, how.n_evals, how.greedy)
         with explained(kinds=OF_FILES):
             return write_replay(env, env_params, episodes, folder, mp4)
+
+    def evaluation_by(self, **changes: Any) -> EvaluationConfig:
+        """Change the configured evaluation.
+
+        Args:
+            **changes: Fields of `EvaluationConfig`; None leaves one as configured.
+
+        Raises:
+            ExperimentError: A value is wrong.
+        """
+        given = {name: value for name, value in changes.items() if value is not None}
+        with explained():
+            return dataclasses.replace(self.config.evaluation, **given)
 
     def evaluate(self, how: EvaluationConfig | None = None) -> dict[str, Any]:
         """Play episodes with the policies of a checkpoint.

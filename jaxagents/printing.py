@@ -113,11 +113,24 @@ def summary_text(summary: dict[str, Any]) -> str:
     )
 
 
+def early_end_text(experiment: "Experiment", summary: dict[str, Any]) -> str:
+    """Say why a training ended before its last update, if it did."""
+    n_done, n_steps = summary["training"]["n_updates_done"], experiment.config.agent.n_steps
+    if n_done >= n_steps:
+        return ""
+    return (
+        f"\nEnded after {n_done:,} of {n_steps:,} updates: the return has reached "
+        f"stop_at_return={experiment.config.stop_at_return}."
+    )
+
+
 def next_steps_text(experiment: "Experiment") -> str:
     """Say what can be done with a run that has ended."""
     directory = experiment.directory
     rows = [
         ["learning curve", str(directory / "learning_curve.png")],
+        ["see all of it", f"jaxagents report {directory}"],
+        ["watch it play", f"jaxagents replay {directory}"],
         ["evaluate again", f"jaxagents eval {directory}"],
         ["repeat the run", f"jaxagents train {directory / 'config.yaml'}"],
         ["extend the run", f"jaxagents resume {directory} --agent.n_steps N"],

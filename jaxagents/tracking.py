@@ -82,9 +82,9 @@ class Tracker(abc.ABC):
     def log(self, evaluation: Evaluation) -> None:
         """Record an evaluation: its `Evaluation.scalars`, its `Evaluation.record`, or anything."""
 
-    @abc.abstractmethod
     def close(self) -> None:
         """Finish, as no evaluation follows; maybe without any having been recorded."""
+        return
 
     def __call__(self, evaluation: Evaluation) -> None:
         """Record an evaluation."""

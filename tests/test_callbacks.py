@@ -155,12 +155,16 @@ def test_the_learning_rate_that_adapts_is_tracked_update_by_update():
 def test_a_run_ends_at_the_return_of_its_configuration_and_ends_well(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(TINY_YAML)
-    arguments = ["--agent.n_steps=100000", "--stop_at_return=-1000", "--quiet"]
-    assert cli.main(["train", "tiny.yaml", *arguments]) == 0
-    run = tmp_path / capsys.readouterr().out.strip()
+    assert cli.main(["train", "tiny.yaml", "--agent.n_steps=100000", "--stop_at_return=-1000"]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    why = "Ended after 0 of 100,000 updates: the return has reached stop_at_return=-1000.0."
+    assert why in capsys.readouterr().out
     assert [each["n_updates_done"] for each in read_json_lines(run / "metrics.jsonl")] == [0]
     assert (run / "summary.json").exists()
     assert (run / "learning_curve.png").exists()
+    assert cli.main(["resume", str(run)]) == 0
+    assert why in capsys.readouterr().out
+    assert [each["n_updates_done"] for each in read_json_lines(run / "metrics.jsonl")] == [0]
 
 
 def test_a_return_to_stop_at_needs_evaluations(tmp_path, capsys):

@@ -393,6 +393,19 @@ def test_a_wrong_command_is_refused_in_one_line(arguments, message, capsys):
     assert message in fail(arguments, capsys)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["eval", "--n-evals", "0"], "n_evals=0 is too small"),
+        (["eval", "--seed", "99999999999999999999999"], "is too large; it must be below 2**32"),
+        (["replay", "--seed", "-4"], "seed=-4 is too small"),
+        (["replay", "--episodes", "0"], "0 episodes cannot be replayed"),
+    ],
+)
+def test_episodes_that_cannot_be_played_are_refused_in_one_line(arguments, message, run, capsys):
+    assert message in fail([arguments[0], str(run), *arguments[1:]], capsys)
+
+
 def test_a_run_without_checkpoints_is_refused_in_one_line(run, tmp_path, capsys):
     (tmp_path / "config.yaml").write_text((run / "config.yaml").read_text())
     assert "holds no checkpoint" in fail(["eval", str(tmp_path)], capsys)

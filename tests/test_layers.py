@@ -15,6 +15,8 @@ PACKAGE = Path(jaxagents.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
+    {"commands.environments", "commands.policies", "commands.results", "commands.training"},
+    {"commands.arguments", "commands.status"},
     {"reporting.page"},
     {"reporting.configuration", "reporting.pictures", "reporting.tables", "reporting.words"},
     {"reporting.numbers"},
@@ -65,7 +67,7 @@ LAYERS = [
 ]
 LEVEL = {module: len(LAYERS) - i for i, layer in enumerate(LAYERS) for module in layer}
 # Their __init__ files hold names at most.
-PACKAGES = {"", "ippo", "environments", "rendering", "reporting"}
+PACKAGES = {"", "commands", "ippo", "environments", "rendering", "reporting"}
 
 
 def module_name(path: Path) -> str:

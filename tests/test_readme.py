@@ -30,10 +30,12 @@ def test_there_are_blocks_of_both_kinds_and_of_no_other():
 
 def test_the_python_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(REPOSITORY / "configs")
     names = {}
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), names)
     assert "(3, 32, 2)" in capsys.readouterr().out  # the shape that the text explains
+    assert (tmp_path / "returns.csv").read_text().startswith("0,")
 
 
 def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch, capsys):
