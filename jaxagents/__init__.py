@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
+    from jaxagents.profiling import Profile, profile
     from jaxagents.recurrence import RecurrentNetwork
     from jaxagents.tracking import Evaluation, Tracker
     from jaxagents.types import MetricStats, Observation, Runner
@@ -37,11 +38,13 @@ _MODULE_OF = {
     "NonFiniteError": "finiteness",
     "Observation": "types",
     "OptimizerParams": "hyperparameters",
+    "Profile": "profiling",
     "RecurrentNetwork": "recurrence",
     "Runner": "types",
     "StopAtReturn": "callbacks",
     "Tracker": "tracking",
     "make": "environments.registry",
+    "profile": "profiling",
     "register": "environments.registry",
 }
 
@@ -61,11 +64,13 @@ __all__ = [
     "NonFiniteError",
     "Observation",
     "OptimizerParams",
+    "Profile",
     "RecurrentNetwork",
     "Runner",
     "StopAtReturn",
     "Tracker",
     "make",
+    "profile",
     "register",
 ]
 

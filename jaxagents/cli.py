@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn, final
 
 import jaxagents
-from jaxagents.commands import environments, policies, results, training
+from jaxagents.commands import environments, policies, profiling, results, training
 from jaxagents.commands.status import FAILED, INTERRUPTED, USAGE_ERROR, complain
 
 
@@ -61,6 +61,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=jaxagents.__version__)
     parser.set_defaults(takes_overrides=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (environments, training, policies, results):
+    for module in (environments, training, profiling, policies, results):
         module.add_to(commands)
     return parser

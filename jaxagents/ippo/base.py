@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxagents.architecture import Network
-from jaxagents.batches import make_batch, normalize_targets, with_estimates
+from jaxagents.batches import Valuation, make_batch, normalize_targets, with_estimates
 from jaxagents.finiteness import find_nonfinite
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams, per_policy
 from jaxagents.ippo.actor_critic import actor_of
@@ -181,6 +181,16 @@ class IPPOBase(Trainer):
     ) -> tuple[Runner, Batch]:
         """Value the rollout and make of it each policy's batch, ``[policies, ...]``."""
         valuation, memory = self._value_rollout(runner, transitions)
+        runner = runner.replace(memory=runner.memory._replace(critic=memory))
+        return self._make_valued_batch(runner, transitions, valuation, hyperparams)
+
+    def _make_valued_batch(
+        self,
+        runner: Runner,
+        transitions: Transition,
+        valuation: Valuation,
+        hyperparams: HyperParameters,
+    ) -> tuple[Runner, Batch]:
         local = transitions.observation._replace(global_state=None)
         # Final observations have served, in the valuation: they need not go to the policies.
         transitions = transitions._replace(observation=local, final_observation=local)
@@ -196,8 +206,7 @@ class IPPOBase(Trainer):
             self.policies.membership(),
             hyperparams,
         )
-        memory = runner.memory._replace(critic=memory)
-        return runner.replace(memory=memory, normalizers=normalizers), batch
+        return runner.replace(normalizers=normalizers), batch
 
     def _update_actor(
         self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray
@@ -293,8 +302,11 @@ class IPPOBase(Trainer):
         return run_epoch(
             *arguments,
             n_minibatches=self.config.n_minibatches,
-            unit="sequence" if network.recurrent else self.config.minibatch_unit,
+            unit=self._minibatch_unit(network),
         )
+
+    def _minibatch_unit(self, network: Network) -> str:
+        return "sequence" if network.recurrent else self.config.minibatch_unit
 
     def _scheduled(self, runner: Runner) -> HyperParameters:
         """Give the hyperparameters of this update.

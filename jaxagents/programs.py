@@ -1,0 +1,79 @@
+"""Functions compiled for given arguments, and what they compute, read off their traces."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, cast
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+from jaxtyping import PyTree
+
+
+class Program(NamedTuple):
+    """A compiled function, and what to call it with."""
+
+    function: Callable[..., PyTree]
+    arguments: tuple[PyTree, ...]
+    compile_seconds: float  # tracing included
+    flops: int | None = None  # of its matrix products, where these are most of it
+
+    def __call__(self) -> PyTree:
+        """Run it, to its end."""
+        return jax.block_until_ready(self.function(*self.arguments))
+
+
+def compiled(function: Callable[..., PyTree], *arguments: PyTree) -> Program:
+    """Compile a function."""
+    started = time.perf_counter()
+    executable = jax.jit(function).lower(*arguments).compile()
+    return Program(executable, arguments, time.perf_counter() - started)
+
+
+def count_flops(function: Callable[..., PyTree], *arguments: PyTree) -> int:
+    """Count the floating-point operations of a function's matrix products.
+
+    An addition and a multiplication count as two. Of the branches of a condition the dearest
+    counts; the body of a ``while_loop``, whose end nobody knows beforehand, counts once.
+
+    Args:
+        function: The function.
+        arguments: Arrays, or their shapes and dtypes.
+    """
+    return _flops(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+def inputs_read(function: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
+    """Tell which arrays a function's results depend on: its arguments' tree, of booleans."""
+    jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
+    needed = {variable for variable in jaxpr.outvars if not isinstance(variable, Literal)}
+    for equation in reversed(jaxpr.eqns):
+        if needed.intersection(equation.outvars):
+            needed.update(each for each in equation.invars if not isinstance(each, Literal))
+    read = [variable in needed for variable in jaxpr.invars]
+    return jax.tree.unflatten(jax.tree.structure(arguments), read)
+
+
+def _flops(jaxpr: Jaxpr) -> int:
+    return sum(map(_flops_of_equation, jaxpr.eqns))
+
+
+def _flops_of_equation(equation: JaxprEqn) -> int:
+    if equation.primitive.name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        left, product = cast(Any, equation.invars[0].aval), cast(Any, equation.outvars[0].aval)
+        return 2 * math.prod(product.shape) * math.prod(left.shape[axis] for axis in contracted)
+    inner = [_flops(each) for each in _inner_programs(equation)]
+    if equation.primitive.name == "cond":
+        return max(inner)
+    n_iterations = equation.params["length"] if equation.primitive.name == "scan" else 1
+    return sum(inner) * n_iterations
+
+
+def _inner_programs(equation: JaxprEqn) -> Iterator[Jaxpr]:
+    for value in equation.params.values():
+        for each in value if isinstance(value, tuple | list) else [value]:
+            if isinstance(each, ClosedJaxpr):
+                yield each.jaxpr
+            elif isinstance(each, Jaxpr):
+                yield each
