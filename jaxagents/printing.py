@@ -264,8 +264,9 @@ def _profile_notes(profile: "Profile") -> list[str]:
         f"{_count(profile.rollout_length, 'step')}: {profile.steps_per_second:,.0f} environment "
         "steps/s,",
         f"and {profile.steps_per_second_of_training:,.0f} with what comes between updates. Each "
-        "part was compiled for itself;",
-        "the remainder is what they leave of the whole. The limit is that of matrix products:",
+        "part was compiled for itself; the",
+        "remainder is what the whole takes beyond them, or saves (-). The limit is that of matrix "
+        "products:",
         f"{rate / 1e9:,.0f} GFLOP/s, measured with {size:,} x {size:,} matrices on "
         f"{profile.device}. All epochs ran, none ended early.",
     ]

@@ -222,18 +222,27 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_command_prints_a_profile_of_the_overridden_configuration(folder, capsys, monkeypatch):
-    profiles = []
+    kept = {"profile": [], "programs_of_update": []}
 
-    def keep(*arguments) -> Profile:
-        profiles.append(profile(*arguments))
-        return profiles[0]
+    def keep(name):
+        function = getattr(profiling, name)
 
-    profile = profiling.profile
-    monkeypatch.setattr(profiling, "profile", keep)
-    command = ["profile", "tiny.yaml", "--rounds", "1", "--agent.actor_epochs", "3"]
-    assert cli.main(command) == 0
+        def call(*arguments):
+            result = function(*arguments)
+            kept[name].append((arguments, result))
+            return result
 
-    (profile,) = profiles
+        monkeypatch.setattr(profiling, name, call)
+
+    keep("profile")
+    keep("programs_of_update")
+    overrides = ["--agent.actor_epochs", "3", "--hyperparams.kl_threshold", "1e-9"]
+    assert cli.main(["profile", "tiny.yaml", "--rounds", "1", *overrides]) == 0
+
+    (((_, runner), _),) = kept["programs_of_update"]
+    assert np.isinf(runner.hyperparams.kl_threshold)
+    assert runner.n_updates_done == 3
+    ((_, profile),) = kept["profile"]
     assert list(profile.stages) == [*PARTS, "shuffle", "update", "evaluation", "callbacks"]
     assert all(min(stage[:2]) > 0 for stage in profile.stages.values())
     assert (profile.n_envs, profile.rollout_length, profile.actor_epochs) == (4, 4, 3)
