@@ -9,6 +9,7 @@ drifts. What other programs take of the processor meanwhile is told. Nothing is 
 """
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Sequence
@@ -87,7 +88,7 @@ def compare(comparison: Comparison, n_pairs: int) -> None:
         for worker in workers:
             worker.stop()
     print(comparison.title)
-    print(f"{'':22}{'environment steps/s':>34}{'compile':>10}{'memory':>10}{'ratio':>22}")
+    print(f"{'':22}{'environment steps/s':>34}{'compile':>10}{'memory':>10}{'ratio':>24}")
     for worker in workers:
         print(_row(worker, workers[0]))
     print(_foreign_load([each.foreign_share for worker in workers for each in worker.trainings]))
@@ -104,7 +105,7 @@ def _row(worker: Worker, peer: Worker) -> str:
         f"{worker.name:22}{_summary(speeds, ',.0f'):>34}{worker.compile_seconds:8.1f} s"
         f"{memory:7.0f} MB"
     )
-    return row if worker is peer else f"{row}{_summary(ratios, '.2f'):>22}"
+    return row if worker is peer else f"{row}{_summary(ratios, '.3g'):>24}"
 
 
 def _summary(values: Sequence[float], form: str) -> str:
@@ -113,6 +114,8 @@ def _summary(values: Sequence[float], form: str) -> str:
 
 
 def _foreign_load(shares: Sequence[float]) -> str:
+    if any(map(math.isnan, shares)):
+        return "What others took of the processors' time is not known on this system."
     median, worst = statistics.median(shares), max(shares)
     text = f"Others took {median:.0%} of the processors' time (median), {worst:.0%} at worst."
     return f"{text} WARNING: too much to trust." if median > FOREIGN_SHARE else text

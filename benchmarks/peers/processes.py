@@ -87,9 +87,25 @@ class Worker:
             self._errors.seek(0)
             raise SystemExit(f"{self.name} ended early:\n{self._errors.read()[-2000:]}")
         taken = json.loads(line.partition(MARK)[2])
-        available = (time.perf_counter() - started) * (os.cpu_count() or 1)
-        foreign = _busy_seconds() - busy_started - taken["cpu_seconds"]
-        return Measurement(**taken, foreign_share=max(0.0, foreign / available))
+        share = foreign_share(
+            elapsed=time.perf_counter() - started,
+            busy=_busy_seconds() - busy_started,
+            own=taken["cpu_seconds"],
+        )
+        return Measurement(**taken, foreign_share=share)
+
+
+def foreign_share(elapsed: float, busy: float, own: float) -> float:
+    """Return the share of all processors' time that other programs took.
+
+    Args:
+        elapsed: Seconds that have passed.
+        busy: Seconds that the processors, all together, have worked for anyone.
+        own: Seconds of these for the worker that was measured.
+    """
+    share = (busy - own) / (elapsed * (os.cpu_count() or 1))
+    # Ticks are coarse. In this order, what is NaN stays so.
+    return max(share, 0.0)
 
 
 def _busy_seconds() -> float:
