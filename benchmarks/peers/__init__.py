@@ -1,0 +1,1 @@
+"""What `benchmarks/peers.py` compares with; see the README."""
