@@ -13,7 +13,7 @@ import jax
 
 import jaxagents as ja
 
-N_STEPS, FREQUENCY = 200, 10
+N_STEPS, FREQUENCY = 488, 10  # a million environment steps
 
 
 def make_agent(directory: Path | None) -> ja.DiscreteIPPO:
