@@ -2,10 +2,10 @@
 
 A checkpoint is a folder named by the number of updates done:
 
-* ``params/``: the networks' parameters, by orbax: the `Runner`'s leaves by name,
-  such as "actor.params.params.torso.Dense_0.kernel".
-* ``state.npz``: its other leaves by name: optimizers, environments, normalizers, random keys as
-  their uint32 data. (Orbax takes ten times as long, most of it for each array, however small.)
+* ``state.npz``: the `Runner`'s leaves by name, such as "actor.params.params.torso.Dense_0.kernel":
+  parameters, optimizers, environments, normalizers, random keys as their uint32 data.
+* ``params/``: those that are the networks' parameters once more, by orbax, for other programs. As
+  this takes ten times as long as all the rest, not every checkpoint gets it at once.
 * ``history.npz``: the metrics of every evaluation so far, ``[evaluations, ...]``.
 * ``metadata.json``: the format's version, the agent, the score, the digest of each other file,
   and the digest of all this.
@@ -112,7 +112,13 @@ class Checkpoints:
         _logger.warning("%s; it is kept as %s, and the checkpoint before it used", reason, target)
 
     def write(
-        self, step: int, runner: Leaves, history: Leaves, metadata: Mapping[str, Any], score: float
+        self,
+        step: int,
+        runner: Leaves,
+        history: Leaves,
+        metadata: Mapping[str, Any],
+        score: float,
+        with_params: bool = True,
     ) -> None:
         """Write a step.
 
@@ -122,6 +128,7 @@ class Checkpoints:
             history: The metrics of the evaluations so far.
             metadata: Anything JSON that describes the run.
             score: What "best" compares.
+            with_params: Whether to write ``params/`` now, and not by `add_params`.
 
         Raises:
             OSError: it cannot be written, for lack of space or otherwise; where orbax notices it
@@ -131,6 +138,8 @@ class Checkpoints:
         shutil.rmtree(path, ignore_errors=True)
         try:
             self._write(path, runner, history, metadata, score)
+            if with_params:
+                self._write_params(path, runner)
             path.rename(self.directory / str(step))
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)  # a full disk needs the space
@@ -147,25 +156,39 @@ class Checkpoints:
     ) -> None:
         path.mkdir(parents=True)
         _check_space(path, sum(leaf.nbytes for leaf in (*runner.values(), *history.values())))
-        params = {name: leaf for name, leaf in runner.items() if name.startswith(_PARAMS)}
-        (path / "params").mkdir()
-        self._orbax.save(path / "params", args=ocp.args.PyTreeSave(params))
-        self._orbax.finalize(path / "params")
         savez: Any = np.savez  # whose types take a leaf for an option
-        savez(path / "state.npz", **{name: runner[name] for name in runner.keys() - params.keys()})
+        savez(path / "state.npz", **runner)
         savez(path / "history.npz", **history)
-        files = {str(file.relative_to(path)): _digest(file.read_bytes()) for file in _files(path)}
         description = {
             **metadata,
             "format_version": FORMAT_VERSION,
             "score": score if math.isfinite(score) else None,
             "leaves": {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in runner.items()},
-            "files": files,
         }
-        text = json.dumps({**description, "digest": _digest_of_json(description)}, indent=1)
-        (path / "metadata.json").write_text(text)
-        for file in _files(path):
-            _sync(file)  # for the rename may get to the disk before they do
+        _write_metadata(path, description, _files(path))
+
+    def add_params(self, step: int) -> None:
+        """Write a step's ``params/``, if it has none yet.
+
+        Raises:
+            CheckpointError: the step cannot be read.
+            OSError: ``params/`` cannot be written.
+        """
+        metadata = self._verify(step, "")
+        if not any(name.startswith("params/") for name in metadata["files"]):
+            self._write_params(self.directory / str(step), self.read_runner(step))
+
+    def _write_params(self, path: Path, runner: Leaves) -> None:
+        params = {name: leaf for name, leaf in runner.items() if name.startswith(_PARAMS)}
+        folder = path / "params"
+        shutil.rmtree(folder, ignore_errors=True)  # what a killed writer has left
+        folder.mkdir()
+        _check_space(folder, sum(leaf.nbytes for leaf in params.values()))
+        self._orbax.save(folder, args=ocp.args.PyTreeSave(params))
+        self._orbax.finalize(folder)
+        metadata = json.loads((path / "metadata.json").read_bytes())
+        del metadata["digest"]
+        _write_metadata(path, metadata, _files(folder))
 
     def remove(self, steps: Iterable[int]) -> None:
         """Remove steps that are not wanted any more, and what writers left that were killed."""
@@ -213,15 +236,12 @@ class Checkpoints:
         """
 
         def load(path: Path, metadata: Mapping[str, Any]) -> Leaves:
-            names = [name for name in metadata["leaves"] if name.startswith(_PARAMS)]
-            as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
-            params = self._orbax.restore(
-                path / "params", args=ocp.args.PyTreeRestore(restore_args=as_numpy)
-            )
-            state = _load_npz(path / "state.npz")
             dtypes = {name: text.split("[")[0] for name, text in metadata["leaves"].items()}
             # A dtype that numpy does not know of itself, such as bfloat16, comes back as bytes.
-            return params | {name: leaf.view(dtypes[name]) for name, leaf in state.items()}
+            return {
+                name: leaf.view(dtypes[name])
+                for name, leaf in _load_npz(path / "state.npz").items()
+            }
 
         return self._load(step, ("params/", "state.npz"), load)
 
@@ -253,6 +273,17 @@ class Checkpoints:
             if _digest(contents) != expected:
                 raise _damaged(path, name)
         return metadata
+
+
+def _write_metadata(path: Path, description: Mapping[str, Any], files: Iterable[Path]) -> None:
+    """Describe a step, with the digests of files that are new in it, once these are on the disk."""
+    digests = {str(file.relative_to(path)): _digest(file.read_bytes()) for file in files}
+    description = {**description, "files": description.get("files", {}) | digests}
+    new = path / "metadata.json.new"
+    new.write_text(json.dumps({**description, "digest": _digest_of_json(description)}, indent=1))
+    for file in (*files, new):
+        _sync(file)  # for renames may get to the disk before they do
+    new.replace(path / "metadata.json")
 
 
 def _load_npz(path: Path) -> Leaves:

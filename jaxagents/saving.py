@@ -18,6 +18,7 @@ from jaxagents.leaves import Leaves
 
 _LOCK = ".lock"
 _NICENESS = 10
+_SECONDS_BETWEEN_PARAMS = 10.0  # as orbax takes ten times as long for them as all the rest does
 _logger = logging.getLogger(__name__)
 
 
@@ -67,6 +68,7 @@ class Saver:
             raise
         self._failures: list[str] = []
         self._seconds = 0.0  # that the latest checkpoint took
+        self._params_written = -math.inf
         self._thread = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="checkpoints", initializer=_give_way
         )
@@ -89,6 +91,7 @@ class Saver:
     def close(self) -> None:
         """Wait until everything is on disk, and let go of the directory."""
         try:
+            self._thread.submit(self._complete)
             self._thread.shutdown()
         finally:
             os.close(self._lock)
@@ -118,12 +121,27 @@ class Saver:
 
     def _write(self, checkpoint: Checkpoint) -> None:
         step, runner, history, score = checkpoint
-        self._checkpoints.write(step, runner, history, self._metadata, score)
+        now = time.monotonic()
+        with_params = now - self._params_written >= _SECONDS_BETWEEN_PARAMS
+        self._checkpoints.write(step, runner, history, self._metadata, score, with_params)
+        self._params_written = now if with_params else self._params_written
         self._scores[step] = score if math.isfinite(score) else -math.inf
         kept = self._kept()
         with contextlib.suppress(OSError):  # it will be tried again with the next one
             self._checkpoints.remove(set(self._scores) - kept)
             self._scores = {step: self._scores[step] for step in kept}
+
+    def _complete(self) -> None:
+        """Write for other programs what checkpoints still lack."""
+        for step in self._checkpoints.steps():
+            try:
+                self._checkpoints.add_params(step)
+            except Exception as error:
+                _logger.warning(
+                    "params/ of the checkpoint of update %d could not be written: %s",
+                    step,
+                    " ".join(str(error).split())[:300],
+                )
 
     def _kept(self) -> set[int]:
         """Choose the latest steps and the best, among equal ones the later."""

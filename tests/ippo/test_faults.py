@@ -17,6 +17,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 import jaxagents as ja
@@ -165,6 +166,30 @@ def test_the_latest_and_the_best_steps_are_kept(tmp_path, latest, best):
     # Among equal ones the later; what has no score is the worst.
     by_score = [3, 4, 2, 5, 1, 0, 6]
     assert set(checkpoints.steps()) == {*range(7)[-latest:], *by_score[:best]}
+
+
+def test_params_for_other_programs_are_written_now_and_then_and_at_the_end(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    have_params, write = [], Checkpoints.write
+
+    def watch(self, step, *arguments):
+        write(self, step, *arguments)
+        have_params.append((tmp_path / str(step) / "params").exists())
+
+    monkeypatch.setattr(Checkpoints, "write", watch)
+    saver = Saver(checkpoints, 9, 0, {})
+    leaves = {name: np.full(2, 7, np.float32) for name in ("actor.params.leaf", "rng")}
+    for step in (0, 1, 2):
+        saver.save(Checkpoint(step, leaves, leaves, 0.0))
+    saver.close()
+    assert have_params == [True, False, False]
+    for step in (0, 1, 2):
+        params = ocp.PyTreeCheckpointer().restore(tmp_path / str(step) / "params")
+        assert list(params) == ["actor.params.leaf"]
+        np.testing.assert_array_equal(params["actor.params.leaf"], [7, 7])
+        assert checkpoints.read_runner(step).keys() == leaves.keys()
+        digests = checkpoints.read_metadata(step)["files"]
+        assert {name for name in digests if name.startswith("params/")}
 
 
 def test_folders_of_others_are_no_checkpoints(damaged):
@@ -362,6 +387,7 @@ def test_two_processes_do_not_write_to_one_directory(damaged):
 WRITING = """
 import itertools, sys
 import numpy as np
+import orbax.checkpoint as ocp
 from jaxagents.checkpointing import Checkpoints
 from jaxagents.saving import Checkpoint, Saver
 saver = Saver(Checkpoints(sys.argv[1]), 2, 1, {})
