@@ -333,6 +333,7 @@ _CHOICES = (
 
 _STRUCTURE = (
     "batch_size",
+    "rollout_length",  # by which updates are counted as environment steps
     "agent_id",
     "recurrent",
     "recurrent_critic",

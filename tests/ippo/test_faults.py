@@ -461,6 +461,10 @@ def test_a_newer_format_is_refused_and_left_as_it_is(damaged):
         ),
         (lambda d: agent_with(d, batch_size=8), "its batch_size is 4, and this agent's is 8"),
         (
+            lambda d: agent_with(d, rollout_length=8),
+            "its rollout_length is .*, and this agent's is 8",
+        ),
+        (
             lambda d: agent_with(d, recurrent="gru"),
             "its recurrent is None, and this agent's is gru",
         ),
