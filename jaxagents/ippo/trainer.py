@@ -186,7 +186,8 @@ class Trainer(Player):
         Returns:
             The runner, and the training metrics, each ``[n_policies]``.
         """
-        return self._step(runner)
+        runner, metrics, _ = self._step(runner)
+        return runner, metrics
 
     # The training loop.
 
@@ -263,10 +264,11 @@ class Trainer(Player):
     def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
         return self._init(rng, hyperparams)
 
+    # This and `_training_block` are jitted to be traced once: what loops over them asks for the
+    # shapes of their results first.
     @partial(jax.jit, static_argnames="self")
-    def _step(self, runner: Runner) -> tuple[Runner, Metrics]:
-        runner, metrics, _ = self._update(runner)
-        return runner, metrics
+    def _step(self, runner: Runner) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
+        return self._update(runner)
 
     @partial(jax.jit, static_argnames=("self", "n_shown"))
     def _run_blocks(
@@ -311,6 +313,7 @@ class Trainer(Player):
         blocks = jax.lax.while_loop(unfinished, lambda blocks: shown(blocks.n_done, blocks), start)
         return blocks.training, blocks.rows
 
+    @partial(jax.jit, static_argnames="self")
     def _training_block(
         self, training: Training, n_updates: Int[Array, ""]
     ) -> tuple[Training, Metrics]:
@@ -337,13 +340,13 @@ class Trainer(Player):
         self, runner: Runner, n_updates: Int[Array, ""]
     ) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
         """Do ``n_updates`` and average their metrics, NaN for none; fewer where one fails."""
-        _, shapes, nonfinite = jax.eval_shape(self._update, runner)
+        _, shapes, nonfinite = jax.eval_shape(self._step, runner)
 
         def unfinished(loop: Updates) -> Bool[Array, ""]:
             return (loop.n_done < n_updates) & ~self._has_failed(loop.nonfinite)
 
         def update(loop: Updates) -> Updates:
-            runner, metrics, nonfinite = self._update(loop.runner)
+            runner, metrics, nonfinite = self._step(loop.runner)
             finite = ~jnp.any(nonfinite, axis=1)
             return Updates(
                 runner=runner,
