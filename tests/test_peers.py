@@ -58,7 +58,7 @@ def test_a_worker_trains_when_it_is_told_to_and_tells_what_it_took(worker):
 
     assert len(worker.trainings) == 2
     for training in worker.trainings:
-        assert 0.1 <= training.seconds < 0.6
+        assert 0.1 <= training.seconds < 5
         assert training.speed == pytest.approx(1000 / training.seconds)
         assert 1 < training.peak_megabytes < 200
     assert 0.1 < worker.compile_seconds < 0.6

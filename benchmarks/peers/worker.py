@@ -4,10 +4,11 @@ Runs in every peer's environment, and so imports nothing beside the standard lib
 """
 
 import json
-import resource
+import re
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 # Libraries print to the same stream: what is for the driver follows this.
 MARK = "measured: "
@@ -32,7 +33,13 @@ def _measure(train: Callable[[int], object], seed: int, n_environment_steps: int
         "seconds": time.perf_counter() - started,
         "cpu_seconds": time.process_time() - cpu_started,
         "n_environment_steps": n_environment_steps,
-        # Linux counts it in KiB.
-        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "peak_megabytes": _peak_megabytes(),
     }
     print(f"\n{MARK}{json.dumps(measurement)}", flush=True)
+
+
+def _peak_megabytes() -> float:
+    # Not `resource.getrusage`, which counts what the process was forked from.
+    status = Path("/proc/self/status").read_text()
+    kibibytes = re.search(r"VmHWM:\s*(\d+) kB", status)
+    return int(kibibytes[1]) * 1024 / 1e6 if kibibytes else float("nan")
