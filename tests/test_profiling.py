@@ -15,6 +15,7 @@ from jaxagents.networks import MLP, PolicyNetwork
 from jaxagents.profiling import PARTS, Profile, Stage
 from jaxagents.programs import count_flops, inputs_read
 from tests.probes import Aim, Walk
+from tests.test_cli import TINY as TINY_YAML
 
 TINY = ja.AgentConfig(
     n_steps=3,
@@ -198,26 +199,11 @@ def test_a_profile_is_set_out_as_a_table():
     assert max(map(len, text.splitlines())) <= 100
 
 
-CONFIG = """
-name: tiny
-env: hunting/discrete
-agent:
-  n_steps: 4
-  batch_size: 4
-  minibatch_size: 2
-  rollout_length: 4
-  actor_epochs: 1
-  critic_epochs: 1
-  eval_frequency: 2
-  n_evals: 3
-"""
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profiling, "_PRODUCT_SIZES", (64,))
-    (tmp_path / "tiny.yaml").write_text(CONFIG)
+    (tmp_path / "tiny.yaml").write_text(TINY_YAML)
     return tmp_path
 
 

@@ -40,6 +40,9 @@ def _measure(train: Callable[[int], object], seed: int, n_environment_steps: int
 
 def _peak_megabytes() -> float:
     # Not `resource.getrusage`, which counts what the process was forked from.
-    status = Path("/proc/self/status").read_text()
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:  # elsewhere than on Linux
+        return float("nan")
     kibibytes = re.search(r"VmHWM:\s*(\d+) kB", status)
     return int(kibibytes[1]) * 1024 / 1e6 if kibibytes else float("nan")

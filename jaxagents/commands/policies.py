@@ -23,11 +23,7 @@ def _add_eval(commands: Commands) -> None:
     )
     add_run(command)
     command.add_argument("--n-evals", type=int, metavar="N", help="number of episodes")
-    command.add_argument(
-        "--sampled", action="store_true", help="sample the actions, do not take the likeliest"
-    )
-    add_mode(command)
-    command.add_argument("--seed", type=int, metavar="N", help="seed of the episodes")
+    _add_how_to_play(command)
     command.set_defaults(command=evaluate)
 
 
@@ -45,16 +41,20 @@ def _add_replay(commands: Commands) -> None:
     command.add_argument(
         "--episodes", type=int, default=1, metavar="N", help="how many; by default 1"
     )
-    command.add_argument(
-        "--sampled", action="store_true", help="sample the actions, do not take the likeliest"
-    )
-    add_mode(command)
-    command.add_argument("--seed", type=int, metavar="N", help="seed of the episodes")
+    _add_how_to_play(command)
     command.add_argument(
         "--to", metavar="FOLDER", help="where to; by default a new one, RUN/replay or RUN/replay-2"
     )
     command.add_argument("--mp4", action="store_true", help="write films as well; needs ffmpeg")
     command.set_defaults(command=replay)
+
+
+def _add_how_to_play(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--sampled", action="store_true", help="sample the actions, do not take the likeliest"
+    )
+    add_mode(command)
+    command.add_argument("--seed", type=int, metavar="N", help="seed of the episodes")
 
 
 def _add_export(commands: Commands) -> None:

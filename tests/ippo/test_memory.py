@@ -60,8 +60,7 @@ def values(agent, params, batch):
     return jax.vmap(agent.critic_network)(params, batch.critic_features, memory, batch.begins)[0]
 
 
-# The others' paths are the same code for every cell: each of the two goes the shortest and the
-# longest of them.
+# Sharing and chunks are the same code for every cell: all four ways are gone with one of them.
 @pytest.mark.parametrize(
     ("cell", "sharing", "chunk_length"),
     [
