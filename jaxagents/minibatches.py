@@ -34,11 +34,11 @@ def take_minibatch(batch: PyTree, indices: Int[Array, " units"], unit: str) -> P
     def take(leaf: Array) -> Array:
         sample_shape = leaf.shape[3:]
         if unit in ("sequence", "trajectory"):
-            units = jnp.take(leaf, indices, axis=1)
+            units = jnp.take(leaf, indices, axis=1, mode="clip")
         elif unit == "time":
-            units = jnp.take(leaf, indices, axis=0)
+            units = jnp.take(leaf, indices, axis=0, mode="clip")
         else:
-            units = jnp.take(leaf.reshape(-1, *leaf.shape[2:]), indices, axis=0)
+            units = jnp.take(leaf.reshape(-1, *leaf.shape[2:]), indices, axis=0, mode="clip")
         return units if unit == "sequence" else units.reshape(-1, *sample_shape)
 
     return jax.tree.map(take, batch)

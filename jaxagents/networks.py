@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxagents.config import Layers
+from jaxagents.products import dot_general
 
 HIDDEN_SCALE = 2.0**0.5
 POLICY_SCALE = 0.01
@@ -153,7 +154,12 @@ def dense(size: int, scale: float) -> nn.Dense:
 
     Source: Andrychowicz et al. 2021, https://arxiv.org/abs/2006.05990.
     """
-    return nn.Dense(size, kernel_init=orthogonal(scale), bias_init=jax.nn.initializers.zeros)
+    return nn.Dense(
+        size,
+        kernel_init=orthogonal(scale),
+        bias_init=jax.nn.initializers.zeros,
+        dot_general=dot_general,
+    )
 
 
 def orthogonal(scale: float) -> Callable[..., Array]:

@@ -42,6 +42,16 @@ class Memory(NamedTuple):
     critic: PyTree = ()
 
 
+class Move(NamedTuple):
+    """What one step of a rollout leaves, ``[envs, actors, ...]``."""
+
+    observation: Observation  # that was acted on
+    memory: PyTree  # the actor network's, before the step
+    head: PyTree  # parameters of the distribution that the action was drawn from
+    action: Array  # as the distribution drew it
+    step: TimeStep
+
+
 class Transition(NamedTuple):
     """One step of a rollout; stacked over time, ``[time, envs, actors, ...]``."""
 

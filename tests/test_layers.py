@@ -59,6 +59,7 @@ LAYERS = [
     {"architecture", "batches", "schedules"},
     {"advantages", "losses", "normalization", "optimization", "policies", "recurrence"},
     {"minibatches", "statistics", "networks", "programs", "tracing"},
+    {"products"},
     {"environments.arguments"},
     {"environments.registry"},
     {"environments.batch"},

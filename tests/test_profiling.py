@@ -118,7 +118,7 @@ def test_the_stages_do_what_the_update_does(kind, simple):
     state, step = programs["environment"]()
     jax.tree.map(close, state, after.env_state)
     close(step.reward, transitions.reward)
-    memory, (action, log_prob) = programs["policy"]()
+    memory, action, log_prob = programs["policy"]()
     jax.tree.map(close, memory, after.memory.actor)
     close(action, transitions.action)
     close(log_prob, transitions.log_prob)

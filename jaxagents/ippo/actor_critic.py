@@ -1,6 +1,7 @@
 """What an agent's policies and critics compute, whatever trains them."""
 
 import abc
+import math
 from functools import partial
 from typing import Any
 
@@ -112,7 +113,12 @@ class ActorCritic(abc.ABC):
     ) -> tuple[Array, PyTree]:
         """Choose the environments' actions ``[envs, actors, ...]``: the likeliest without a key."""
         head, memory = self._heads(actor, observation, memory)
-        action = self._likeliest_actions(head) if rng is None else self._sample(rng, head)
+        if rng is None:
+            action = self._likeliest_actions(head)
+        else:
+            action = self._sample_actions(
+                self._draw_noise(rng, *observation.features.shape[:2]), head
+            )
         return self._environment_action(action), memory
 
     def _heads(
@@ -122,10 +128,11 @@ class ActorCritic(abc.ABC):
         local = observation._replace(global_state=None)
         return self.policies.apply(self._step_actor, actor, local, memory, axis=1)
 
-    def _sample(self, rng: PRNGKeyArray, head: Head) -> Array:
-        """Draw actions ``[envs, actors, ...]``, from a key per environment."""
-        n_envs = len(jax.tree.leaves(head)[0])
-        return jax.vmap(self._sample_actions)(jax.random.split(rng, n_envs), head)
+    def _draw_noise(self, rng: PRNGKeyArray, *batch_shape: int) -> Float[Array, "*batch outputs"]:
+        """Draw what actions are sampled with, which needs no head and so may be done ahead."""
+        shape = (*batch_shape, self._n_outputs)
+        # Short axes at the end would stop XLA from vectorising this on a CPU.
+        return self._noise(rng, math.prod(shape)).reshape(shape)
 
     def _critic_features(self, observation: Observation) -> Array:
         """Choose what every actor's critic sees, ``[*batch, actors, ...]``."""
@@ -320,8 +327,12 @@ class ActorCritic(abc.ABC):
         """Make a distribution of what one policy's network put out, ``[*batch, n_outputs]``."""
 
     @abc.abstractmethod
-    def _sample_actions(self, rng: PRNGKeyArray, head: Head) -> Array:
-        """Draw actions ``[*batch, ...]``."""
+    def _noise(self, rng: PRNGKeyArray, size: int) -> Float[Array, " size"]:
+        """Draw noise for as many of the network's outputs."""
+
+    @abc.abstractmethod
+    def _sample_actions(self, noise: Float[Array, "*batch outputs"], head: Head) -> Array:
+        """Sample actions ``[*batch, ...]`` with noise of their own."""
 
     @abc.abstractmethod
     def _likeliest_actions(self, head: Head) -> Array:

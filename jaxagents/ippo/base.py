@@ -30,6 +30,7 @@ from jaxagents.types import (
     ActorLoop,
     Batch,
     CriticLoop,
+    Move,
     NetworkState,
     Rollout,
     Runner,
@@ -131,32 +132,37 @@ class IPPOBase(Trainer):
     def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:
         """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``."""
 
-        def act(rollout: Rollout, rng: PRNGKeyArray) -> tuple[Rollout, Transition]:
-            rng_action, rng_env = jax.random.split(rng)
+        def act(rollout: Rollout, now: tuple[PRNGKeyArray, Array]) -> tuple[Rollout, Move]:
+            rng, noise = now
             head, memory = self._heads(actor_of(runner), rollout.observation, rollout.memory)
-            action = self._sample(rng_action, head)
+            action = self._sample_actions(noise, head)
             step, env_state = self.environments.step(
-                rng_env, rollout.env_state, self._environment_action(action)
+                rng, rollout.env_state, self._environment_action(action)
             )
-            over = jnp.broadcast_to(step.episode_over[:, None], step.active.shape)
-            transition = Transition(
-                observation=rollout.observation,
-                memory=rollout.memory,
-                action=action,
-                log_prob=self._log_prob(head, action),
-                reward=self._reward(step, runner.n_updates_done),
-                terminated=step.terminated,
-                truncated=step.truncated,
-                active=step.active,
-                episode_over=over,
-                final_observation=step.final_observation._replace(action_mask=None),
-            )
-            memory = self.actor_network.emptied(memory, over)
-            return Rollout(env_state, step.observation, memory), transition
+            memory = self.actor_network.emptied(memory, _over_for_actors(step))
+            step = step._replace(info={}, final_state=None)
+            move = Move(rollout.observation, rollout.memory, head, action, step)
+            return Rollout(env_state, step.observation, memory), move
 
-        rollout = Rollout(runner.env_state, runner.observation, runner.memory.actor)
-        rollout, transitions = jax.lax.scan(
-            act, rollout, jax.random.split(rng, self.config.rollout_length)
+        rng_noise, rng_env = jax.random.split(rng)
+        n_steps, shape = self.config.rollout_length, runner.observation.features.shape[:2]
+        rollout, moves = jax.lax.scan(
+            act,
+            Rollout(runner.env_state, runner.observation, runner.memory.actor),
+            (jax.random.split(rng_env, n_steps), self._draw_noise(rng_noise, n_steps, *shape)),
+        )
+        step = moves.step
+        transitions = Transition(
+            observation=moves.observation,
+            memory=moves.memory,
+            action=moves.action,
+            log_prob=self._log_prob(moves.head, moves.action),
+            reward=self._reward(step, runner.n_updates_done),
+            terminated=step.terminated,
+            truncated=step.truncated,
+            active=step.active,
+            episode_over=_over_for_actors(step),
+            final_observation=step.final_observation._replace(action_mask=None),
         )
         runner = runner.replace(
             env_state=rollout.env_state,
@@ -167,7 +173,7 @@ class IPPOBase(Trainer):
 
     def _reward(
         self, step: TimeStep, n_updates_done: Int[Array, ""]
-    ) -> Float[Array, "envs actors"]:
+    ) -> Float[Array, "*time envs actors"]:
         """Give the reward to learn from: the environment's, and early on its shaped one too."""
         if step.shaped_reward is None or self.config.shaped_reward_steps is None:
             return step.reward
@@ -316,6 +322,10 @@ class IPPOBase(Trainer):
         """
         progress = runner.n_updates_done / self.config.n_steps
         return scheduled(runner.hyperparams, self.config, progress, runner.learning_rate)
+
+
+def _over_for_actors(step: TimeStep) -> Bool[Array, "*time envs actors"]:
+    return jnp.broadcast_to(step.episode_over[..., None], step.active.shape)
 
 
 def _with_finite_policies(

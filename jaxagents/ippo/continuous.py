@@ -78,10 +78,13 @@ class ContinuousIPPO(IPPOBase):
             exists=action_mask,
         )
 
+    def _noise(self, rng: PRNGKeyArray, size: int) -> Float[Array, " size"]:
+        return jax.random.normal(rng, (size,))
+
     def _sample_actions(
-        self, rng: PRNGKeyArray, head: Gaussian
+        self, noise: Float[Array, "*batch dimensions"], head: Gaussian
     ) -> Float[Array, "*batch dimensions"]:
-        return _distribution(head).sample(seed=rng)
+        return head.mean + jnp.exp(head.log_std) * noise
 
     def _likeliest_actions(self, head: Gaussian) -> Float[Array, "*batch dimensions"]:
         return head.mean

@@ -44,10 +44,14 @@ class DiscreteIPPO(IPPOBase):
     ) -> Float[Array, "*batch actions"]:
         return outputs if action_mask is None else jnp.where(action_mask, outputs, UNAVAILABLE)
 
+    def _noise(self, rng: PRNGKeyArray, size: int) -> Float[Array, " size"]:
+        return jax.random.gumbel(rng, (size,))
+
     def _sample_actions(
-        self, rng: PRNGKeyArray, head: Float[Array, "*batch actions"]
+        self, noise: Float[Array, "*batch actions"], head: Float[Array, "*batch actions"]
     ) -> Int[Array, "*batch"]:
-        return distrax.Categorical(logits=head).sample(seed=rng)
+        # Gumbel 1954: the largest of logits with such noise is distributed as they say.
+        return jnp.argmax(head + noise, axis=-1)
 
     def _likeliest_actions(self, head: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
         return cast(Array, distrax.Categorical(logits=head).mode())

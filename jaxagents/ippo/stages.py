@@ -18,7 +18,7 @@ from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.player import Metrics
 from jaxagents.minibatches import draw_minibatches, take_minibatch
 from jaxagents.programs import Program, compiled, count_flops, inputs_read
-from jaxagents.types import Batch, Runner, TimeStep, Transition
+from jaxagents.types import Batch, Observation, Runner, TimeStep, Transition
 
 
 def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
@@ -86,29 +86,30 @@ def _step_environments(
 
     def step(state: PyTree, now: tuple[PRNGKeyArray, Array]) -> tuple[PyTree, TimeStep]:
         rng, action = now
-        _, rng_env = jax.random.split(rng)
-        step, state = agent.environments.step(rng_env, state, agent._environment_action(action))
+        step, state = agent.environments.step(rng, state, agent._environment_action(action))
         return state, step._replace(info={}, final_state=None)
 
-    rngs = jax.random.split(rng, agent.config.rollout_length)
+    _, rng_env = jax.random.split(rng)
+    rngs = jax.random.split(rng_env, agent.config.rollout_length)
     return jax.lax.scan(step, runner.env_state, (rngs, actions))
 
 
 def _choose_actions(
     agent: IPPOBase, runner: Runner, transitions: Transition, rng: PRNGKeyArray
-) -> tuple[PyTree, tuple[Array, Array]]:
+) -> tuple[PyTree, Array, Array]:
     """See what a rollout saw, step by step, and choose its actions again."""
 
-    def act(memory: PyTree, now: tuple[PRNGKeyArray, Any, Array]) -> tuple[PyTree, Any]:
-        rng, observation, over = now
-        rng_action, _ = jax.random.split(rng)
+    def act(memory: PyTree, now: tuple[Observation, Array, Array]) -> tuple[PyTree, Any]:
+        observation, over, noise = now
         head, memory = agent._heads(actor_of(runner), observation, memory)
-        action = agent._sample(rng_action, head)
-        return agent.actor_network.emptied(memory, over), (action, agent._log_prob(head, action))
+        action = agent._sample_actions(noise, head)
+        return agent.actor_network.emptied(memory, over), (head, action)
 
-    rngs = jax.random.split(rng, agent.config.rollout_length)
-    seen = (rngs, transitions.observation, transitions.episode_over)
-    return jax.lax.scan(act, runner.memory.actor, seen)
+    rng_noise, _ = jax.random.split(rng)
+    noise = agent._draw_noise(rng_noise, *transitions.active.shape)
+    seen = (transitions.observation, transitions.episode_over, noise)
+    memory, (heads, actions) = jax.lax.scan(act, runner.memory.actor, seen)
+    return memory, actions, agent._log_prob(heads, actions)
 
 
 def _estimate(
