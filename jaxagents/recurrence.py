@@ -18,6 +18,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
 from jaxagents.networks import orthogonal
+from jaxagents.products import product
 
 CellName = Literal["gru", "lstm", "mingru"]
 
@@ -296,7 +297,9 @@ class RecurrentNetwork(nn.Module):
         inputs = dict.fromkeys(cell.memory_gates, jnp.zeros((len(hidden), self.size)))
         for gate in cell.input_gates:
             shape = (hidden.shape[-1], self.size)
-            inputs[gate] = hidden @ self.param(f"{gate}_input_kernel", orthogonal(1.0), shape)
+            inputs[gate] = product(
+                hidden, self.param(f"{gate}_input_kernel", orthogonal(1.0), shape)
+            )
         for gate in inputs:
             bias_init = nn.initializers.constant(cell.first_biases.get(gate, 0.0))
             inputs[gate] += self.param(f"{gate}_bias", bias_init, (self.size,))
