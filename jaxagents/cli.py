@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         after SIGTERM, 1 where training failed or nobody reads the output any more.
     """
     parser = _make_parser()
+    _keep_compiled_programs()
     try:
         parsed, parsed_not = parser.parse_known_args(arguments)
         if parsed_not and not parsed.takes_overrides:
@@ -42,6 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return complain(f"error: {error}", USAGE_ERROR)
     return status
+
+
+def _keep_compiled_programs() -> None:
+    """Let jax find on the disk what earlier commands compiled, where the user chose no place."""
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(caches, "jaxagents"))
 
 
 @final

@@ -2,6 +2,7 @@
 
 import math
 import os
+import tempfile
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -14,6 +15,11 @@ jax.config.update("jax_disable_most_optimizations", True)
 if jax.__version_info__ < (0, 11):  # later versions refuse the flag
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_use_fusion_emitters=false"
+
+# Commands in processes of their own share what they compile, but for those of other workers, and
+# leave nothing in the home of whoever tests.
+_compiled = tempfile.TemporaryDirectory(prefix="jaxagents-compiled-")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
 
 _tests = count(1)
 _MAPPINGS = Path("/proc/self/maps")  # a line for each, of which Linux permits a process 65,530

@@ -43,7 +43,7 @@ GROUPS = {
     ],
     "environments": ["environments/test_batch.py", "environments/test_gymnax.py"],
     "agents": ["ippo/test_distributions.py", "ippo/test_episode_ends.py"],
-    "runs": ["test_callbacks.py", "test_exporting.py", "test_replay.py", "test_trajectories.py"],
+    "runs": ["test_exporting.py", "test_replay.py", "test_trajectories.py"],
     "results": ["test_curves.py", "test_comparison.py", "test_plotting_runs.py", "test_report.py"],
 }
 

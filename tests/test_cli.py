@@ -60,6 +60,25 @@ def run(folder) -> Path:
     return run
 
 
+def test_a_command_finds_what_an_earlier_one_compiled(folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    kept, rows = [], []
+    for name in ("first", "second"):
+        runs = tmp_path / name
+        output_of([*COMMAND, "train", "tiny.yaml", "--runs_dir", str(runs)], folder)
+        compiled = (tmp_path / "caches" / "jaxagents").iterdir()
+        kept.append({path.name: path.stat().st_mtime_ns for path in compiled})
+        (metrics,) = runs.glob("*/metrics.jsonl")
+        rows.append(read_json_lines(metrics))
+
+    assert kept[0]
+    assert kept[0] == kept[1]
+    measured = {"seconds", "steps_per_second"}
+    first, second = ([{k: row[k] for k in row.keys() - measured} for row in each] for each in rows)
+    assert first == second
+
+
 def fail(arguments: list[str], capsys) -> str:
     """Run a command in vain, and return the one line that says why."""
     try:

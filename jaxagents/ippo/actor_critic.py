@@ -131,8 +131,9 @@ class ActorCritic(abc.ABC):
     def _draw_noise(self, rng: PRNGKeyArray, *batch_shape: int) -> Float[Array, "*batch outputs"]:
         """Draw what actions are sampled with, which needs no head and so may be done ahead."""
         shape = (*batch_shape, self._n_outputs)
-        # Short axes at the end would stop XLA from vectorising this on a CPU.
-        return self._noise(rng, math.prod(shape)).reshape(shape)
+        # Drawn in the shape of actions, with short axes at the end, this would not be vectorised
+        # on a CPU.
+        return jax.lax.optimization_barrier(self._noise(rng, math.prod(shape))).reshape(shape)
 
     def _critic_features(self, observation: Observation) -> Array:
         """Choose what every actor's critic sees, ``[*batch, actors, ...]``."""
