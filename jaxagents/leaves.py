@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxagents.tracing import is_key
+
 Leaves = dict[str, np.ndarray]
 
 
 def strip_keys(tree: PyTree) -> PyTree:
     """Replace typed random keys by their data; traceable."""
-    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
+    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
 
 
 def pack(tree: PyTree) -> dict[str, jax.Array]:
@@ -74,8 +76,8 @@ def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
     def restore(path: Any, leaf: Any) -> jax.Array:
         if np.size(leaf) == 0:
             return jnp.zeros(leaf.shape, leaf.dtype)
-        name, is_key = _name(path), _is_key(leaf)
-        wanted = jax.eval_shape(jax.random.key_data, leaf) if is_key else leaf
+        name, typed = _name(path), is_key(leaf)
+        wanted = jax.eval_shape(jax.random.key_data, leaf) if typed else leaf
         saved = leaves[name]
         if (saved.shape, saved.dtype) != (wanted.shape, wanted.dtype):
             raise ValueError(
@@ -83,7 +85,7 @@ def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
                 f"{wanted.dtype}{list(wanted.shape)} in this agent"
             )
         array = jnp.asarray(saved)
-        return jax.random.wrap_key_data(array, impl=_key_impl(leaf)) if is_key else array
+        return jax.random.wrap_key_data(array, impl=_key_impl(leaf)) if typed else array
 
     return jax.tree_util.tree_map_with_path(restore, template)
 
@@ -101,10 +103,6 @@ def _named_leaves(tree: PyTree) -> dict[str, Any]:
 
 def _name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _key_impl(shape: jax.ShapeDtypeStruct) -> Any:

@@ -13,11 +13,16 @@ def is_traced(tree: PyTree) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
+def is_key(leaf: Any) -> bool:
+    """Whether an array, or what has the shape of one, is of typed random keys."""
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
 def as_key(rng: Any) -> Key[Array, "*batch"]:
     """Accept typed random keys, and the raw arrays of `jax.random.PRNGKey`."""
-    dtype = getattr(rng, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
+    if is_key(rng):
         return rng
-    if dtype == jnp.uint32:
+    if getattr(rng, "dtype", None) == jnp.uint32:
         return jax.random.wrap_key_data(rng)
     raise TypeError(f"rng={rng!r} is not a random key; pass jax.random.key(seed).")

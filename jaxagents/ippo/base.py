@@ -26,6 +26,7 @@ from jaxagents.normalization import RunningStatistics
 from jaxagents.optimization import init_network, run_epoch
 from jaxagents.schedules import adapt_learning_rate, scheduled
 from jaxagents.statistics import explained_variance
+from jaxagents.tracing import is_key
 from jaxagents.types import (
     ActorLoop,
     Batch,
@@ -37,6 +38,7 @@ from jaxagents.types import (
     TimeStep,
     Transition,
 )
+from jaxagents.unrolling import unrolled
 
 
 class IPPOBase(Trainer):
@@ -144,7 +146,7 @@ class IPPOBase(Trainer):
             move = Move(rollout.observation, rollout.memory, head, action, step)
             return Rollout(env_state, step.observation, memory), move
 
-        rng_noise, rng_env = jax.random.split(rng)
+        rng_noise, rng_env = self._rollout_keys(runner, rng)
         n_steps, shape = self.config.rollout_length, runner.observation.features.shape[:2]
         rollout, moves = jax.lax.scan(
             act,
@@ -170,6 +172,14 @@ class IPPOBase(Trainer):
             memory=runner.memory._replace(actor=rollout.memory),
         )
         return runner, transitions
+
+    def _rollout_keys(self, runner: Runner, rng: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+        """Make keys for the noise of the actions, and for the environments."""
+        # Environments may keep keys, which would not be of the same type.
+        if not any(map(is_key, jax.tree.leaves(runner.env_state))):
+            rng = unrolled(rng)
+        rng_noise, rng_env = jax.random.split(rng)
+        return rng_noise, rng_env
 
     def _reward(
         self, step: TimeStep, n_updates_done: Int[Array, ""]

@@ -89,7 +89,7 @@ def _step_environments(
         step, state = agent.environments.step(rng, state, agent._environment_action(action))
         return state, step._replace(info={}, final_state=None)
 
-    _, rng_env = jax.random.split(rng)
+    _, rng_env = agent._rollout_keys(runner, rng)
     rngs = jax.random.split(rng_env, agent.config.rollout_length)
     return jax.lax.scan(step, runner.env_state, (rngs, actions))
 
@@ -105,7 +105,7 @@ def _choose_actions(
         action = agent._sample_actions(noise, head)
         return agent.actor_network.emptied(memory, over), (head, action)
 
-    rng_noise, _ = jax.random.split(rng)
+    rng_noise, _ = agent._rollout_keys(runner, rng)
     noise = agent._draw_noise(rng_noise, *transitions.active.shape)
     seen = (transitions.observation, transitions.episode_over, noise)
     memory, (heads, actions) = jax.lax.scan(act, runner.memory.actor, seen)
