@@ -1,66 +1,35 @@
 """A training as a whole: blocks of updates, their evaluations, and what is recorded of them."""
 
-import abc
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import io_callback
-from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray
 
-from jaxagents.config import AgentConfig, structure_of
 from jaxagents.errors import CheckpointError
-from jaxagents.finiteness import QUANTITIES, NonFiniteError, describe_nonfinite
+from jaxagents.finiteness import NonFiniteError, describe_nonfinite
 from jaxagents.hyperparameters import (
     HyperParameters,
     as_arrays,
     check_hyperparams,
     flat_items,
 )
-from jaxagents.ippo.actor_critic import actor_of
-from jaxagents.ippo.player import Metrics, Player
-from jaxagents.leaves import Leaves, pack, strip_keys, unpack
-from jaxagents.recording import Recorder, highest_return
+from jaxagents.ippo.loop import TrainingLoop
+from jaxagents.ippo.player import Metrics
+from jaxagents.leaves import Leaves, strip_keys
+from jaxagents.recording import highest_return
 from jaxagents.tables import joined, lengthened, stack
 from jaxagents.tracing import as_key, is_traced
-from jaxagents.tracking import Callback
-from jaxagents.types import Blocks, Runner, Training, Updates
+from jaxagents.types import Runner, Training
 
 _logger = logging.getLogger(__name__)
 
 
-class Trainer(Player):
-    """Trains by an algorithm that subclasses bring: how to begin, and how to do one update."""
-
-    def __init__(
-        self,
-        env: Any,
-        env_params: PyTree,
-        config: AgentConfig,
-        callbacks: Sequence[Callback] = (),
-    ):
-        super().__init__(env, env_params, config)
-        self._recorder = Recorder(config, callbacks, metadata=self._describe())
-        self._freeze(except_for="_collected")
-
-    # What the algorithm brings.
-
-    @abc.abstractmethod
-    def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
-        """Build the runner from which training starts."""
-
-    @abc.abstractmethod
-    def _update(self, runner: Runner) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
-        """Do one update.
-
-        Returns:
-            The runner, the training metrics, each ``[n_policies]``, and what is not finite, of the
-            `QUANTITIES`; policies of which something is not have stayed as they were.
-        """
+class Trainer(TrainingLoop):
+    """An agent's public methods that train."""
 
     # Public methods: Python that checks and waits, around one compiled method each.
 
@@ -72,8 +41,11 @@ class Trainer(Player):
     ) -> tuple[Runner, Metrics]:
         """Train for ``n_steps`` updates, evaluating every ``eval_frequency`` of them.
 
-        Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters.
-        With them it runs in another thread, where context managers of jax do not apply.
+        Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters:
+        on a CPU the members of a `jax.vmap` then train in threads, one per core, each to the same
+        bits as alone; elsewhere, or where the `jax.vmap` is itself compiled, all at once. With
+        checkpoints or callbacks it runs in another thread, where context managers of jax do not
+        apply.
 
         Args:
             rng: Random key; unused when a runner is given, which brings its own.
@@ -96,21 +68,18 @@ class Trainer(Player):
             Interrupted: of an agent with checkpoints or callbacks, by Ctrl-C or SIGTERM, after the
                 block in flight; the second one comes at once.
         """
-        if self._recorder.has_work and is_traced((rng, hyperparams, runner)):
-            raise ValueError(
-                "train writes checkpoints or calls callbacks, which jax.vmap cannot do; use an "
-                "agent with checkpoint_dir=None and without callbacks there."
-            )
+        initial = self.config.initial_evaluation
+        if is_traced((rng, hyperparams, runner)):
+            self._refuse_to_be_traced(runner)
+            sizes = self._block_sizes(0, initial)
+            training, metrics = self._run_traced(as_key(rng), self._checked(hyperparams), sizes)
+            return training.runner, metrics
         self._recorder.settle()
         self._recorder.refuse_to_overwrite()
         if runner is None:
-            runner = self.init(rng, hyperparams)
-            return self._train(runner, 0, initial=self.config.initial_evaluation)
-        if is_traced(runner):
-            raise ValueError("train continues a runner only outside of jax transformations.")
+            return self._train(self.init(rng, hyperparams), 0, initial)
         runner = runner.replace(hyperparams=self._checked(hyperparams))
-        n_updates_done = int(runner.n_updates_done)
-        return self._train(runner, n_updates_done, initial=self.config.initial_evaluation)
+        return self._train(runner, int(runner.n_updates_done), initial)
 
     def resume(self, hyperparams: HyperParameters | None = None) -> tuple[Runner, Metrics]:
         """Continue the run in ``checkpoint_dir`` from its last checkpoint to ``n_steps``.
@@ -202,12 +171,8 @@ class Trainer(Player):
                 self._recorder.save(jax.device_get(strip_keys(runner)))
             if self._recorder.has_callbacks:
                 return self._run_with_callbacks(runner, sizes)
-            training, rows = self._run(runner, sizes, len(sizes))
-            return training, {name: values[: len(sizes)] for name, values in rows.items()}
+            return self._run(runner, sizes, len(sizes))
 
-        if is_traced(runner):
-            training, metrics = train()
-            return training.runner, metrics
         training, metrics = self._recorder.record(
             lambda: jax.block_until_ready(train()), n_updates_done, history
         )
@@ -215,6 +180,15 @@ class Trainer(Player):
         if history:
             metrics = jax.tree.map(jnp.asarray, joined(history, metrics))
         return training.runner, metrics
+
+    def _refuse_to_be_traced(self, runner: Runner | None) -> None:
+        if self._recorder.has_work:
+            raise ValueError(
+                "train writes checkpoints or calls callbacks, which jax.vmap cannot do; use an "
+                "agent with checkpoint_dir=None and without callbacks there."
+            )
+        if runner is not None:
+            raise ValueError("train continues a runner only outside of jax transformations.")
 
     def _run_with_callbacks(self, runner: Runner, sizes: Sequence[int]) -> tuple[Training, Metrics]:
         """Run blocks one at a time, so that callbacks may use jax.
@@ -230,16 +204,6 @@ class Trainer(Player):
             stop = self._recorder.call_back(self, runner) or bool(training.stop)
             if stop or len(rows) == len(sizes):
                 return training, jax.tree.map(jnp.asarray, stack(lengthened(rows, len(sizes))))
-
-    def _run(self, runner: Runner, sizes: Sequence[int], n_blocks: int) -> tuple[Training, Metrics]:
-        """Run the first ``n_blocks`` blocks; see `_run_blocks`."""
-        # Padded to what a whole run may need: a resumed one is the same compiled program, and so
-        # comes to the same bits.
-        padded = np.zeros(self.config.n_steps // self.config.eval_frequency + 3, np.int32)
-        padded[: len(sizes)] = sizes
-        # A recorder has a bar of its own.
-        n_shown = len(sizes) if self.config.progress_bar and not self._recorder.has_work else 0
-        return self._run_blocks(runner, jnp.asarray(padded), n_blocks, n_shown)
 
     def _raise_if_nonfinite(self, training: Training) -> None:
         found = np.asarray(training.nonfinite)
@@ -260,133 +224,6 @@ class Trainer(Player):
         ends = [n_updates_done, *range(first_end, n_steps, frequency), n_steps]
         return [0] * initial + np.diff(ends).tolist()
 
-    @partial(jax.jit, static_argnames="self")
-    def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
-        return self._init(rng, hyperparams)
-
-    # This and `_training_block` are jitted to be traced once: what loops over them asks for the
-    # shapes of their results first.
-    @partial(jax.jit, static_argnames="self")
-    def _step(self, runner: Runner) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
-        return self._update(runner)
-
-    @partial(jax.jit, static_argnames=("self", "n_shown"))
-    def _run_blocks(
-        self,
-        runner: Runner,
-        sizes: Int[Array, " blocks"],
-        n_blocks: Int[Array, ""],
-        n_shown: int,
-    ) -> tuple[Training, Metrics]:
-        """Run blocks of updates, each followed by an evaluation.
-
-        Args:
-            runner: Where to begin.
-            sizes: Updates of each block.
-            n_blocks: How many of the blocks to run.
-            n_shown: The same for the progress bar; 0 shows none.
-
-        Returns:
-            The training at its end, and a row of metrics per block, NaN for those that did not run.
-        """
-        nothing = jnp.zeros((self.policies.n_policies, len(QUANTITIES)), bool)
-        training = Training(runner=runner, stop=jnp.zeros((), bool), nonfinite=nothing)
-        row = jax.eval_shape(self._training_block, training, sizes[0])[1]
-        rows = jax.tree.map(lambda leaf: jnp.full((len(sizes), *leaf.shape), jnp.nan), row)
-
-        def unfinished(blocks: Blocks) -> Bool[Array, ""]:
-            unfinished = blocks.n_done < n_blocks
-            # Where nothing is recorded a training may be vmapped, and one of many cannot end alone.
-            return unfinished & ~blocks.training.stop if self._recorder.has_work else unfinished
-
-        def run_block(i: Any, blocks: Blocks) -> Blocks:
-            training, row = self._training_block(blocks.training, sizes[i])
-            rows = jax.tree.map(lambda rows, row: rows.at[i].set(row), blocks.rows, row)
-            return Blocks(n_done=i + 1, training=training, rows=rows)
-
-        shown: Any = run_block
-        if n_shown:
-            from jax_tqdm.loop_pbar import loop_tqdm
-
-            shown = loop_tqdm(n_shown, print_rate=1, desc="Training")(run_block)
-        start = Blocks(n_done=jnp.zeros((), jnp.int32), training=training, rows=rows)
-        blocks = jax.lax.while_loop(unfinished, lambda blocks: shown(blocks.n_done, blocks), start)
-        return blocks.training, blocks.rows
-
-    @partial(jax.jit, static_argnames="self")
-    def _training_block(
-        self, training: Training, n_updates: Int[Array, ""]
-    ) -> tuple[Training, Metrics]:
-        """Do some updates, evaluate, and report to the host; nothing after a stop."""
-        n_updates = jnp.where(training.stop, 0, n_updates)
-        runner, metrics, nonfinite = self._updates(training.runner, n_updates)
-        failed = self._has_failed(nonfinite)
-        metrics |= {
-            "n_updates_done": runner.n_updates_done,
-            "n_updates_skipped": runner.n_updates_skipped,
-        }
-        if self.config.n_evals:
-            rng = jax.random.key(self.config.eval_seed)
-            metrics |= self._evaluate(rng, actor_of(runner), self.config.n_evals, True)
-        # One dtype that has a NaN, for the rows of blocks that never run.
-        lost = training.stop | failed
-        metrics = jax.tree.map(
-            lambda leaf: jnp.where(lost, jnp.nan, leaf.astype(jnp.float32)), metrics
-        )
-        stop = lost | self._report(runner, metrics, failed)
-        return Training(runner, stop, training.nonfinite | nonfinite), metrics
-
-    def _updates(
-        self, runner: Runner, n_updates: Int[Array, ""]
-    ) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
-        """Do ``n_updates`` and average their metrics, NaN for none; fewer where one fails."""
-        _, shapes, nonfinite = jax.eval_shape(self._step, runner)
-
-        def unfinished(loop: Updates) -> Bool[Array, ""]:
-            return (loop.n_done < n_updates) & ~self._has_failed(loop.nonfinite)
-
-        def update(loop: Updates) -> Updates:
-            runner, metrics, nonfinite = self._step(loop.runner)
-            finite = ~jnp.any(nonfinite, axis=1)
-            return Updates(
-                runner=runner,
-                n_done=loop.n_done + 1,
-                nonfinite=nonfinite,
-                n_finite=loop.n_finite + finite,
-                total=jax.tree.map(
-                    lambda total, value: total + jnp.where(finite, value, 0.0), loop.total, metrics
-                ),
-            )
-
-        # The number is traced: a shorter last block is the same compiled loop.
-        nothing = jnp.zeros(nonfinite.shape, bool)
-        n_finite = jnp.zeros(self.policies.n_policies, jnp.int32)
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), shapes)
-        start = Updates(runner, jnp.zeros((), jnp.int32), nothing, n_finite, zeros)
-        loop = jax.lax.while_loop(unfinished, update, start)
-        means = jax.tree.map(lambda total: total / loop.n_finite, loop.total)
-        return loop.runner, means, loop.nonfinite
-
-    def _has_failed(self, nonfinite: Bool[Array, "policies quantities"]) -> Bool[Array, ""]:
-        """Tell whether numbers that are not finite end the training."""
-        return jnp.any(nonfinite) & (self.config.on_nonfinite == "stop")
-
-    # The host's side.
-
-    def _report(self, runner: Runner, metrics: Metrics, failed: Bool[Array, ""]) -> Bool[Array, ""]:
-        """Hand an evaluation to the host, which answers whether to stop."""
-        if not self._recorder.has_work:
-            return jnp.zeros((), bool)
-        report = (strip_keys(runner), metrics, failed)
-        shapes = jax.eval_shape(lambda: report)
-        stop = jax.ShapeDtypeStruct((), bool)
-        return io_callback(partial(self._on_evaluation, shapes), stop, pack(report), ordered=True)
-
-    def _on_evaluation(self, shapes: PyTree, report: dict[str, Any]) -> np.bool_:
-        runner, metrics, failed = unpack(report, shapes)
-        # What came before a failure in the same block is not kept: going on from it would fail.
-        return np.bool_(True) if failed else self._recorder.on_evaluation(runner, metrics)
-
     def _checked(self, hyperparams: HyperParameters) -> HyperParameters:
         check_hyperparams(hyperparams, self.policies.n_policies)
         return as_arrays(hyperparams)
@@ -394,12 +231,3 @@ class Trainer(Player):
     def _template(self) -> Runner:
         """Shape a runner of this agent, for checkpoints to be read into."""
         return jax.eval_shape(self._init, jax.random.key(0), as_arrays(HyperParameters()))
-
-    def _describe(self) -> dict[str, Any]:
-        """Tell what checkpoints of this agent's training have in common, as plain data."""
-        return {
-            "agent": type(self).__name__,
-            "environment": type(self.env).__name__,
-            "policy_of_actor": self.policies.policy_of_actor.tolist(),
-            **structure_of(self.config),
-        }

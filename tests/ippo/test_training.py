@@ -12,6 +12,8 @@ from flax import linen as nn
 
 import jaxagents as ja
 from jaxagents.hyperparameters import adam
+from jaxagents.ippo import loop
+from jaxagents.leaves import strip_keys
 from tests.probes import Aim, Coordination, Shaped, Walk
 
 TINY = ja.AgentConfig(
@@ -38,7 +40,7 @@ def assert_trees_close(actual, expected, **tolerance):
 
 
 def assert_trees_equal(actual, expected):
-    jax.tree.map(np.testing.assert_array_equal, actual, expected)
+    jax.tree.map(np.testing.assert_array_equal, strip_keys(actual), strip_keys(expected))
 
 
 def largest_change(before, after) -> float:
@@ -158,11 +160,13 @@ def test_training_under_vmap_over_keys_equals_training_one_by_one():
     agent = ja.DiscreteIPPO(Coordination(), None, tiny(n_steps=20, eval_frequency=10))
     rngs = jax.random.split(jax.random.key(0), 3)
     together, metrics = jax.vmap(agent.train, in_axes=(0, None))(rngs, FAST)
+    at_once, _ = jax.jit(jax.vmap(agent.train, in_axes=(0, None)))(rngs, FAST)
     for i, rng in enumerate(rngs):
-        alone, alone_metrics = agent.train(rng, FAST)
-        taken = jax.tree.map(lambda leaf, i=i: leaf[i], together.actor.params)
-        assert_trees_close(taken, alone.actor.params, atol=1e-4)
-        np.testing.assert_allclose(metrics["returns"][i], alone_metrics["returns"], atol=1e-4)
+        alone = agent.train(rng, FAST)
+        taken = jax.tree.map(lambda leaf, i=i: leaf[i], (together, metrics))
+        assert_trees_equal(taken, alone)
+        batched = jax.tree.map(lambda leaf, i=i: leaf[i], at_once.actor.params)
+        assert_trees_close(batched, alone[0].actor.params, atol=1e-4)
 
 
 def test_training_under_vmap_over_hyperparameters_equals_training_one_by_one():
@@ -172,9 +176,47 @@ def test_training_under_vmap_over_hyperparameters_equals_training_one_by_one():
     together, _ = jax.vmap(agent.train, in_axes=(None, 0))(jax.random.key(0), stacked)
     for i, hyperparams in enumerate(variants):
         alone, _ = agent.train(jax.random.key(0), hyperparams)
-        taken = jax.tree.map(lambda leaf, i=i: leaf[i], together)
-        assert_trees_close(taken.actor.params, alone.actor.params, atol=1e-4)
-        assert_trees_close(taken.critic.params, alone.critic.params, atol=1e-4)
+        assert_trees_equal(jax.tree.map(lambda leaf, i=i: leaf[i], together), alone)
+
+
+def test_training_side_by_side_comes_to_the_same_bits(monkeypatch):
+    agent = ja.DiscreteIPPO(Coordination(), None, tiny(n_steps=4, eval_frequency=2))
+    plain = agent.train(jax.random.key(0), FAST)
+    used = []
+
+    def spy(*arguments):
+        used.append(arguments)
+        return side_by_side(*arguments)
+
+    side_by_side = loop._run_blocks_side_by_side
+    monkeypatch.setattr(loop, "_run_blocks_side_by_side", spy)
+    monkeypatch.setattr(loop, "_LONG_ENOUGH_TO_COMPILE_ANEW", 1)
+    monkeypatch.setattr(loop, "_LONG", 1)
+    monkeypatch.setattr(loop, "_SAMPLES", (1, 1_000))
+    assert_trees_equal(agent.train(jax.random.key(0), FAST), plain)
+    assert len(used) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "pays"),
+    [
+        ({"n_steps": 100}, True),
+        ({"n_steps": 1}, False),  # compiling longer would take longer than it saves
+        ({"n_steps": 100, "batch_size": 512, "minibatch_size": 256}, False),  # all cores are busy
+        ({"n_steps": 500, "batch_size": 2}, False),  # products are too short
+        ({"n_steps": 100, "shared_torso": True}, False),  # the critic waits for the actor's torso
+        ({"n_steps": 100, "advantages": "vtrace"}, False),
+    ],
+)
+def test_long_trainings_of_medium_batches_run_side_by_side(monkeypatch, changes, pays):
+    monkeypatch.setattr(loop, "keeps_compiled_programs", lambda: False)
+    monkeypatch.setattr(loop, "_LONG", 1_000)
+    monkeypatch.setattr(loop, "_SAMPLES", (40, 1_000))
+    agent = ja.DiscreteIPPO(Coordination(), None, tiny(**changes))
+    runner = agent.init(jax.random.key(0), FAST)
+    assert agent._pays_side_by_side(runner) == pays
+    monkeypatch.setattr(loop, "keeps_compiled_programs", lambda: True)
+    assert not agent._pays_side_by_side(runner)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not():
