@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, TypeVar, final
 
 import numpy as np
-import orbax.checkpoint as ocp
 
 from jaxagents.errors import CheckpointError
 from jaxagents.leaves import Leaves
@@ -54,8 +53,6 @@ class Checkpoints:
 
     def __init__(self, directory: str | PathLike[str]):
         self.directory = Path(directory).resolve()
-        # Orbax's `Checkpointer` adds a rename and its own metadata, and takes a fifth longer.
-        self._orbax: Any = ocp.PyTreeCheckpointHandler()  # whose types want a class of paths
 
     def steps(self) -> list[int]:
         """List the steps, the earliest first."""
@@ -179,13 +176,17 @@ class Checkpoints:
             self._write_params(self.directory / str(step), self.read_runner(step))
 
     def _write_params(self, path: Path, runner: Leaves) -> None:
+        import orbax.checkpoint as ocp  # here, as it takes half a second
+
+        # Orbax's `Checkpointer` adds a rename and its own metadata, and takes a fifth longer.
+        orbax: Any = ocp.PyTreeCheckpointHandler()  # whose types want a class of paths
         params = {name: leaf for name, leaf in runner.items() if name.startswith(_PARAMS)}
         folder = path / "params"
         shutil.rmtree(folder, ignore_errors=True)  # what a killed writer has left
         folder.mkdir()
         _check_space(folder, sum(leaf.nbytes for leaf in params.values()))
-        self._orbax.save(folder, args=ocp.args.PyTreeSave(params))
-        self._orbax.finalize(folder)
+        orbax.save(folder, args=ocp.args.PyTreeSave(params))
+        orbax.finalize(folder)
         metadata = json.loads((path / "metadata.json").read_bytes())
         del metadata["digest"]
         _write_metadata(path, metadata, _files(folder))

@@ -16,12 +16,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, PyTree
 
 from jaxagents.environments.jaxmarl_families import (
+    FAMILIES,
     Family,
     Step,
     family_of,
-    jaxmarl,
     supported_family,
 )
+from jaxagents.environments.partial_import import load
 from jaxagents.environments.protocol import Environment, StepResult
 from jaxagents.environments.spaces import Box, Discrete, as_space
 from jaxagents.types import Observation
@@ -159,12 +160,12 @@ def construct(env_id: str, **env_kwargs: Any) -> Any:
     family = supported_family(env_id)
     named = {
         name: _look_up(name, env_kwargs[name], values)
-        for name, values in family.named_values.items()
+        for name, values in family.load_values().items()
         if name in env_kwargs
     }
     with _quiet():
-        env = jaxmarl.make(env_id, **{**env_kwargs, **named, **family.fixed_keywords})
-    known = set(family.silent_keywords)
+        env = family.load_constructor(env_id)(**{**env_kwargs, **named, **family.fixed_keywords})
+    known = set(family.load_silent_keywords())
     for cls in type(env).__mro__[:-1]:
         known.update(inspect.signature(cls.__init__).parameters)
     known -= {"self", "kwargs", "env_kwargs", *family.fixed_keywords}
@@ -179,7 +180,8 @@ def construct(env_id: str, **env_kwargs: Any) -> Any:
 
 def is_registered(env_id: str) -> bool:
     """Whether the library knows the id, supported here or not."""
-    return env_id in jaxmarl.registered_envs
+    known = any(env_id in family.constructors for family in FAMILIES)
+    return known or env_id in load("jaxmarl.registered_envs")
 
 
 def _look_up(keyword: str, value: Any, values: Mapping[str, Any]) -> Any:

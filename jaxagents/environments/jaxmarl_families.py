@@ -1,57 +1,15 @@
 """What JaxMARL's interface does not say about its environments, family by family."""
 
-import contextlib
 import inspect
-import io
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from jaxagents.environments.partial_import import load
 
-@contextlib.contextmanager
-def _silenced() -> Iterator[None]:
-    """Hide what JaxMARL prints at import: which optional parts it lacks.
-
-    While it is imported it also points the standard streams at the process's own, past a
-    redirection: they are replaced as well meanwhile, and all are put back.
-    """
-    streams = {name: getattr(sys, name) for name in ("stdout", "stderr", "__stdout__")}
-    sys.stdout = sys.__stdout__ = io.StringIO()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for name, stream in streams.items():
-            setattr(sys, name, stream)
-
-
-with _silenced():
-    import jaxmarl
-    from jaxmarl.environments import (
-        MABRAX_AVAILABLE,
-        SMAX,
-        CoinGame,
-        Hanabi,
-        InTheGrid,
-        InTheGrid_2p,
-        InTheMatrix,
-        JaxNav,
-        Overcooked,
-        OvercookedV2,
-        SimpleMPE,
-        SwitchRiddle,
-        overcooked_layouts,
-        overcooked_v2_layouts,
-    )
-    from jaxmarl.environments.smax.heuristic_enemy_smax_env import EnemySMAX
-    from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
-
-MABRAX_IDS = ("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9|8", "walker2d_2x3")
+_LIBRARY = "jaxmarl.environments"
 
 
 class Step(NamedTuple):
@@ -68,10 +26,14 @@ def _by_name(env: Any, values: Mapping[Any, Array]) -> list[Array]:
 
 
 class Family(NamedTuple):
-    """A group of JaxMARL's environments that work alike."""
+    """A group of JaxMARL's environments that work alike.
 
-    ids: tuple[str, ...]
-    base: tuple[type, ...]  # of all its environments
+    What the library defines is named by its path below ``jaxmarl.environments``, and imported when
+    it is needed: the whole library takes four seconds.
+    """
+
+    constructors: Mapping[str, str]  # by id
+    base: tuple[str, ...]  # of all its environments
     truncated: Callable[[Any, Step], Bool[Array, "*actors"]]
     truncation_rule: str  # the same in words, to be formatted with env
     available: Callable[[Any, PyTree], Sequence[Array]] | None = None  # the actors' masks
@@ -81,8 +43,32 @@ class Family(NamedTuple):
     infos: Callable[[Any, Step], dict[str, Array]] = lambda env, step: {}  # beside its own
     rewards_after_death: bool = False
     silent_keywords: frozenset[str] = frozenset()  # accepted at construction, in no signature
+    silent_class: str | None = None  # whose keywords are likewise
     fixed_keywords: Mapping[str, Any] = {}
-    named_values: Mapping[str, Mapping[str, Any]] = {}  # of keywords, that may be given by name
+    values: Mapping[str, str] = {}  # of keywords, that may be given by name
+
+    def load_constructor(self, env_id: str) -> Callable[..., Any]:
+        """Import what constructs an environment."""
+        return _load(self.constructors[env_id])
+
+    def load_base(self) -> tuple[type, ...]:
+        """Import the classes that all environments of the family derive from."""
+        return tuple(map(_load, self.base))
+
+    def load_values(self) -> dict[str, Mapping[str, Any]]:
+        """Import the values that keywords may name, by keyword."""
+        return {keyword: _load(path) for keyword, path in self.values.items()}
+
+    def load_silent_keywords(self) -> frozenset[str]:
+        """List the keywords that are accepted at construction, but are in no signature."""
+        if self.silent_class is None:
+            return self.silent_keywords
+        cls = _load(self.silent_class)
+        return self.silent_keywords | inspect.signature(cls.__init__).parameters.keys()
+
+
+def _load(path: str) -> Any:
+    return load(f"{_LIBRARY}.{path}")
 
 
 def _mpe_truncated(env: Any, step: Step) -> Array:
@@ -175,13 +161,23 @@ def _with_planes(image: Array, values: Array) -> Array:
     return jnp.concatenate([image, planes.astype(image.dtype)], axis=-1)
 
 
-def _parameters(cls: type) -> frozenset[str]:
-    return frozenset(inspect.signature(cls.__init__).parameters)
-
-
 _MPE = Family(
-    ids=tuple(name for name in jaxmarl.registered_envs if name.startswith("MPE_")),
-    base=(SimpleMPE,),
+    constructors={
+        "MPE_simple_v3": "mpe.simple.SimpleMPE",
+        "MPE_simple_tag_v3": "mpe.simple_tag.SimpleTagMPE",
+        "MPE_simple_world_comm_v3": "mpe.simple_world_comm.SimpleWorldCommMPE",
+        "MPE_simple_spread_v3": "mpe.simple_spread.SimpleSpreadMPE",
+        "MPE_simple_crypto_v3": "mpe.simple_crypto.SimpleCryptoMPE",
+        "MPE_simple_speaker_listener_v4": "mpe.simple_speaker_listener.SimpleSpeakerListenerMPE",
+        "MPE_simple_push_v3": "mpe.simple_push.SimplePushMPE",
+        "MPE_simple_adversary_v3": "mpe.simple_adversary.SimpleAdversaryMPE",
+        "MPE_simple_reference_v3": "mpe.simple_reference.SimpleReferenceMPE",
+        "MPE_simple_facmac_v1": "mpe.simple_facmac.SimpleFacmacMPE",
+        "MPE_simple_facmac_3a_v1": "mpe.simple_facmac.SimpleFacmacMPE3a",
+        "MPE_simple_facmac_6a_v1": "mpe.simple_facmac.SimpleFacmacMPE6a",
+        "MPE_simple_facmac_9a_v1": "mpe.simple_facmac.SimpleFacmacMPE9a",
+    },
+    base=("mpe.simple.SimpleMPE",),
     truncated=_mpe_truncated,
     truncation_rule="time limit: the step after max_steps = {env.max_steps} steps is the last",
     silent_keywords=frozenset(
@@ -190,8 +186,11 @@ _MPE = Family(
     ),
 )
 _SMAX = Family(
-    ids=("SMAX", "HeuristicEnemySMAX"),
-    base=(SMAX, EnemySMAX),
+    constructors={
+        "SMAX": "smax.smax_env.SMAX",
+        "HeuristicEnemySMAX": "smax.heuristic_enemy_smax_env.HeuristicEnemySMAX",
+    },
+    base=("smax.smax_env.SMAX", "smax.heuristic_enemy_smax_env.EnemySMAX"),
     truncated=_smax_truncated,
     truncation_rule=(
         "time limit: the step after max_steps = {env.max_steps} steps is the last, "
@@ -201,33 +200,33 @@ _SMAX = Family(
     global_state=_smax_global_state,
     infos=_smax_infos,
     rewards_after_death=True,
-    silent_keywords=_parameters(SMAX),
-    named_values={"scenario": MAP_NAME_TO_SCENARIO},
+    silent_class="smax.smax_env.SMAX",
+    values={"scenario": "smax.smax_env.MAP_NAME_TO_SCENARIO"},
 )
 _SWITCH_RIDDLE = Family(
-    ids=("switch_riddle",),
-    base=(SwitchRiddle,),
+    constructors={"switch_riddle": "switch_riddle.switch_riddle.SwitchRiddle"},
+    base=("switch_riddle.switch_riddle.SwitchRiddle",),
     truncated=_riddle_truncated,
     truncation_rule="time limit: max_steps = {env.max_steps} steps, unless the last one tells",
     available=_riddle_available,
 )
 _HANABI = Family(
-    ids=("hanabi",),
-    base=(Hanabi,),
+    constructors={"hanabi": "hanabi.hanabi.HanabiEnv"},
+    base=("hanabi.hanabi.HanabiEnv",),
     truncated=lambda env, step: jnp.array(False),
     truncation_rule="never: the deck runs out",
     available=_hanabi_available,
 )
 _OVERCOOKED = Family(
-    ids=("overcooked",),
-    base=(Overcooked,),
+    constructors={"overcooked": "overcooked.overcooked.Overcooked"},
+    base=("overcooked.overcooked.Overcooked",),
     truncated=_overcooked_truncated,
     truncation_rule="time limit: max_steps = {env.max_steps} steps",
-    named_values={"layout": overcooked_layouts},
+    values={"layout": "overcooked.layouts.overcooked_layouts"},
 )
 _REPEATED_GAME = Family(
-    ids=("coin_game",),
-    base=(CoinGame,),
+    constructors={"coin_game": "coin_game.coin_game.CoinGame"},
+    base=("coin_game.coin_game.CoinGame",),
     truncated=_repeated_game_truncated,
     truncation_rule=(
         "time limit: num_inner_steps x num_outer_steps = "
@@ -235,8 +234,8 @@ _REPEATED_GAME = Family(
     ),
 )
 _JAXNAV = Family(
-    ids=("jaxnav",),
-    base=(JaxNav,),
+    constructors={"jaxnav": "jaxnav.jaxnav_env.JaxNav"},
+    base=("jaxnav.jaxnav_env.JaxNav",),
     truncated=_jaxnav_truncated,
     truncation_rule=(
         "time limit: max_steps = {env.max_steps} steps, unless all reached their goals or collided"
@@ -245,22 +244,20 @@ _JAXNAV = Family(
 )
 
 
-def _mabrax() -> tuple[Family, ...]:
-    if not MABRAX_AVAILABLE:
-        return ()
-    from jaxmarl.environments.mabrax.mabrax_env import MABraxEnv
-
-    family = Family(
-        ids=MABRAX_IDS,
-        base=(MABraxEnv,),
-        truncated=lambda env, step: step.state.info["truncation"] > 0,
-        truncation_rule="time limit: episode_length = {env.episode_length} steps",
-        # Brax would put the next episode's observation in the place of the last one.
-        fixed_keywords={"auto_reset": False},
-    )
-    return (family,)
-
-
+_MABRAX = Family(
+    constructors={
+        "ant_4x2": "mabrax.mabrax_env.Ant",
+        "halfcheetah_6x1": "mabrax.mabrax_env.HalfCheetah",
+        "hopper_3x1": "mabrax.mabrax_env.Hopper",
+        "humanoid_9|8": "mabrax.mabrax_env.Humanoid",
+        "walker2d_2x3": "mabrax.mabrax_env.Walker2d",
+    },
+    base=("mabrax.mabrax_env.MABraxEnv",),
+    truncated=lambda env, step: step.state.info["truncation"] > 0,
+    truncation_rule="time limit: episode_length = {env.episode_length} steps",
+    # Brax would put the next episode's observation in the place of the last one.
+    fixed_keywords={"auto_reset": False},
+)
 FAMILIES = (
     _MPE,
     _SMAX,
@@ -268,25 +265,29 @@ FAMILIES = (
     _HANABI,
     _OVERCOOKED,
     _OVERCOOKED._replace(
-        ids=("overcooked_v2",),
-        base=(OvercookedV2,),
-        named_values={"layout": overcooked_v2_layouts},
+        constructors={"overcooked_v2": "overcooked_v2.overcooked.OvercookedV2"},
+        base=("overcooked_v2.overcooked.OvercookedV2",),
+        values={"layout": "overcooked_v2.layouts.overcooked_v2_layouts"},
     ),
     _REPEATED_GAME,
-    _REPEATED_GAME._replace(ids=("storm",), base=(InTheGrid,), features=_storm_features),
     _REPEATED_GAME._replace(
-        ids=("storm_2p",),
-        base=(InTheGrid_2p,),
+        constructors={"storm": "storm.storm_env.InTheGrid"},
+        base=("storm.storm_env.InTheGrid",),
+        features=_storm_features,
+    ),
+    _REPEATED_GAME._replace(
+        constructors={"storm_2p": "storm.storm_2p.InTheGrid_2p"},
+        base=("storm.storm_2p.InTheGrid_2p",),
         features=_storm_2p_features,
         pack=lambda actions: tuple(actions.values()),
     ),
     _REPEATED_GAME._replace(
-        ids=("storm_np",),
-        base=(InTheMatrix,),
+        constructors={"storm_np": "storm.storm.InTheMatrix"},
+        base=("storm.storm.InTheMatrix",),
         features=lambda env, observation: list(observation),
     ),
     _JAXNAV,
-    *_mabrax(),
+    _MABRAX,
 )
 
 
@@ -297,12 +298,9 @@ def supported_family(env_id: str) -> Family:
         ValueError: it is not supported, or not without what is not installed.
     """
     for family in FAMILIES:
-        if env_id in family.ids:
+        if env_id in family.constructors:
+            _refuse_without_brax(family, env_id)
             return family
-    if env_id in MABRAX_IDS:
-        raise ValueError(
-            f'jaxmarl/{env_id} needs brax, which cannot be imported: pip install "jaxagents[brax]".'
-        )
     if env_id == "LearnedPolicyEnemySMAX":
         raise ValueError(
             f"jaxmarl/{env_id} needs the enemies' policy, which an id cannot name; construct "
@@ -317,12 +315,25 @@ def family_of(env: Any) -> Family:
     Raises:
         ValueError: it is of no supported family.
     """
+    paths = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(env).__mro__}
+    names = {path.removeprefix(f"{_LIBRARY}.") for path in paths}
     for family in FAMILIES:
-        if isinstance(env, family.base):
+        if not names.isdisjoint(family.base):
             return family
     raise _unsupported(f"JaxMARL's {type(env).__name__}")
 
 
+def _refuse_without_brax(family: Family, env_id: str) -> None:
+    if family is not _MABRAX:
+        return
+    try:
+        family.load_base()
+    except ImportError as error:
+        raise ValueError(
+            f'jaxmarl/{env_id} needs brax, which cannot be imported: pip install "jaxagents[brax]".'
+        ) from error
+
+
 def _unsupported(subject: str) -> ValueError:
-    supported = ", ".join(env_id for family in FAMILIES for env_id in family.ids)
+    supported = ", ".join(env_id for family in FAMILIES for env_id in family.constructors)
     return ValueError(f"{subject} is not supported; of JaxMARL, there are {supported}.")

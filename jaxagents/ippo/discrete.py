@@ -2,7 +2,6 @@
 
 from typing import cast, final
 
-import distrax
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
@@ -54,7 +53,7 @@ class DiscreteIPPO(IPPOBase):
         return jnp.argmax(head + noise, axis=-1)
 
     def _likeliest_actions(self, head: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
-        return cast(Array, distrax.Categorical(logits=head).mode())
+        return jnp.argmax(head, axis=-1)
 
     def _log_prob(
         self, head: Float[Array, "*batch actions"], action: Int[Array, "*batch"]

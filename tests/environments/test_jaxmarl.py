@@ -7,15 +7,18 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import jaxmarl
 import numpy as np
 import pytest
+from jaxmarl.environments import overcooked_layouts, overcooked_v2_layouts
+from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
 
-from jaxagents.environments import jaxmarl_families
-from jaxagents.environments.jaxmarl import JaxMARLEnvironment, construct, jaxmarl
-from jaxagents.environments.jaxmarl_families import supported_family
+from jaxagents.environments.jaxmarl import JaxMARLEnvironment, construct
+from jaxagents.environments.jaxmarl_families import FAMILIES, supported_family
 from jaxagents.environments.registry import JAXMARL_IDS, MABRAX_IDS
 
 MPE = [name for name in jaxmarl.registered_envs if name.startswith("MPE_")]
+MABRAX = [env_id.removeprefix("jaxmarl/") for env_id in MABRAX_IDS]
 SPREAD = "MPE_simple_spread_v3"
 COMPILE_FAST = {"xla_backend_optimization_level": 0}
 UNSUPPORTED = ["LearnedPolicyEnemySMAX"] + [
@@ -650,14 +653,14 @@ def test_what_the_library_cannot_make_by_itself_is_refused_by_name(name):
         construct(name)
 
 
-@pytest.mark.skipif(jaxmarl_families.MABRAX_AVAILABLE, reason="brax is installed")
+@pytest.mark.skipif(jaxmarl.environments.MABRAX_AVAILABLE, reason="brax is installed")
 @pytest.mark.parametrize("env_id", MABRAX_IDS)
 def test_without_brax_its_environments_are_refused_with_the_extra(env_id):
     with pytest.raises(ValueError, match=r'needs brax.*pip install "jaxagents\[brax\]"'):
         construct(env_id.removeprefix("jaxmarl/"))
 
 
-@pytest.mark.skipif(not jaxmarl_families.MABRAX_AVAILABLE, reason="needs brax")
+@pytest.mark.skipif(not jaxmarl.environments.MABRAX_AVAILABLE, reason="needs brax")
 def test_mabrax_is_truncated_at_its_episode_length():
     env = make("halfcheetah_6x1", episode_length=2, backend="spring")
     step = stepper(env)
@@ -669,6 +672,16 @@ def test_mabrax_is_truncated_at_its_episode_length():
         ends.append((bool(terminated.any()), bool(truncated.all())))
 
     assert ends == [(False, False), (False, True)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_environments_are_those_that_the_library_makes():
+    for family in FAMILIES:
+        for env_id in set(family.constructors) - set(MABRAX):
+            constructed = construct(env_id)
+            library_env = jaxmarl.make(env_id)
+            assert type(constructed) is type(library_env)
+            assert constructed.agents == library_env.agents
 
 
 def test_environments_of_other_kinds_are_refused():
@@ -683,7 +696,7 @@ def test_learned_enemies_are_accepted_ready_made():
             None,
         )
     )
-    scenario = jaxmarl_families.MAP_NAME_TO_SCENARIO["3m"]
+    scenario = MAP_NAME_TO_SCENARIO["3m"]
     env = JaxMARLEnvironment(
         jaxmarl.make("LearnedPolicyEnemySMAX", policy=enemy, params=0, scenario=scenario)
     )
@@ -697,9 +710,9 @@ def test_learned_enemies_are_accepted_ready_made():
 @pytest.mark.parametrize(
     ("name", "keyword", "values"),
     [
-        ("HeuristicEnemySMAX", "scenario", jaxmarl_families.MAP_NAME_TO_SCENARIO),
-        ("overcooked", "layout", jaxmarl_families.overcooked_layouts),
-        ("overcooked_v2", "layout", jaxmarl_families.overcooked_v2_layouts),
+        ("HeuristicEnemySMAX", "scenario", MAP_NAME_TO_SCENARIO),
+        ("overcooked", "layout", overcooked_layouts),
+        ("overcooked_v2", "layout", overcooked_v2_layouts),
     ],
 )
 def test_maps_are_chosen_by_name(name, keyword, values):
@@ -727,7 +740,7 @@ def test_unknown_maps_are_answered_with_the_nearest(name, env_kwargs, text):
 
 
 def test_a_map_may_be_the_librarys_own_object():
-    scenario = jaxmarl_families.MAP_NAME_TO_SCENARIO["3m"]
+    scenario = MAP_NAME_TO_SCENARIO["3m"]
 
     assert construct("SMAX", scenario=scenario).num_allies == 3
 
@@ -769,18 +782,40 @@ def test_copies_observe_as_the_original_does(duplicate):
     np.testing.assert_array_equal(original, copied)
 
 
-def test_importing_is_silent_and_leaves_the_standard_streams_alone():
-    program = (
+def test_constructing_is_silent_and_leaves_the_standard_streams_alone():
+    run_fresh(
         "import io, sys\n"
         "sys.stdout, sys.stderr = streams = io.StringIO(), io.StringIO()\n"
-        "import jaxagents.environments.jaxmarl\n"
+        "import jaxagents as ja\n"
+        "for env_id in ('jaxmarl/MPE_simple_v3', 'jaxmarl/storm'):\n"
+        "    ja.make(env_id)\n"
+        "import jaxmarl\n"
+        "jaxmarl.make('hanabi')\n"
         "assert (sys.stdout, sys.stderr) == streams\n"
         "assert [stream.getvalue() for stream in streams] == ['', '']\n"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
+
+def test_constructing_an_environment_does_not_import_the_others():
+    run_fresh(
+        "import sys, jaxagents as ja\n"
+        "env, _ = ja.make('jaxmarl/MPE_simple_spread_v3')\n"
+        "assert 'jaxmarl.environments.mpe.simple_spread' in sys.modules\n"
+        "assert not any('storm' in name or 'smax' in name for name in sys.modules)\n"
+        "import copy, pickle, jaxmarl.environments.mpe\n"
+        "assert pickle.loads(pickle.dumps(env)).n_actors == 3\n"
+        "assert jaxmarl.environments.mpe.SimpleSpreadMPE is type(env.env)\n"
+        "assert type(jaxmarl.make('MPE_simple_spread_v3')) is type(env.env)\n"
+        "assert jaxmarl.__version__ and jaxmarl.environments.spaces.Discrete\n"
+        "from jaxmarl.environments import SMAX, spaces\n"
+        "assert ja.make('jaxmarl/SMAX')[0].env.__class__ is SMAX\n"
+    )
+
+
+def run_fresh(program):
+    """Run a program where nothing is imported yet; it must end well, and without a word."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment
     )
-
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
