@@ -10,12 +10,12 @@ from typing import NamedTuple, final
 import jax
 import jax.numpy as jnp
 
-from jaxagents.concurrency import side_by_side
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
+from jaxagents.ippo.player import Metrics
 from jaxagents.ippo.stages import programs_of_block, programs_of_update
 from jaxagents.programs import Program, compiled
-from jaxagents.types import Runner
+from jaxagents.types import Runner, Updates
 
 PARTS = ("environment", "policy", "values", "advantages", "actor", "critic")
 """The stages that an update consists of."""
@@ -121,14 +121,8 @@ def profile(agent: IPPOBase, hyperparams: HyperParameters, n_rounds: int = 20) -
         raise ValueError(f"n_rounds={n_rounds} is too small; time each stage at least once.")
     config = agent.config
     runner = agent.init(jax.random.key(0), hyperparams.replace(kl_threshold=math.inf))
-    update = _compiled_update(agent, runner)
-    metrics = {}
-    for _ in range(_N_UPDATES_BEFORE):
-        runner, metrics, _ = update.function(runner)
-    of_update = {
-        **programs_of_update(agent, runner),
-        "update": update._replace(arguments=(runner,)),
-    }
+    runner, metrics, update = _begun_training(agent, runner)
+    of_update = {**programs_of_update(agent, runner), "update": update}
     of_block = programs_of_block(agent, runner, metrics)
     product, size = _large_product()
     programs = {**of_update, **of_block}
@@ -154,14 +148,23 @@ def profile(agent: IPPOBase, hyperparams: HyperParameters, n_rounds: int = 20) -
     )
 
 
-def _compiled_update(agent: IPPOBase, runner: Runner) -> Program:
-    """Compile the whole of an update as a training does; a first run may count to the time."""
-    if not agent._pays_side_by_side(runner):
-        return compiled(agent._update, runner)
+def _begun_training(agent: IPPOBase, runner: Runner) -> tuple[Runner, Metrics, Program]:
+    """Train a little; return also the metrics, and a program that goes on by an update a call."""
     started = time.perf_counter()
-    update = side_by_side(jax.jit(agent._update), static_argnames=())
-    jax.block_until_ready(update(runner))
-    return Program(update, (runner,), time.perf_counter() - started)
+    update_repeatedly = agent._compiled_updates(runner)
+    n_updates = jnp.asarray(_N_UPDATES_BEFORE, jnp.int32)
+    updates = update_repeatedly(agent, agent._open_block(agent._before(runner), n_updates))
+    metrics = jax.block_until_ready(jax.tree.map(lambda leaf: leaf / n_updates, updates.total))
+    # The first updates may count to the time.
+    seconds = time.perf_counter() - started
+    runner = jax.tree.map(jnp.copy, updates.runner)
+
+    def update() -> Updates:
+        nonlocal updates
+        updates = update_repeatedly(agent, updates._replace(n_left=jnp.ones((), jnp.int32)))
+        return updates
+
+    return runner, metrics, Program(update, (), seconds)
 
 
 def _time_in_turn(programs: Sequence[Program], n_rounds: int) -> list[float]:

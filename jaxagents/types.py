@@ -137,20 +137,12 @@ class Training(NamedTuple):
     nonfinite: Bool[Array, "policies quantities"]  # what updates have found
 
 
-class Blocks(NamedTuple):
-    """Carry of the loop over training blocks."""
-
-    n_done: Int[Array, ""]
-    training: Training
-    rows: dict[str, Float[Array, "blocks ..."]]  # of metrics
-
-
 class Updates(NamedTuple):
     """Carry of the loop over a block's updates."""
 
     runner: Runner
-    n_done: Int[Array, ""]
-    nonfinite: Bool[Array, "policies quantities"]  # what the latest update found
+    n_left: Int[Array, ""]
+    nonfinite: Bool[Array, "policies quantities"]  # what updates have found
     n_finite: Int[Array, " policies"]
     total: dict[str, Float[Array, " policies"]]  # of the training metrics, over finite updates
 

@@ -17,6 +17,7 @@ import numpy as np
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 from jaxtyping import Array, Key, UInt32
 
+_ROLLED = "threefry2x32"  # jax's default
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 _MOST_NUMBERS = 2**32
@@ -28,8 +29,14 @@ def unrolled(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
     They are of a type of their own: what is made of them must not meet keys of the other type, in
     the carry of a loop for example.
     """
-    is_default = jax.random.key_impl(rng) == "threefry2x32" and _is_partitionable()
+    is_default = jax.random.key_impl(rng) == _ROLLED and _is_partitionable()
     return jax.random.wrap_key_data(jax.random.key_data(rng), impl=_UNROLLED) if is_default else rng
+
+
+def rolled(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
+    """Give back the keys that `unrolled` ones stand for."""
+    is_unrolled = jax.random.key_impl(rng) == _UNROLLED
+    return jax.random.wrap_key_data(jax.random.key_data(rng), impl=_ROLLED) if is_unrolled else rng
 
 
 def _is_partitionable() -> bool:

@@ -28,6 +28,7 @@ GROUPS = {
         "test_advantages.py",
         "test_architecture.py",
         "test_batches.py",
+        "test_compilation.py",
         "test_concurrency.py",
         "test_finiteness.py",
         "test_leaves.py",

@@ -58,7 +58,7 @@ def observed():
     def look(event: ja.Evaluation) -> None:
         own = event.agent.eval(rng, n_evals=2, runner=event.runner)
         seen.append((event, np.asarray(event.policy(observation)), np.asarray(own["returns"])))
-        programs.append(type(event.agent)._run_blocks._cache_size())
+        programs.append(type(event.agent)._update_repeatedly._cache_size())
 
     agent = ja.DiscreteIPPO(Walk(), None, TINY, callbacks=[look])
     runner, metrics = agent.train(jax.random.key(0), FAST)

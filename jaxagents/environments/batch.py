@@ -17,6 +17,7 @@ from jaxagents.environments.features import append_agent_id, for_each_actor, joi
 from jaxagents.environments.protocol import Environment, as_observation
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.types import Observation, TimeStep
+from jaxagents.unrolling import rolled, unrolled
 
 
 class BatchState(NamedTuple):
@@ -108,6 +109,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self.n_actors = interface.n_actors
         self.space = interface.space
         self.has_shaped_reward = interface.has_shaped_reward
+        self._keeps_keys = interface.keeps_keys
         self.teams = getattr(env, "teams", None)
         self.rewards_after_death = getattr(env, "rewards_after_death", False)
         self._offers_global_state = interface.observation.global_state is not None
@@ -142,7 +144,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Begin an episode in each of ``n_envs`` environments."""
-        observation, env_state = self._reset_all(rng, n_envs)
+        observation, env_state = self._reset_all(self._fast(rng), n_envs)
         return observation, BatchState(
             env_state=env_state,
             active=jnp.ones((n_envs, self.n_actors), bool),
@@ -154,7 +156,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
     ) -> tuple[TimeStep, BatchState]:
         """Act in every environment, ``[envs, actors, ...]``, and reset those that are over."""
         n_envs = len(state.episode_steps)
-        rng_step, rng_reset = jax.random.split(rng)
+        rng_step, rng_reset = jax.random.split(self._fast(rng))
         step = self._env.step_env if self._resets_as_batch else self._env.step
         observation, env_state, reward, terminated, truncated, info = jax.vmap(
             step, in_axes=(0, 0, 0, None)
@@ -202,6 +204,10 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             active=episode_over[:, None] | ~finished,
             episode_steps=jnp.where(episode_over, 0, state.episode_steps + 1),
         )
+
+    def _fast(self, rng: PRNGKeyArray) -> PRNGKeyArray:
+        """Choose the kind of key that is drawn from fast, unless states would be of its type."""
+        return rolled(rng) if self._keeps_keys else unrolled(rng)
 
     def _reset_all(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, PyTree]:
         reset = self._env.reset_env if self._resets_as_batch else self._env.reset

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from jaxagents.environments.spaces import Box, Discrete, as_space
+from jaxagents.tracing import is_key
 from jaxagents.types import Observation
 
 
@@ -17,6 +18,7 @@ class Interface(NamedTuple):
     space: Discrete | Box  # one actor's
     observation: Observation  # shapes and dtypes, [actors, *obs]
     has_shaped_reward: bool
+    keeps_keys: bool  # random keys, in its state
 
 
 def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
@@ -69,6 +71,7 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
         space=space,
         observation=observation,
         has_shaped_reward="shaped_reward" in step["info"],
+        keeps_keys=any(map(is_key, jax.tree.leaves(state))),
     )
 
 

@@ -26,7 +26,6 @@ from jaxagents.normalization import RunningStatistics
 from jaxagents.optimization import init_network, run_epoch
 from jaxagents.schedules import adapt_learning_rate, scheduled
 from jaxagents.statistics import explained_variance
-from jaxagents.tracing import is_key
 from jaxagents.types import (
     ActorLoop,
     Batch,
@@ -38,7 +37,7 @@ from jaxagents.types import (
     TimeStep,
     Transition,
 )
-from jaxagents.unrolling import unrolled
+from jaxagents.unrolling import rolled, unrolled
 
 
 class IPPOBase(Trainer):
@@ -102,7 +101,8 @@ class IPPOBase(Trainer):
 
     def _update(self, runner: Runner) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
         before, n_policies = runner, self.policies.n_policies
-        rng, rng_rollout, rng_actor, rng_critic = jax.random.split(runner.rng, 4)
+        rngs = jax.random.split(unrolled(runner.rng), 4)
+        rng, rng_rollout, rng_actor, rng_critic = rngs
         hyperparams = per_policy(self._scheduled(runner), n_policies)
         runner, transitions = self._collect_rollout(runner, rng_rollout)
         runner, batch = self._make_batch(runner, transitions, hyperparams)
@@ -122,7 +122,7 @@ class IPPOBase(Trainer):
             learning_rate=adapt_learning_rate(
                 runner.learning_rate, actor_metrics["kl"], hyperparams.kl_target
             ),
-            rng=rng,
+            rng=rolled(rng),
             n_updates_done=runner.n_updates_done + 1,
         )
         metrics = actor_metrics | critic_metrics | value_metrics
@@ -146,7 +146,7 @@ class IPPOBase(Trainer):
             move = Move(rollout.observation, rollout.memory, head, action, step)
             return Rollout(env_state, step.observation, memory), move
 
-        rng_noise, rng_env = self._rollout_keys(runner, rng)
+        rng_noise, rng_env = jax.random.split(rng)
         n_steps, shape = self.config.rollout_length, runner.observation.features.shape[:2]
         rollout, moves = jax.lax.scan(
             act,
@@ -172,14 +172,6 @@ class IPPOBase(Trainer):
             memory=runner.memory._replace(actor=rollout.memory),
         )
         return runner, transitions
-
-    def _rollout_keys(self, runner: Runner, rng: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-        """Make keys for the noise of the actions, and for the environments."""
-        # Environments may keep keys, which would not be of the same type.
-        if not any(map(is_key, jax.tree.leaves(runner.env_state))):
-            rng = unrolled(rng)
-        rng_noise, rng_env = jax.random.split(rng)
-        return rng_noise, rng_env
 
     def _reward(
         self, step: TimeStep, n_updates_done: Int[Array, ""]

@@ -1,7 +1,7 @@
-"""The compiled part of a training: blocks of updates, each with an evaluation and a report."""
+"""A training's loop: blocks of updates, each with an evaluation and a report."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,11 +11,10 @@ import numpy as np
 from jax.experimental import io_callback
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
+from jaxagents.compilation import keeps_compiled_programs, quick_to_compile, side_by_side
 from jaxagents.concurrency import (
     is_on_cpu,
-    keeps_compiled_programs,
     map_in_threads,
-    side_by_side,
     with_members,
 )
 from jaxagents.config import AgentConfig, structure_of
@@ -25,8 +24,9 @@ from jaxagents.ippo.actor_critic import actor_of
 from jaxagents.ippo.player import Metrics, Player
 from jaxagents.leaves import pack, strip_keys, unpack
 from jaxagents.recording import Recorder
+from jaxagents.tables import lengthened, stack
 from jaxagents.tracking import Callback
-from jaxagents.types import Blocks, Runner, Training, Updates
+from jaxagents.types import Runner, Training, Updates
 
 # Between these, on a CPU, it pays to compile longer so that actors and critics are trained at the
 # same time: see benchmarks/RESULTS.md. The matrix products of fewer samples are so short that XLA
@@ -65,27 +65,48 @@ class TrainingLoop(Player):
             `QUANTITIES`; policies of which something is not have stayed as they were.
         """
 
-    # How blocks are run: alone, or as one of many.
+    # How blocks are run: by the host one after the other, or as one program.
 
-    def _run(self, runner: Runner, sizes: Sequence[int], n_blocks: int) -> tuple[Training, Metrics]:
-        """Run the first ``n_blocks`` blocks; see `_run_blocks`."""
-        # A recorder has a bar of its own.
-        n_shown = len(sizes) if self.config.progress_bar and not self._recorder.has_work else 0
-        run_blocks = _run_blocks_side_by_side if self._pays_side_by_side(runner) else _run_blocks
-        training, rows = run_blocks(self, runner, *self._blocks(sizes, n_blocks), n_shown)
-        return training, _first_rows(rows, len(sizes))
+    def _run(self, runner: Runner, sizes: Sequence[int]) -> tuple[Training, Metrics]:
+        """Run blocks of updates, each followed by an evaluation.
 
-    def _blocks(
-        self, sizes: Sequence[int], n_blocks: int
-    ) -> tuple[Int[Array, " blocks"], Int[Array, ""]]:
-        """Give the blocks as `_run_blocks` takes them.
+        The host is in between: callbacks may use jax there, and what is compiled for the updates
+        alone is what a resumed training finds again, whatever is recorded of it.
 
-        Padded to what a whole run may need: a resumed one is the same compiled program, and so
-        comes to the same bits.
+        Args:
+            runner: Where to begin.
+            sizes: Updates of each block.
+
+        Returns:
+            The training at its end, and a row of metrics per block, NaN for those that did not run.
         """
-        padded = np.zeros(self.config.n_steps // self.config.eval_frequency + 3, np.int32)
-        padded[: len(sizes)] = sizes
-        return jnp.asarray(padded), jnp.asarray(n_blocks, jnp.int32)
+        # A recorder has a bar of its own.
+        is_shown = self.config.progress_bar and not self._recorder.has_work
+        return self._run_blocks(runner, sizes, is_shown, self._compiled_updates(runner))
+
+    def _run_blocks(
+        self,
+        runner: Runner,
+        sizes: Sequence[int],
+        is_shown: bool,
+        update: Callable[..., Updates],
+    ) -> tuple[Training, Metrics]:
+        from tqdm.auto import tqdm
+
+        training = self._before(runner)
+        rows = []
+        for size in tqdm(sizes, "Training", disable=not is_shown):
+            training, row = self._run_block(training, jnp.asarray(size, jnp.int32), update)
+            rows.append(jax.device_get(row))
+            if self._recorder.call_back(self, training.runner) or training.stop:
+                break
+        return training, jax.tree.map(jnp.asarray, stack(lengthened(rows, len(sizes))))
+
+    def _compiled_updates(self, runner: Runner) -> Callable[..., Updates]:
+        """Choose how `_update_repeatedly` is compiled."""
+        if self._pays_side_by_side(runner):
+            return _update_side_by_side
+        return TrainingLoop._update_repeatedly
 
     def _pays_side_by_side(self, runner: Runner) -> bool:
         """Tell whether actors and critics should be trained at the same time."""
@@ -101,137 +122,122 @@ class TrainingLoop(Player):
         self, rng: PRNGKeyArray, hyperparams: HyperParameters, sizes: Sequence[int]
     ) -> tuple[Training, Metrics]:
         """Train from the beginning, under `jax.vmap` or as a part of a compiled program."""
-        n_shown = len(sizes) if self.config.progress_bar else 0
-
-        def train(rng: PRNGKeyArray, hyperparams: HyperParameters) -> tuple[Training, Metrics]:
-            runner = self._begin(rng, hyperparams)
-            training, rows = self._run_blocks(runner, *self._blocks(sizes, len(sizes)), n_shown)
-            return training, _first_rows(rows, len(sizes))
-
-        train_members = partial(self._run_in_threads, sizes)
-        return with_members(train, train_members)(rng, hyperparams)
+        train = partial(self._run_as_one_program, sizes=tuple(sizes))
+        return with_members(train, partial(self._run_in_threads, sizes))(rng, hyperparams)
 
     def _run_in_threads(
         self, sizes: Sequence[int], members: Sequence[tuple[PRNGKeyArray, HyperParameters]]
     ) -> list[tuple[Training, Metrics]]:
         """Train several times from the beginning, each time on a core."""
-        blocks = self._blocks(sizes, len(sizes))
         runners = [self._begin(*member) for member in members]
-        # In the threads it would be compiled by each.
-        program = self._run_blocks.lower(self, runners[0], *blocks, n_shown=0).compile()
-
-        def train(runner: Runner) -> tuple[Training, Metrics]:
-            training, rows = jax.block_until_ready(program(runner, *blocks))
-            return training, _first_rows(rows, len(sizes))
-
+        update = TrainingLoop._update_repeatedly
+        train = partial(self._run_blocks, sizes=sizes, is_shown=False, update=update)
+        # Compiled here once, instead of in each thread.
+        train(runners[0], sizes=[0])
         return map_in_threads(train, runners, self.config.progress_bar)
 
-    @partial(jax.jit, static_argnames="self")
+    @partial(jax.jit, static_argnames=("self", "sizes"))
+    def _run_as_one_program(
+        self, rng: PRNGKeyArray, hyperparams: HyperParameters, sizes: tuple[int, ...]
+    ) -> tuple[Training, Metrics]:
+        """Train from the beginning; see `_run`."""
+
+        def run_block(training: Training, now: tuple[Array, Array]) -> tuple[Training, Metrics]:
+            return self._run_block(training, now[1], TrainingLoop._update_repeatedly)
+
+        shown: Any = run_block
+        if self.config.progress_bar:
+            from jax_tqdm.scan_pbar import scan_tqdm
+
+            shown = scan_tqdm(len(sizes), print_rate=1, desc="Training")(run_block)
+        blocks = (jnp.arange(len(sizes)), jnp.asarray(sizes, jnp.int32))
+        return jax.lax.scan(shown, self._before(self._begin(rng, hyperparams)), blocks)
+
+    def _before(self, runner: Runner) -> Training:
+        nothing = jnp.zeros((self.policies.n_policies, len(QUANTITIES)), bool)
+        return Training(runner=runner, stop=jnp.zeros((), bool), nonfinite=nothing)
+
+    def _run_block(
+        self, training: Training, n_updates: Int[Array, ""], update: Callable[..., Updates]
+    ) -> tuple[Training, Metrics]:
+        """Do some updates, evaluate, and report to the host; nothing after a stop."""
+        updates = update(self, self._open_block(training, n_updates))
+        evaluation = {}
+        if self.config.n_evals:
+            rng = jax.random.key(self.config.eval_seed)
+            evaluation = self._evaluate(rng, actor_of(updates.runner), self.config.n_evals, True)
+        return self._close_block(training, updates, evaluation)
+
+    # The parts of a block, a program each.
+
+    @quick_to_compile(static_argnames=("self",))
     def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
         return self._init(rng, hyperparams)
 
-    # This and `_training_block` are jitted to be traced once: what loops over them asks for the
-    # shapes of their results first.
+    # Jitted to be traced once: what loops over it asks for the shapes of its results first.
     @partial(jax.jit, static_argnames="self")
     def _step(self, runner: Runner) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
         return self._update(runner)
 
-    @partial(jax.jit, static_argnames=("self", "n_shown"))
-    def _run_blocks(
-        self,
-        runner: Runner,
-        sizes: Int[Array, " blocks"],
-        n_blocks: Int[Array, ""],
-        n_shown: int,
+    @quick_to_compile(static_argnames=("self",))
+    def _open_block(self, training: Training, n_updates: Int[Array, ""]) -> Updates:
+        _, shapes, nonfinite = jax.eval_shape(self._step, training.runner)
+        return Updates(
+            # Copied, as what updates are done on is given away.
+            runner=jax.tree.map(jnp.copy, training.runner),
+            n_left=jnp.where(training.stop, 0, n_updates),
+            nonfinite=jnp.zeros(nonfinite.shape, bool),
+            n_finite=jnp.zeros(self.policies.n_policies, jnp.int32),
+            total=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), shapes),
+        )
+
+    @partial(jax.jit, static_argnames="self", donate_argnames="updates")
+    def _update_repeatedly(self, updates: Updates) -> Updates:
+        """Do the updates that are left; fewer where one fails."""
+
+        def unfinished(updates: Updates) -> Bool[Array, ""]:
+            return (updates.n_left > 0) & ~self._has_failed(updates.nonfinite)
+
+        def update(updates: Updates) -> Updates:
+            runner, metrics, nonfinite = self._step(updates.runner)
+            finite = ~jnp.any(nonfinite, axis=1)
+            return Updates(
+                runner=runner,
+                n_left=updates.n_left - 1,
+                # Read as well as written: where nobody reads it XLA would keep other things in it,
+                # of actors and critics alike, and these would wait for each other.
+                nonfinite=updates.nonfinite | nonfinite,
+                n_finite=updates.n_finite + finite,
+                total=jax.tree.map(
+                    lambda total, value: total + jnp.where(finite, value, 0.0),
+                    updates.total,
+                    metrics,
+                ),
+            )
+
+        # The number is traced: a shorter last block is the same compiled loop.
+        return jax.lax.while_loop(unfinished, update, updates)
+
+    @quick_to_compile(static_argnames=("self",))
+    def _close_block(
+        self, training: Training, updates: Updates, evaluation: Metrics
     ) -> tuple[Training, Metrics]:
-        """Run blocks of updates, each followed by an evaluation.
-
-        Args:
-            runner: Where to begin.
-            sizes: Updates of each block.
-            n_blocks: How many of the blocks to run.
-            n_shown: The same for the progress bar; 0 shows none.
-
-        Returns:
-            The training at its end, and a row of metrics per block, NaN for those that did not run.
-        """
-        nothing = jnp.zeros((self.policies.n_policies, len(QUANTITIES)), bool)
-        training = Training(runner=runner, stop=jnp.zeros((), bool), nonfinite=nothing)
-        row = jax.eval_shape(self._training_block, training, sizes[0])[1]
-        rows = jax.tree.map(lambda leaf: jnp.full((len(sizes), *leaf.shape), jnp.nan), row)
-
-        def unfinished(blocks: Blocks) -> Bool[Array, ""]:
-            unfinished = blocks.n_done < n_blocks
-            # Where nothing is recorded a training may be vmapped, and one of many cannot end alone.
-            return unfinished & ~blocks.training.stop if self._recorder.has_work else unfinished
-
-        def run_block(i: Any, blocks: Blocks) -> Blocks:
-            training, row = self._training_block(blocks.training, sizes[i])
-            rows = jax.tree.map(lambda rows, row: rows.at[i].set(row), blocks.rows, row)
-            return Blocks(n_done=i + 1, training=training, rows=rows)
-
-        shown: Any = run_block
-        if n_shown:
-            from jax_tqdm.loop_pbar import loop_tqdm
-
-            shown = loop_tqdm(n_shown, print_rate=1, desc="Training")(run_block)
-        start = Blocks(n_done=jnp.zeros((), jnp.int32), training=training, rows=rows)
-        blocks = jax.lax.while_loop(unfinished, lambda blocks: shown(blocks.n_done, blocks), start)
-        return blocks.training, blocks.rows
-
-    @partial(jax.jit, static_argnames="self")
-    def _training_block(
-        self, training: Training, n_updates: Int[Array, ""]
-    ) -> tuple[Training, Metrics]:
-        """Do some updates, evaluate, and report to the host; nothing after a stop."""
-        n_updates = jnp.where(training.stop, 0, n_updates)
-        runner, metrics, nonfinite = self._updates(training.runner, n_updates)
-        failed = self._has_failed(nonfinite)
-        metrics |= {
+        """Make the block's row of metrics, and report it to the host."""
+        runner, failed = updates.runner, self._has_failed(updates.nonfinite)
+        metrics = {
+            # NaN where no update was done.
+            **jax.tree.map(lambda total: total / updates.n_finite, updates.total),
             "n_updates_done": runner.n_updates_done,
             "n_updates_skipped": runner.n_updates_skipped,
+            **evaluation,
         }
-        if self.config.n_evals:
-            rng = jax.random.key(self.config.eval_seed)
-            metrics |= self._evaluate(rng, actor_of(runner), self.config.n_evals, True)
         # One dtype that has a NaN, for the rows of blocks that never run.
         lost = training.stop | failed
         metrics = jax.tree.map(
             lambda leaf: jnp.where(lost, jnp.nan, leaf.astype(jnp.float32)), metrics
         )
         stop = lost | self._report(runner, metrics, failed)
-        return Training(runner, stop, training.nonfinite | nonfinite), metrics
-
-    def _updates(
-        self, runner: Runner, n_updates: Int[Array, ""]
-    ) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
-        """Do ``n_updates`` and average their metrics, NaN for none; fewer where one fails."""
-        _, shapes, nonfinite = jax.eval_shape(self._step, runner)
-
-        def unfinished(loop: Updates) -> Bool[Array, ""]:
-            return (loop.n_done < n_updates) & ~self._has_failed(loop.nonfinite)
-
-        def update(loop: Updates) -> Updates:
-            runner, metrics, nonfinite = self._step(loop.runner)
-            finite = ~jnp.any(nonfinite, axis=1)
-            return Updates(
-                runner=runner,
-                n_done=loop.n_done + 1,
-                nonfinite=nonfinite,
-                n_finite=loop.n_finite + finite,
-                total=jax.tree.map(
-                    lambda total, value: total + jnp.where(finite, value, 0.0), loop.total, metrics
-                ),
-            )
-
-        # The number is traced: a shorter last block is the same compiled loop.
-        nothing = jnp.zeros(nonfinite.shape, bool)
-        n_finite = jnp.zeros(self.policies.n_policies, jnp.int32)
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), shapes)
-        start = Updates(runner, jnp.zeros((), jnp.int32), nothing, n_finite, zeros)
-        loop = jax.lax.while_loop(unfinished, update, start)
-        means = jax.tree.map(lambda total: total / loop.n_finite, loop.total)
-        return loop.runner, means, loop.nonfinite
+        return Training(runner, stop, training.nonfinite | updates.nonfinite), metrics
 
     def _has_failed(self, nonfinite: Bool[Array, "policies quantities"]) -> Bool[Array, ""]:
         """Tell whether numbers that are not finite end the training."""
@@ -263,10 +269,6 @@ class TrainingLoop(Player):
         }
 
 
-def _first_rows(metrics: Metrics, n_rows: int) -> Metrics:
-    """Leave out the rows of blocks that a run does not have."""
-    return {name: values[:n_rows] for name, values in metrics.items()}
-
-
-_run_blocks = TrainingLoop._run_blocks
-_run_blocks_side_by_side = side_by_side(_run_blocks, static_argnames=("self", "n_shown"))
+_update_side_by_side = side_by_side(
+    TrainingLoop._update_repeatedly, static_argnames=("self",), donate_argnames=("updates",)
+)

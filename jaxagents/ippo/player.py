@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from jaxagents.compilation import quick_to_compile
 from jaxagents.config import AgentConfig
 from jaxagents.evaluation import Act, Play, begin_play, play_episodes
 from jaxagents.ippo.actor_critic import ActorCritic, actor_of
@@ -16,6 +17,7 @@ from jaxagents.statistics import summarize
 from jaxagents.tracing import as_key
 from jaxagents.trajectories import RecordedStep, Trajectory, record_episodes, record_step
 from jaxagents.types import Inference, Memory, MetricStats, Observation, Runner
+from jaxagents.unrolling import unrolled
 
 Metrics = dict[str, Array]
 
@@ -154,11 +156,11 @@ class Player(ActorCritic):
 
     # Compiled parts of the public methods.
 
-    @partial(jax.jit, static_argnames=("self", "n_evals", "greedy"))
+    @quick_to_compile(static_argnames=("self", "n_evals", "greedy"))
     def _evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:
         memory = self.actor_network.empty_memory(n_evals, self.policies.n_actors)
         act = self._act_by(actor, greedy)
-        return play_episodes(self.environments, act, memory, rng, n_evals).as_metrics()
+        return play_episodes(self.environments, act, memory, unrolled(rng), n_evals).as_metrics()
 
     @partial(jax.jit, static_argnames=("self", "n_evals", "greedy"))
     def _begin_play(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Play:

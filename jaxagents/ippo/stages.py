@@ -19,6 +19,7 @@ from jaxagents.ippo.player import Metrics
 from jaxagents.minibatches import draw_minibatches, take_minibatch
 from jaxagents.programs import Program, compiled, count_flops, inputs_read
 from jaxagents.types import Batch, Observation, Runner, TimeStep, Transition
+from jaxagents.unrolling import unrolled
 
 
 def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
@@ -33,7 +34,8 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
     """
     n_policies = agent.policies.n_policies
     hyperparams = per_policy(agent._scheduled(runner), n_policies)
-    rng, rngs = runner.rng, jax.random.split(runner.rng, n_policies)
+    rng = unrolled(runner.rng)
+    rngs = jax.random.split(rng, n_policies)
     after, transitions = jax.jit(agent._collect_rollout)(runner, rng)
     values = compiled(agent._value_rollout, after, transitions)
     valuation, _ = values()
@@ -89,7 +91,7 @@ def _step_environments(
         step, state = agent.environments.step(rng, state, agent._environment_action(action))
         return state, step._replace(info={}, final_state=None)
 
-    _, rng_env = agent._rollout_keys(runner, rng)
+    _, rng_env = jax.random.split(rng)
     rngs = jax.random.split(rng_env, agent.config.rollout_length)
     return jax.lax.scan(step, runner.env_state, (rngs, actions))
 
@@ -105,7 +107,7 @@ def _choose_actions(
         action = agent._sample_actions(noise, head)
         return agent.actor_network.emptied(memory, over), (head, action)
 
-    rng_noise, _ = agent._rollout_keys(runner, rng)
+    rng_noise, _ = jax.random.split(rng)
     noise = agent._draw_noise(rng_noise, *transitions.active.shape)
     seen = (transitions.observation, transitions.episode_over, noise)
     memory, (heads, actions) = jax.lax.scan(act, runner.memory.actor, seen)

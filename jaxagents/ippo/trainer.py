@@ -1,7 +1,7 @@
 """A training as a whole: blocks of updates, their evaluations, and what is recorded of them."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from jaxagents.ippo.loop import TrainingLoop
 from jaxagents.ippo.player import Metrics
 from jaxagents.leaves import Leaves, strip_keys
 from jaxagents.recording import highest_return
-from jaxagents.tables import joined, lengthened, stack
+from jaxagents.tables import joined
 from jaxagents.tracing import as_key, is_traced
 from jaxagents.types import Runner, Training
 
@@ -169,9 +169,7 @@ class Trainer(TrainingLoop):
         def train() -> tuple[Training, Metrics]:
             if self._recorder.has_work and not initial and history is None:
                 self._recorder.save(jax.device_get(strip_keys(runner)))
-            if self._recorder.has_callbacks:
-                return self._run_with_callbacks(runner, sizes)
-            return self._run(runner, sizes, len(sizes))
+            return self._run(runner, sizes)
 
         training, metrics = self._recorder.record(
             lambda: jax.block_until_ready(train()), n_updates_done, history
@@ -189,21 +187,6 @@ class Trainer(TrainingLoop):
             )
         if runner is not None:
             raise ValueError("train continues a runner only outside of jax transformations.")
-
-    def _run_with_callbacks(self, runner: Runner, sizes: Sequence[int]) -> tuple[Training, Metrics]:
-        """Run blocks one at a time, so that callbacks may use jax.
-
-        Inside a compiled program they could not: what they compute could wait for the program that
-        waits for them.
-        """
-        rows = []
-        while True:
-            training, block = self._run(runner, sizes[len(rows) :], 1)
-            rows.append({name: values[0] for name, values in jax.device_get(block).items()})
-            runner = training.runner
-            stop = self._recorder.call_back(self, runner) or bool(training.stop)
-            if stop or len(rows) == len(sizes):
-                return training, jax.tree.map(jnp.asarray, stack(lengthened(rows, len(sizes))))
 
     def _raise_if_nonfinite(self, training: Training) -> None:
         found = np.asarray(training.nonfinite)

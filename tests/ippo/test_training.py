@@ -188,13 +188,13 @@ def test_training_side_by_side_comes_to_the_same_bits(monkeypatch):
         used.append(arguments)
         return side_by_side(*arguments)
 
-    side_by_side = loop._run_blocks_side_by_side
-    monkeypatch.setattr(loop, "_run_blocks_side_by_side", spy)
+    side_by_side = loop._update_side_by_side
+    monkeypatch.setattr(loop, "_update_side_by_side", spy)
     monkeypatch.setattr(loop, "_LONG_ENOUGH_TO_COMPILE_ANEW", 1)
     monkeypatch.setattr(loop, "_LONG", 1)
     monkeypatch.setattr(loop, "_SAMPLES", (1, 1_000))
     assert_trees_equal(agent.train(jax.random.key(0), FAST), plain)
-    assert len(used) == 1
+    assert len(used) == 3
 
 
 @pytest.mark.parametrize(
