@@ -33,7 +33,7 @@ from jaxagents.types import Runner, Training, Updates
 # does not leave the thread that it is in, and those of more fill all cores anyway.
 _LONG = 100_000  # environment steps of a training
 _LONG_ENOUGH_TO_COMPILE_ANEW = 5_000_000  # likewise, where jax keeps what it compiles
-_SAMPLES = (4_000, 20_000)  # of an update
+_SAMPLES = (4_000, 30_000)  # of an update
 
 
 class TrainingLoop(Player):
