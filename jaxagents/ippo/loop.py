@@ -32,7 +32,7 @@ from jaxagents.types import Runner, Training, Updates
 # same time: see benchmarks/RESULTS.md. The matrix products of fewer samples are so short that XLA
 # does not leave the thread that it is in, and those of more fill all cores anyway.
 _LONG = 100_000  # environment steps of a training
-_LONG_ENOUGH_TO_COMPILE_ANEW = 5_000_000  # likewise, where jax keeps what it compiles
+_LONG_ENOUGH_TO_COMPILE_ANEW = 3_000_000  # likewise, where jax keeps what it compiles
 _SAMPLES = (4_000, 30_000)  # of an update
 
 
