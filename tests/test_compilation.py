@@ -25,14 +25,39 @@ def loops(n: int):
     return lambda x: [loop(x + i) for i in range(n)]
 
 
-def test_each_loop_has_memory_of_its_own():
-    def memory(n: int, **options) -> int:
-        program = jax.jit(loops(n), **options).lower(X).compile()
-        return program.memory_analysis().temp_size_in_bytes
+def flagged_loops(n: int):
+    """Make likewise loops that end early, or would, by a flag of one byte."""
 
-    options = {"compiler_options": compilation._NOTHING_SHARED}
-    assert memory(4) < 2 * memory(1)
-    assert memory(4, **options) > 3 * memory(1, **options)
+    def loop(x):
+        def turn(carry):
+            i, x, flag = carry
+            x = jnp.sin(x @ x)
+            return i + 1, x, flag ^ (x[0, 0] > 0)
+
+        start = (0, x, x[0, 0] > 0)
+        return jax.lax.while_loop(lambda carry: (carry[0] < 4) & ~carry[2], turn, start)
+
+    return lambda x: [loop(x + i) for i in range(n)]
+
+
+def memory(program, **options) -> int:
+    compiled = jax.jit(program, **options).lower(X).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
+NOTHING_SHARED = {"compiler_options": compilation._NOTHING_SHARED}
+
+
+def test_each_loop_has_memory_of_its_own():
+    assert memory(loops(4)) < 2 * memory(loops(1))
+    assert memory(loops(4), **NOTHING_SHARED) > 3 * memory(loops(1), **NOTHING_SHARED)
+
+
+def test_not_even_a_byte_is_shared():
+    (name,) = compilation._NOTHING_SHARED
+    bytes_shared = {"compiler_options": {name: 1}}
+    flags = memory(flagged_loops(4), **NOTHING_SHARED) - memory(flagged_loops(4), **bytes_shared)
+    assert flags == 4
 
 
 def test_results_are_the_same_and_nothing_is_printed(capfd):
@@ -124,13 +149,14 @@ def test_what_compiles_quickly_may_be_a_part_of_a_compiled_program():
     np.testing.assert_array_equal(jax.vmap(lambda x: double(n=2, x=x))(jnp.ones(2)), [2, 2])
 
 
-def test_what_compiles_quickly_is_compiled_once_and_by_the_older_emitters(caplog):
+def test_what_compiles_quickly_is_compiled_once(caplog):
     function = quick(lambda x: jnp.sin(x) + 1)
     with jax.log_compiles():
         function(X)
+        assert "Finished XLA compilation" in caplog.text
+        caplog.clear()
         function(X)
-    assert sum("Finished XLA compilation" in each.message for each in caplog.records) == 1
-    assert "xla_cpu_use_fusion_emitters" in compilation._OLDER_EMITTERS
+    assert "XLA compilation" not in caplog.text
 
 
 def test_an_xla_without_older_emitters_compiles_as_usual(monkeypatch):
