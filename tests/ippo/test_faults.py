@@ -331,6 +331,9 @@ def test_a_directory_that_vanishes_is_made_anew(tmp_path):
 def as_nobody():
     """Act as a user with few rights, where this one has all of them."""
     root = os.geteuid() == 0
+    # Nobody may not write to the cache of compiled programs either, of which jax would warn.
+    seconds = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", float("inf"))
     if root:
         os.seteuid(NOBODY)
     try:
@@ -338,6 +341,7 @@ def as_nobody():
     finally:
         if root:
             os.seteuid(0)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
 
 
 def test_a_directory_that_cannot_be_written_is_refused_and_can_be_read(trained):
