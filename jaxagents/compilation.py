@@ -15,7 +15,7 @@ from jaxagents.tracing import is_traced
 # begins; whatever does not depend on each other then waits for each other, for its memory's sake.
 # Heaps of no byte, exceeded by each array, are how to give each a place of its own.
 _NOTHING_SHARED = {"xla_multiheap_size_constraint_per_heap": 0}
-# XLA's older emitters of kernels. What MLIR, in the newer ones, makes of them is 5 % faster.
+# XLA's older emitters of kernels, without MLIR.
 _OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 # By the TF_CPP_MIN_LOG_LEVEL that XLA has begun with; jax sets it to 1 where it is not set.
 _LOGGING_LEVELS = {"0": "INFO", "1": "WARNING", "2": "ERROR", "3": "CRITICAL"}
@@ -60,8 +60,8 @@ def side_by_side(
 def quick_to_compile(static_argnames: tuple[str, ...]) -> Callable[[Any], Any]:
     """Make `jax.jit` compile a function of many kernels in a third less time and memory, on a CPU.
 
-    It then runs 5 % slower: this is for what runs seldom. As a part of another compiled program it
-    is compiled like the rest of it.
+    It then runs 5 to 25 % slower: this is for what runs seldom. As a part of another compiled
+    program it is compiled like the rest of it.
 
     Args:
         static_argnames: As for `jax.jit`.

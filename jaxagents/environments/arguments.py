@@ -28,7 +28,7 @@ def arguments_of(env_id: str) -> list[Argument]:
         from jaxagents.environments.jaxmarl_families import family_of
 
         family = family_of(library_env)
-        bases, named = family.load_base(), family.load_values()
+        bases, named = family.load_bases(), family.load_values()
     defaults = dict(_defaults(type(library_env), named))
     if not _accepts(env_id, defaults):
         defaults = {}

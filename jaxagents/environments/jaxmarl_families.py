@@ -1,5 +1,6 @@
 """What JaxMARL's interface does not say about its environments, family by family."""
 
+import importlib.util
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,9 +34,9 @@ class Family(NamedTuple):
     """
 
     constructors: Mapping[str, str]  # by id
-    base: tuple[str, ...]  # of all its environments
     truncated: Callable[[Any, Step], Bool[Array, "*actors"]]
     truncation_rule: str  # the same in words, to be formatted with env
+    base: tuple[str, ...] = ()  # classes of all its environments, where not those above
     available: Callable[[Any, PyTree], Sequence[Array]] | None = None  # the actors' masks
     features: Callable[[Any, Any], Sequence[Array]] = _by_name  # what each actor observes
     global_state: Callable[[Any, PyTree], Array] | None = None
@@ -47,13 +48,18 @@ class Family(NamedTuple):
     fixed_keywords: Mapping[str, Any] = {}
     values: Mapping[str, str] = {}  # of keywords, that may be given by name
 
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The classes that all environments of the family derive from."""
+        return self.base or tuple(self.constructors.values())
+
     def load_constructor(self, env_id: str) -> Callable[..., Any]:
         """Import what constructs an environment."""
         return _load(self.constructors[env_id])
 
-    def load_base(self) -> tuple[type, ...]:
-        """Import the classes that all environments of the family derive from."""
-        return tuple(map(_load, self.base))
+    def load_bases(self) -> tuple[type, ...]:
+        """Import `bases`."""
+        return tuple(map(_load, self.bases))
 
     def load_values(self) -> dict[str, Mapping[str, Any]]:
         """Import the values that keywords may name, by keyword."""
@@ -205,28 +211,24 @@ _SMAX = Family(
 )
 _SWITCH_RIDDLE = Family(
     constructors={"switch_riddle": "switch_riddle.switch_riddle.SwitchRiddle"},
-    base=("switch_riddle.switch_riddle.SwitchRiddle",),
     truncated=_riddle_truncated,
     truncation_rule="time limit: max_steps = {env.max_steps} steps, unless the last one tells",
     available=_riddle_available,
 )
 _HANABI = Family(
     constructors={"hanabi": "hanabi.hanabi.HanabiEnv"},
-    base=("hanabi.hanabi.HanabiEnv",),
     truncated=lambda env, step: jnp.array(False),
     truncation_rule="never: the deck runs out",
     available=_hanabi_available,
 )
 _OVERCOOKED = Family(
     constructors={"overcooked": "overcooked.overcooked.Overcooked"},
-    base=("overcooked.overcooked.Overcooked",),
     truncated=_overcooked_truncated,
     truncation_rule="time limit: max_steps = {env.max_steps} steps",
     values={"layout": "overcooked.layouts.overcooked_layouts"},
 )
 _REPEATED_GAME = Family(
     constructors={"coin_game": "coin_game.coin_game.CoinGame"},
-    base=("coin_game.coin_game.CoinGame",),
     truncated=_repeated_game_truncated,
     truncation_rule=(
         "time limit: num_inner_steps x num_outer_steps = "
@@ -235,7 +237,6 @@ _REPEATED_GAME = Family(
 )
 _JAXNAV = Family(
     constructors={"jaxnav": "jaxnav.jaxnav_env.JaxNav"},
-    base=("jaxnav.jaxnav_env.JaxNav",),
     truncated=_jaxnav_truncated,
     truncation_rule=(
         "time limit: max_steps = {env.max_steps} steps, unless all reached their goals or collided"
@@ -266,24 +267,20 @@ FAMILIES = (
     _OVERCOOKED,
     _OVERCOOKED._replace(
         constructors={"overcooked_v2": "overcooked_v2.overcooked.OvercookedV2"},
-        base=("overcooked_v2.overcooked.OvercookedV2",),
         values={"layout": "overcooked_v2.layouts.overcooked_v2_layouts"},
     ),
     _REPEATED_GAME,
     _REPEATED_GAME._replace(
         constructors={"storm": "storm.storm_env.InTheGrid"},
-        base=("storm.storm_env.InTheGrid",),
         features=_storm_features,
     ),
     _REPEATED_GAME._replace(
         constructors={"storm_2p": "storm.storm_2p.InTheGrid_2p"},
-        base=("storm.storm_2p.InTheGrid_2p",),
         features=_storm_2p_features,
         pack=lambda actions: tuple(actions.values()),
     ),
     _REPEATED_GAME._replace(
         constructors={"storm_np": "storm.storm.InTheMatrix"},
-        base=("storm.storm.InTheMatrix",),
         features=lambda env, observation: list(observation),
     ),
     _JAXNAV,
@@ -318,7 +315,7 @@ def family_of(env: Any) -> Family:
     paths = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(env).__mro__}
     names = {path.removeprefix(f"{_LIBRARY}.") for path in paths}
     for family in FAMILIES:
-        if not names.isdisjoint(family.base):
+        if not names.isdisjoint(family.bases):
             return family
     raise _unsupported(f"JaxMARL's {type(env).__name__}")
 
@@ -327,7 +324,7 @@ def _refuse_without_brax(family: Family, env_id: str) -> None:
     if family is not _MABRAX:
         return
     try:
-        family.load_base()
+        family.load_bases()
     except ImportError as error:
         raise ValueError(
             f'jaxmarl/{env_id} needs brax, which cannot be imported: pip install "jaxagents[brax]".'
@@ -335,5 +332,7 @@ def _refuse_without_brax(family: Family, env_id: str) -> None:
 
 
 def _unsupported(subject: str) -> ValueError:
-    supported = ", ".join(env_id for family in FAMILIES for env_id in family.constructors)
+    has_brax = importlib.util.find_spec("brax") is not None
+    families = [family for family in FAMILIES if has_brax or family is not _MABRAX]
+    supported = ", ".join(env_id for family in families for env_id in family.constructors)
     return ValueError(f"{subject} is not supported; of JaxMARL, there are {supported}.")

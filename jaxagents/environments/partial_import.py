@@ -59,8 +59,12 @@ class _Postponed(ModuleType):
             return importlib.import_module(f"{self.__name__}.{name}")
         cast(Any, self).__class__ = ModuleType
         loader = cast(Loader, cast(ModuleSpec, self.__spec__).loader)
-        with _silenced():
-            loader.exec_module(self)
+        try:
+            with _silenced():
+                loader.exec_module(self)
+        except BaseException:
+            cast(Any, self).__class__ = _Postponed  # to fail likewise when it is asked again
+            raise
         return getattr(self, name)
 
 

@@ -101,8 +101,7 @@ class IPPOBase(Trainer):
 
     def _update(self, runner: Runner) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
         before, n_policies = runner, self.policies.n_policies
-        rngs = jax.random.split(unrolled(runner.rng), 4)
-        rng, rng_rollout, rng_actor, rng_critic = rngs
+        rng, rng_rollout, rng_actor, rng_critic = jax.random.split(unrolled(runner.rng), 4)
         hyperparams = per_policy(self._scheduled(runner), n_policies)
         runner, transitions = self._collect_rollout(runner, rng_rollout)
         runner, batch = self._make_batch(runner, transitions, hyperparams)

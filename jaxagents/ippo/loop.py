@@ -12,11 +12,7 @@ from jax.experimental import io_callback
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from jaxagents.compilation import keeps_compiled_programs, quick_to_compile, side_by_side
-from jaxagents.concurrency import (
-    is_on_cpu,
-    map_in_threads,
-    with_members,
-)
+from jaxagents.concurrency import is_on_cpu, map_in_threads, with_members
 from jaxagents.config import AgentConfig, structure_of
 from jaxagents.finiteness import QUANTITIES
 from jaxagents.hyperparameters import HyperParameters
@@ -29,8 +25,8 @@ from jaxagents.tracking import Callback
 from jaxagents.types import Runner, Training, Updates
 
 # Between these, on a CPU, it pays to compile longer so that actors and critics are trained at the
-# same time: see benchmarks/RESULTS.md. The matrix products of fewer samples are so short that XLA
-# does not leave the thread that it is in, and those of more fill all cores anyway.
+# same time: see benchmarks/RESULTS.md. Smaller updates did not get faster by it, and larger ones
+# keep all cores busy anyway.
 _LONG = 100_000  # environment steps of a training
 _LONG_ENOUGH_TO_COMPILE_ANEW = 3_000_000  # likewise, where jax keeps what it compiles
 _SAMPLES = (4_000, 30_000)  # of an update
@@ -154,6 +150,7 @@ class TrainingLoop(Player):
         return jax.lax.scan(shown, self._before(self._begin(rng, hyperparams)), blocks)
 
     def _before(self, runner: Runner) -> Training:
+        """Stand at the beginning of a training's first block."""
         nothing = jnp.zeros((self.policies.n_policies, len(QUANTITIES)), bool)
         return Training(runner=runner, stop=jnp.zeros((), bool), nonfinite=nothing)
 
@@ -181,6 +178,7 @@ class TrainingLoop(Player):
 
     @quick_to_compile(static_argnames=("self",))
     def _open_block(self, training: Training, n_updates: Int[Array, ""]) -> Updates:
+        """Stand before the block's first update; none are left after a stop."""
         _, shapes, nonfinite = jax.eval_shape(self._step, training.runner)
         return Updates(
             # Copied, as side by side what updates are done on is given away. Not otherwise: XLA

@@ -162,12 +162,13 @@ class Player(ActorCritic):
         act = self._act_by(actor, greedy)
         return play_episodes(self.environments, act, memory, unrolled(rng), n_evals).as_metrics()
 
-    @partial(jax.jit, static_argnames=("self", "n_evals", "greedy"))
+    # Compiled as `_evaluate` is, whose episodes these are.
+    @quick_to_compile(static_argnames=("self", "n_evals", "greedy"))
     def _begin_play(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Play:
         memory = self.actor_network.empty_memory(n_evals, self.policies.n_actors)
         return begin_play(self.environments, self._act_by(actor, greedy), memory, rng, n_evals)
 
-    @partial(jax.jit, static_argnames=("self", "n_episodes", "greedy"))
+    @quick_to_compile(static_argnames=("self", "n_episodes", "greedy"))
     def _record_step(
         self, actor: Inference, play: Play, n_episodes: int, greedy: bool
     ) -> tuple[Play, RecordedStep]:

@@ -674,7 +674,10 @@ def test_mabrax_is_truncated_at_its_episode_length():
     assert ends == [(False, False), (False, True)]
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings(
+    "ignore:OvercookedV2 is now released:DeprecationWarning",
+    "ignore:max_dist_to_goal .* exceeds the valid map range:UserWarning",
+)
 def test_environments_are_those_that_the_library_makes():
     for family in FAMILIES:
         for env_id in set(family.constructors) - set(MABRAX):
