@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.tracing import is_key
 from jaxagents.unrolling import _threefry, unrolled
 from tests.probes import Walk
 
@@ -87,5 +88,7 @@ def test_environments_may_keep_keys_in_their_states(env):
     runner, metrics = agent.step(agent.init(jax.random.key(0), ja.HyperParameters()))
     before = agent.init(jax.random.key(0), ja.HyperParameters())
     assert runner.rng.dtype == before.rng.dtype
+    kinds = [leaf.dtype for leaf in jax.tree.leaves(runner.env_state) if is_key(leaf)]
+    assert kinds == [KEYS.dtype] * isinstance(env, Keyed)
     assert jax.tree.map(jnp.shape, runner.env_state) == jax.tree.map(jnp.shape, before.env_state)
     assert np.isfinite(metrics["actor_loss"]).all()

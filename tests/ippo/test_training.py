@@ -195,6 +195,9 @@ def test_training_side_by_side_comes_to_the_same_bits(monkeypatch):
     monkeypatch.setattr(loop, "_SAMPLES", (1, 1_000))
     assert_trees_equal(agent.train(jax.random.key(0), FAST), plain)
     assert len(used) == 3
+    given = agent.init(jax.random.key(0), FAST)
+    agent.train(None, FAST, given)
+    assert_trees_equal(given, agent.init(jax.random.key(0), FAST))  # not given away
 
 
 @pytest.mark.parametrize(
