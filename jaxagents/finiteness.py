@@ -39,12 +39,15 @@ def find_nonfinite(
     values, which may be finite where their statistics are no more.
     """
     weighty = batch.value_weight > 0
+    targets = jnp.where(weighty, batch.value_target, 0.0)
     return jnp.stack(
         [
             _any_nonfinite(jnp.where(weighty, batch.path.reward, 0.0)),
             _any_nonfinite(batch.observation.features),
             _any_nonfinite(normalizers),
-            _any_nonfinite(jnp.where(weighty, batch.value_target, 0.0)),
+            # What nobody waits for, XLA may compute last: the values' share would keep the old
+            # parameters until then, and actors and critics waiting for each other.
+            _any_nonfinite((targets, metrics["explained_variance"])),
             _any_nonfinite(metrics["actor_loss"]),
             _any_nonfinite(metrics["actor_gradient_norm"]),
             _any_nonfinite(actor.params),

@@ -10,6 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
+# Samples: fewer are not worth a pass of a loop. See benchmarks/RESULTS.md.
+_MICROBATCH = (1_000, 4_000)
+
 
 def draw_minibatches(
     rng: PRNGKeyArray, rollout_length: int, batch_size: int, n_minibatches: int, unit: str
@@ -22,6 +25,21 @@ def draw_minibatches(
         "step": rollout_length * batch_size,
     }[unit]
     return jax.random.permutation(rng, n_units).reshape(n_minibatches, -1)
+
+
+def count_microbatches(n_samples: int, n_units: int) -> int:
+    """Choose how many parts a minibatch's gradient is computed in, on a CPU.
+
+    What a network makes of one part should stay in the cores' caches.
+
+    Args:
+        n_samples: Of the minibatch.
+        n_units: Likewise; none is divided.
+    """
+    fewest, most = _MICROBATCH
+    divisors = (n for n in range(1, n_units + 1) if n_units % n == 0)
+    n_parts = next((n for n in divisors if n_samples <= n * most), n_units)
+    return n_parts if n_samples >= n_parts * fewest else 1
 
 
 def take_minibatch(batch: PyTree, indices: Int[Array, " units"], unit: str) -> PyTree:

@@ -10,7 +10,7 @@ from jaxagents.types import Batch, Memory, NetworkState, Observation, Path
 ONE = jnp.ones((2, 1, 1))  # two steps of one actor
 
 
-def found(value_weight=ONE, **changed):
+def found(value_weight=ONE, explained=1.0, **changed):
     """Look at an update of which everything is 1, but for what is changed."""
 
     def of(name):
@@ -39,6 +39,7 @@ def found(value_weight=ONE, **changed):
         for network in ("actor", "critic")
         for key, name in (("loss", "loss"), ("gradient_norm", "gradient"))
     }
+    metrics["explained_variance"] = jnp.asarray(explained)
     return np.asarray(find_nonfinite(batch, actor, critic, of("running statistics"), metrics))
 
 
@@ -54,6 +55,10 @@ def test_each_quantity_is_found_by_its_own_name(name, value):
     assert [QUANTITIES[i] for i in np.flatnonzero(flags)] == [name]
     text = describe_nonfinite(np.stack([np.zeros_like(flags), flags]), update=7)
     assert text == f"update 7 is not finite in the {name} of policy 1"
+
+
+def test_values_whose_variance_is_no_number_are_found():
+    assert [QUANTITIES[i] for i in np.flatnonzero(found(explained=np.nan))] == ["values"]
 
 
 @pytest.mark.parametrize("name", ["rewards", "values"])

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.minibatches import cut, draw_minibatches, join, take_minibatch
+from jaxagents.minibatches import count_microbatches, cut, draw_minibatches, join, take_minibatch
 from jaxagents.types import Observation
 
 N_STEPS, N_ENVS, N_ACTORS = 6, 4, 3
@@ -49,6 +49,25 @@ def test_the_actors_of_a_step_stay_together_and_in_order(unit):
     actors_of_steps = minibatch.reshape(-1, N_ACTORS)
     np.testing.assert_array_equal(actors_of_steps % N_ACTORS, [range(N_ACTORS)] * 12)
     assert jnp.all(actors_of_steps // N_ACTORS == actors_of_steps[:, :1] // N_ACTORS)
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "n_units", "n_parts"),
+    [
+        (1_536, 4, 1),
+        (4_000, 4, 1),
+        (6_144, 16, 2),
+        (98_304, 256, 32),
+        (12_000, 6, 3),
+        (9_000, 6, 3),  # two parts are too large
+        (32_768, 4, 4),  # each is still too large, but a unit stays whole
+        (4_736, 37, 1),  # 37 parts would be too small
+    ],
+)
+def test_large_minibatches_are_divided_into_the_fewest_parts_that_are_small(
+    n_samples, n_units, n_parts
+):
+    assert count_microbatches(n_samples, n_units) == n_parts
 
 
 def test_trajectories_are_whole_and_in_the_order_of_time():

@@ -6,11 +6,14 @@ import numpy as np
 import optax
 import pytest
 
+from jaxagents import minibatches
 from jaxagents.hyperparameters import OptimizerParams, adam
 from jaxagents.minibatches import draw_minibatches
 from jaxagents.optimization import descend, init_network, run_epoch
 from jaxagents.statistics import weighted_mean
 from jaxagents.types import Batch, Memory, NetworkState, Observation, Path
+
+RNG = jax.random.key(0)
 
 
 def batch_of(target, weight):
@@ -101,6 +104,32 @@ def test_statistics_are_means_over_active_samples_each_taken_before_its_own_step
         (norm, norms),
     ):
         np.testing.assert_allclose(computed, (3 * first + second) / 4, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("unit", "n_samples"), [("trajectory", 3), ("time", 2), ("step", 1)])
+def test_the_gradient_of_a_minibatch_may_be_computed_in_parts(monkeypatch, unit, n_samples):
+    def loss(parameter, part):
+        loss, (stats, weight) = half_squared_error(parameter, part)
+        return loss, (stats | {"size": jnp.float32(part.weight.size)}, weight)
+
+    monkeypatch.setattr(minibatches, "_MICROBATCH", (1, n_samples))
+    optimizer = optax.sgd(0.5)
+    network = init_network(jnp.zeros((), jnp.bfloat16), optimizer)
+    network, stats, norm = run_epoch(network, UNEVEN, loss, optimizer, RNG, 1, unit)
+    # Three targets of 2 and one of 8: 3.5 on average.
+    assert (network.params, network.params.dtype, norm) == (1.75, jnp.bfloat16, 3.5)
+    assert (stats["loss"], stats["size"]) == ((3 * 2.0 + 32.0) / 4, n_samples)
+
+
+def test_parts_without_weight_change_nothing_and_a_minibatch_of_them_neither(monkeypatch):
+    optimizer = adam(OptimizerParams(learning_rate=0.1))
+    network = init_network(jnp.zeros(()), optimizer)
+    batch = UNEVEN._replace(weight=UNEVEN.weight.at[:, 1].set(0.0))
+    nobody = UNEVEN._replace(weight=jnp.zeros_like(UNEVEN.weight))
+    whole = epoch(network, batch, optimizer, n_minibatches=1)
+    monkeypatch.setattr(minibatches, "_MICROBATCH", (1, 1))
+    assert_equal_trees(epoch(network, batch, optimizer, n_minibatches=1), whole)
+    assert_equal_trees(epoch(whole[0], nobody, optimizer, n_minibatches=1)[0], whole[0])
 
 
 @pytest.mark.parametrize(("unit", "n_minibatches"), [("time", 3), ("step", 6), ("step", 2)])

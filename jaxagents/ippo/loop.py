@@ -24,12 +24,11 @@ from jaxagents.tables import lengthened, stack
 from jaxagents.tracking import Callback
 from jaxagents.types import Runner, Training, Updates
 
-# Between these, on a CPU, it pays to compile longer so that actors and critics are trained at the
-# same time: see benchmarks/RESULTS.md. Smaller updates did not get faster by it, and larger ones
-# keep all cores busy anyway.
-_LONG = 100_000  # environment steps of a training
-_LONG_ENOUGH_TO_COMPILE_ANEW = 3_000_000  # likewise, where jax keeps what it compiles
-_SAMPLES = (4_000, 30_000)  # of an update
+# Samples between which, on a CPU, it pays to compile longer and to take more memory so that actors
+# and critics are trained at the same time: see benchmarks/RESULTS.md.
+_MANY = 1_000_000  # of a training
+_MANY_TO_COMPILE_ANEW = 5_000_000  # likewise, where jax keeps what it compiles
+_TOO_MANY = 500_000  # of an update
 
 
 class TrainingLoop(Player):
@@ -108,11 +107,10 @@ class TrainingLoop(Player):
         """Tell whether actors and critics should be trained at the same time."""
         config = self.config
         are_independent = config.advantages == "gae" and not config.shared_torso
-        long = _LONG_ENOUGH_TO_COMPILE_ANEW if keeps_compiled_programs() else _LONG
-        is_long = config.n_steps * config.steps_per_update >= long
-        fewest, most = _SAMPLES
-        is_medium = fewest <= config.steps_per_update * self.environments.n_actors <= most
-        return are_independent and is_long and is_medium and is_on_cpu(runner.n_updates_done)
+        n_samples = config.steps_per_update * self.environments.n_actors
+        many = _MANY_TO_COMPILE_ANEW if keeps_compiled_programs() else _MANY
+        pays = config.n_steps * n_samples >= many and n_samples <= _TOO_MANY
+        return are_independent and pays and is_on_cpu(runner.n_updates_done)
 
     def _run_traced(
         self, rng: PRNGKeyArray, hyperparams: HyperParameters, sizes: Sequence[int]
