@@ -1,6 +1,6 @@
 """Time of an update on simple_spread's stock workload, beside the stand-in for JaxMARL's recipe.
 
-Both train 100 updates of 16 environments by 128 steps at a time, in turn; the median of the
+Both train 200 updates of 16 environments by 128 steps at a time, in turn; the median of the
 ratios, pair by pair, holds even where the machine's speed drifts. With `--recurrent` both have
 memory: our agent that of `configs/simple_spread_recurrent.yaml`, the recipe its GRU. Further
 arguments override our configuration.
@@ -22,7 +22,7 @@ from learning import make_agent
 
 from jaxagents.configuration import load_config
 
-N_UPDATES = 100
+N_UPDATES = 200
 # Without evaluations, as the recipes have none.
 OVERRIDES = ("--agent.n_steps", str(N_UPDATES), "--agent.n_evals", "0", "--evaluation.mode", "last")
 

@@ -15,8 +15,9 @@ from jaxagents.tracing import is_traced
 # begins; whatever does not depend on each other then waits for each other, for its memory's sake.
 # Heaps of no byte, exceeded by each array, are how to give each a place of its own.
 _NOTHING_SHARED = {"xla_multiheap_size_constraint_per_heap": 0}
-# XLA's older emitters of kernels, without MLIR.
+# XLA's older emitters of kernels, without MLIR; and LLVM without optimizations.
 _OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
+_UNOPTIMIZED = {"xla_backend_optimization_level": 0}
 # By the TF_CPP_MIN_LOG_LEVEL that XLA has begun with; jax sets it to 1 where it is not set.
 _LOGGING_LEVELS = {"0": "INFO", "1": "WARNING", "2": "ERROR", "3": "CRITICAL"}
 
@@ -57,7 +58,9 @@ def side_by_side(
     return call
 
 
-def quick_to_compile(static_argnames: tuple[str, ...]) -> Callable[[Any], Any]:
+def quick_to_compile(
+    static_argnames: tuple[str, ...], optimized: bool = True
+) -> Callable[[Any], Any]:
     """Make `jax.jit` compile a function of many kernels in a third less time and memory, on a CPU.
 
     It then runs 5 to 25 % slower: this is for what runs seldom. As a part of another compiled
@@ -65,12 +68,17 @@ def quick_to_compile(static_argnames: tuple[str, ...]) -> Callable[[Any], Any]:
 
     Args:
         static_argnames: As for `jax.jit`.
+        optimized: Without, it takes a third of the time to compile, and runs several times slower:
+            for what computes next to nothing.
     """
+    level = {} if optimized else _UNOPTIMIZED
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        usual = jax.jit(function, static_argnames=static_argnames)
-        quick = jax.jit(function, static_argnames=static_argnames, compiler_options=_OLDER_EMITTERS)
-        quick = _or_as_usual(quick, usual)
+        jit = functools.partial(jax.jit, function, static_argnames=static_argnames)
+        usual = jit()
+        quick = _or_as_usual(
+            jit(compiler_options=_OLDER_EMITTERS | level), jit(compiler_options=level)
+        )
 
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:

@@ -135,12 +135,33 @@ def test_static_arguments_stay_static():
     np.testing.assert_array_equal(program((1, 2), jnp.ones(2)), [2, 2])
 
 
-def quick(function, static_argnames=()):
-    return quick_to_compile(static_argnames)(function)
+def quick(function, static_argnames=(), **options):
+    return quick_to_compile(static_argnames, **options)(function)
 
 
-def test_what_compiles_quickly_computes_the_same():
-    np.testing.assert_allclose(quick(loops(2))(X), jax.jit(loops(2))(X), rtol=1e-4)
+@pytest.mark.parametrize("optimized", [True, False])
+def test_what_compiles_quickly_computes_the_same(optimized):
+    program = quick(loops(2), optimized=optimized)
+    np.testing.assert_allclose(program(X), jax.jit(loops(2))(X), rtol=1e-4)
+
+
+def test_an_xla_without_older_emitters_still_leaves_optimizations_out(monkeypatch):
+    monkeypatch.setattr(compilation, "_OLDER_EMITTERS", {"xla_no_such_option": 1})
+    options = []
+
+    def spy(function, **keywords):
+        options.append(keywords.get("compiler_options"))
+        return jit(function, **keywords)
+
+    jit = jax.jit
+    monkeypatch.setattr(jax, "jit", spy)
+    program = quick(lambda x: x + 1, optimized=False)
+    np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
+    assert options == [
+        None,
+        {"xla_no_such_option": 1} | compilation._UNOPTIMIZED,
+        compilation._UNOPTIMIZED,
+    ]
 
 
 def test_what_compiles_quickly_may_be_a_part_of_a_compiled_program():

@@ -5,7 +5,7 @@ import rejax
 from worker import serve
 
 # cartpole.yaml says the same.
-N_UPDATES, N_ENVS, N_STEPS = 400, 4, 128
+N_UPDATES, N_ENVS, N_STEPS = 2_000, 4, 128
 N_ENVIRONMENT_STEPS = N_UPDATES * N_ENVS * N_STEPS
 
 ppo = rejax.PPO.create(

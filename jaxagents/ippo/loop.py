@@ -165,7 +165,7 @@ class TrainingLoop(Player):
 
     # The parts of a block, a program each.
 
-    @quick_to_compile(static_argnames=("self",))
+    @quick_to_compile(static_argnames=("self",), optimized=False)
     def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
         return self._init(rng, hyperparams)
 
@@ -174,7 +174,7 @@ class TrainingLoop(Player):
     def _step(self, runner: Runner) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
         return self._update(runner)
 
-    @quick_to_compile(static_argnames=("self",))
+    @quick_to_compile(static_argnames=("self",), optimized=False)
     def _open_block(self, training: Training, n_updates: Int[Array, ""]) -> Updates:
         """Stand before the block's first update; none are left after a stop."""
         _, shapes, nonfinite = jax.eval_shape(self._step, training.runner)
@@ -213,7 +213,7 @@ class TrainingLoop(Player):
         # The number is traced: a shorter last block is the same compiled loop.
         return jax.lax.while_loop(unfinished, update, updates)
 
-    @quick_to_compile(static_argnames=("self",))
+    @quick_to_compile(static_argnames=("self",), optimized=False)
     def _close_block(
         self, training: Training, updates: Updates, evaluation: Metrics
     ) -> tuple[Training, Metrics]:
