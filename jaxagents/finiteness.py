@@ -45,9 +45,9 @@ def find_nonfinite(
             _any_nonfinite(jnp.where(weighty, batch.path.reward, 0.0)),
             _any_nonfinite(batch.observation.features),
             _any_nonfinite(normalizers),
-            # What nobody waits for, XLA may compute last: the values' share would keep the old
-            # parameters until then, and actors and critics waiting for each other.
-            _any_nonfinite((targets, metrics["explained_variance"])),
+            # Reading the explained variance here keeps XLA from computing it last, from values that
+            # hold on to the critic's old parameters: actors and critics would be trained in turn.
+            _any_nonfinite(targets) | jnp.isnan(metrics["explained_variance"]),
             _any_nonfinite(metrics["actor_loss"]),
             _any_nonfinite(metrics["actor_gradient_norm"]),
             _any_nonfinite(actor.params),

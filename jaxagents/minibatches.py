@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-# Samples: fewer are not worth a pass of a loop. See benchmarks/RESULTS.md.
+# Samples of a part: fewer are not worth a pass of a loop, and more leave the cores' caches. Parts
+# pay where actors and critics are trained at the same time, and from thousands of environments on;
+# else they take a tenth longer, but how a training is run should not change its bits. See
+# benchmarks/RESULTS.md.
 _MICROBATCH = (1_000, 4_000)
 
 
@@ -37,9 +40,9 @@ def count_microbatches(n_samples: int, n_units: int) -> int:
         n_units: Likewise; none is divided.
     """
     fewest, most = _MICROBATCH
-    divisors = (n for n in range(1, n_units + 1) if n_units % n == 0)
-    n_parts = next((n for n in divisors if n_samples <= n * most), n_units)
-    return n_parts if n_samples >= n_parts * fewest else 1
+    largest = max(1, min(n_units, n_samples // fewest))
+    divisors = [n for n in range(1, largest + 1) if n_units % n == 0]
+    return next((n for n in divisors if n_samples <= n * most), divisors[-1])
 
 
 def take_minibatch(batch: PyTree, indices: Int[Array, " units"], unit: str) -> PyTree:

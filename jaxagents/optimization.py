@@ -13,7 +13,7 @@ from jaxagents.types import Batch, NetworkState
 
 Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], tuple[PyTree, Float[Array, ""]]]]
 """From parameters and a minibatch to the loss; with it come statistics, as means over the samples,
-and the samples' total weight. The loss is such a mean itself: that of a minibatch may be computed
+and the samples' total weight. The loss is a mean by that weight too: a minibatch's may be computed
 from those of its parts."""
 
 

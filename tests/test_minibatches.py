@@ -62,6 +62,7 @@ def test_the_actors_of_a_step_stay_together_and_in_order(unit):
         (9_000, 6, 3),  # two parts are too large
         (32_768, 4, 4),  # each is still too large, but a unit stays whole
         (4_736, 37, 1),  # 37 parts would be too small
+        (64_576, 2_018, 2),  # and so would be 1,009: better too large
     ],
 )
 def test_large_minibatches_are_divided_into_the_fewest_parts_that_are_small(

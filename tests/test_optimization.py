@@ -127,9 +127,26 @@ def test_parts_without_weight_change_nothing_and_a_minibatch_of_them_neither(mon
     batch = UNEVEN._replace(weight=UNEVEN.weight.at[:, 1].set(0.0))
     nobody = UNEVEN._replace(weight=jnp.zeros_like(UNEVEN.weight))
     whole = epoch(network, batch, optimizer, n_minibatches=1)
+    assert minibatches.count_microbatches(6, 2) == 1
     monkeypatch.setattr(minibatches, "_MICROBATCH", (1, 1))
+    assert minibatches.count_microbatches(6, 2) == 2
     assert_equal_trees(epoch(network, batch, optimizer, n_minibatches=1), whole)
     assert_equal_trees(epoch(whole[0], nobody, optimizer, n_minibatches=1)[0], whole[0])
+
+
+def test_only_a_cpu_computes_gradients_in_parts(monkeypatch):
+    def n_loops(platform):
+        traced = jax.jit(lambda network: epoch(network, UNEVEN, optimizer)).trace(network)
+        return traced.lower(lowering_platforms=(platform,)).as_text().count("stablehlo.while")
+
+    monkeypatch.setattr(minibatches, "_MICROBATCH", (1, 1))
+    optimizer = optax.sgd(0.5)
+    network = init_network(jnp.zeros(()), optimizer)
+    whole = n_loops("cuda")
+    monkeypatch.setattr(minibatches, "_MICROBATCH", (1, 100))
+    assert whole == n_loops("cuda")
+    monkeypatch.setattr(minibatches, "_MICROBATCH", (1, 1))
+    assert n_loops("cpu") > whole
 
 
 @pytest.mark.parametrize(("unit", "n_minibatches"), [("time", 3), ("step", 6), ("step", 2)])

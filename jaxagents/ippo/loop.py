@@ -24,11 +24,12 @@ from jaxagents.tables import lengthened, stack
 from jaxagents.tracking import Callback
 from jaxagents.types import Runner, Training, Updates
 
-# Samples between which, on a CPU, it pays to compile longer and to take more memory so that actors
-# and critics are trained at the same time: see benchmarks/RESULTS.md.
-_MANY = 1_000_000  # of a training
-_MANY_TO_COMPILE_ANEW = 5_000_000  # likewise, where jax keeps what it compiles
-_TOO_MANY = 500_000  # of an update
+# From so many samples of a training up to so many of an update, on a CPU, it pays to compile longer
+# and to take more memory so that actors and critics are trained at the same time: see
+# benchmarks/RESULTS.md.
+_MANY = 1_000_000
+_MANY_TO_COMPILE_ANEW = 5_000_000  # where jax keeps what it compiles
+_TOO_MANY = 500_000
 
 
 class TrainingLoop(Player):
@@ -122,8 +123,10 @@ class TrainingLoop(Player):
     def _run_in_threads(
         self, sizes: Sequence[int], members: Sequence[tuple[PRNGKeyArray, HyperParameters]]
     ) -> list[tuple[Training, Metrics]]:
-        """Train several times from the beginning, each time on a core."""
+        """Train several times from the beginning, each time on a core; alone, on all of them."""
         runners = [self._begin(*member) for member in members]
+        if len(members) == 1:
+            return [self._run(runners[0], sizes)]
         update = TrainingLoop._update_repeatedly
         train = partial(self._run_blocks, sizes=sizes, is_shown=False, update=update)
         # Compiled here once, instead of in each thread.

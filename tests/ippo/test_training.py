@@ -157,7 +157,15 @@ def test_every_minibatch_unit_takes_as_many_gradient_steps(unit):
     assert int(runner.actor.opt_state[1][0].count[0]) == 4 * 2  # epochs by minibatches
 
 
-@pytest.mark.parametrize("changes", [{}, {"minibatch_unit": "step"}, {"recurrent": "gru"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"minibatch_unit": "step"},
+        {"recurrent": "gru"},
+        {"parameter_sharing": "independent"},
+        {"advantages": "vtrace", "shared_torso": True},
+    ],
+)
 def test_gradients_computed_in_parts_train_alike(monkeypatch, changes):
     config = tiny(n_steps=3, batch_size=8, minibatch_size=4, **changes)
     whole, _ = ja.DiscreteIPPO(Walk(), None, config).train(jax.random.key(0), FAST)
@@ -206,6 +214,12 @@ def test_training_side_by_side_comes_to_the_same_bits(monkeypatch):
     monkeypatch.setattr(loop, "_MANY", 1)
     assert_trees_equal(agent.train(jax.random.key(0), FAST), plain)
     assert len(used) == 3
+    # A member alone does so too; several have a core each.
+    for n_members, n_used in ((2, 3), (1, 3 + 3)):
+        rngs = jnp.stack([jax.random.key(0)] * n_members)
+        members = jax.vmap(agent.train, in_axes=(0, None))(rngs, FAST)
+        assert_trees_equal(jax.tree.map(lambda leaf: leaf[0], members), plain)
+        assert len(used) == n_used
     given = agent.init(jax.random.key(0), FAST)
     agent.train(None, FAST, given)
     assert_trees_equal(given, agent.init(jax.random.key(0), FAST))  # not given away
@@ -214,8 +228,8 @@ def test_training_side_by_side_comes_to_the_same_bits(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "pays"),
     [
-        ({"n_steps": 100}, True),
-        ({"n_steps": 1}, False),  # compiling longer would take longer than it saves
+        ({"n_steps": 21}, True),  # of 24 environment steps by two actors: 1,008 samples
+        ({"n_steps": 20}, False),  # compiling longer would take longer than it saves
         ({"n_steps": 100, "batch_size": 512}, False),  # it would take too much memory
         ({"n_steps": 100, "shared_torso": True}, False),  # the critic waits for the actor's torso
         ({"n_steps": 100, "advantages": "vtrace"}, False),
