@@ -28,7 +28,7 @@ SIZES = {
     "policies": (16, 64, 256),
 }
 N_ROUNDS = 3
-N_SAMPLES = 2_500_000  # of each training; side by side, at least those that make it worth its while
+N_SAMPLES = 2_500_000  # of each training: enough for actors and critics to learn at the same time
 FEWEST_UPDATES = 4
 HYPERPARAMS = ja.HyperParameters()
 
@@ -108,7 +108,7 @@ def main() -> None:
         n_envs = size if args.what in ("envs", "policies") else 16
         n_actors = size if args.what == "actors" else 3
         n_members = size if args.what == "seeds" else 1
-        n_updates = max(FEWEST_UPDATES, N_SAMPLES // (128 * n_envs * n_actors * n_members))
+        n_updates = max(FEWEST_UPDATES, N_SAMPLES // (128 * n_envs * n_actors))
         sides = SIDES[args.what](size, n_updates)
         for train in sides.values():
             seconds(train)  # compiles
@@ -118,7 +118,8 @@ def main() -> None:
             n_steps = 128 * n_envs * n_members
             print(
                 f"{args.what} {size:5} {name:12} {per_update * 1e3:9.2f} ms per update, "
-                f"{n_steps / per_update:9,.0f} environment steps/s"
+                f"{n_steps / per_update:9,.0f} environment steps/s",
+                flush=True,
             )
         if len(sides) == 2:
             ratios = [theirs / ours for ours, theirs in rounds]
