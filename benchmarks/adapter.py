@@ -1,6 +1,6 @@
 """What our adapter adds to an environment's own `step_env`: keys, resets, truncation and stacking.
 
-128 steps of a batch of environments, ours and the library's in turn; medians of 40 rounds. The
+128 steps of a batch of environments, ours and the library's in turn; medians of 20 rounds. The
 library's are stepped on beyond the ends of their episodes, without any reset.
 
     python benchmarks/adapter.py
@@ -17,9 +17,9 @@ import jaxagents as ja
 from jaxagents.environments.batch import JaxEnvironmentBatch
 
 ENV_IDS = ("jaxmarl/MPE_simple_spread_v3", "jaxmarl/HeuristicEnemySMAX", "gymnax/CartPole-v1")
-N_ENVS = (16, 1_024)
+N_ENVS = (16, 256)
 N_STEPS = 128
-N_ROUNDS = 40
+N_ROUNDS = 20
 
 
 def ours(env: Any, params: Any, n_envs: int) -> Callable[[jax.Array], Any]:
