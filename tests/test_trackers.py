@@ -5,6 +5,7 @@ import json
 import resource
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -222,14 +223,15 @@ def leveldb_records(contents: bytes) -> Iterator[bytes]:
 @pytest.mark.filterwarnings("default")
 def test_wandb_gets_the_scalars_and_a_resumed_training_continues_its_run(tmp_path, offline):
     for n_updates_done in (0, 50):
+        time.sleep(1.0 - time.time() % 1.0)  # W&B names a folder by the second it begins in
         log_all(WandB("project", tmp_path, {"agent": {"n_steps": 3}}), at(n_updates_done))
     rows = wandb_history(tmp_path)
     assert [each["time/n_environment_steps"] for each in rows] == [0, 102_400]
     assert [each["training/kl_policy_0"] for each in rows] == [0.5, 0.5]
     assert rows[0]["evaluation/return_mean_actor_0"] == 2.0
     run_id = (tmp_path / "wandb" / "run_id").read_text().strip()
-    folders = sorted(tmp_path.glob("wandb/offline-run-*"))
-    assert all(each.name.endswith(run_id) for each in folders)
+    logs = [each.name for each in tmp_path.glob("wandb/offline-run-*/*.wandb")]
+    assert logs == [f"run-{run_id}.wandb"] * 2
 
 
 @pytest.mark.filterwarnings("default")
