@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxagents.types import Batch, NetworkState
 
@@ -39,23 +39,21 @@ def find_nonfinite(
     values, which may be finite where their statistics are no more.
     """
     weighty = batch.value_weight > 0
-    targets = jnp.where(weighty, batch.value_target, 0.0)
-    return jnp.stack(
-        [
-            _any_nonfinite(jnp.where(weighty, batch.path.reward, 0.0)),
-            _any_nonfinite(batch.observation.features),
-            _any_nonfinite(normalizers),
-            # Reading the explained variance here keeps XLA from computing it last, from values that
-            # hold on to the critic's old parameters: actors and critics would be trained in turn.
-            _any_nonfinite(targets) | jnp.isnan(metrics["explained_variance"]),
-            _any_nonfinite(metrics["actor_loss"]),
-            _any_nonfinite(metrics["actor_gradient_norm"]),
-            _any_nonfinite(actor.params),
-            _any_nonfinite(metrics["critic_loss"]),
-            _any_nonfinite(metrics["critic_gradient_norm"]),
-            _any_nonfinite(critic.params),
-        ]
-    )
+    residues = [
+        _residue(jnp.where(weighty, batch.path.reward, 0.0)),
+        _residue(batch.observation.features),
+        _residue(normalizers),
+        # Reading the explained variance here keeps XLA from computing it last, from values that
+        # hold on to the critic's old parameters: actors and critics would be trained in turn.
+        _residue([jnp.where(weighty, batch.value_target, 0.0), metrics["explained_variance"]]),
+        metrics["actor_loss"],
+        metrics["actor_gradient_norm"],
+        _residue(actor.params),
+        metrics["critic_loss"],
+        metrics["critic_gradient_norm"],
+        _residue(critic.params),
+    ]
+    return ~jnp.isfinite(jnp.stack(residues))
 
 
 def describe_nonfinite(found: Bool[np.ndarray, "policies quantities"], update: int) -> str:
@@ -66,8 +64,11 @@ def describe_nonfinite(found: Bool[np.ndarray, "policies quantities"], update: i
     return f"update {update} is not finite in the {QUANTITIES[quantity]} of policy {policy}{also}"
 
 
-def _any_nonfinite(tree: PyTree) -> Bool[Array, ""]:
+def _residue(tree: PyTree) -> Float[Array, ""]:
+    """Return 0, or NaN where an array of floats is not finite.
+
+    All in one row, and as a sum of floats: both take XLA a fraction of the kernels to compile.
+    """
     floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    # In one row, which takes a fraction of the kernels to compile.
     row = jnp.concatenate([jnp.ravel(leaf) for leaf in floats] or [jnp.zeros(0)])
-    return ~jnp.all(jnp.isfinite(row))
+    return jnp.sum(row - row)

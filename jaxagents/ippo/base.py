@@ -39,6 +39,8 @@ from jaxagents.types import (
 )
 from jaxagents.unrolling import rolled, unrolled
 
+_POLICIES = "policies"  # the axis over which policies are vmapped
+
 
 class IPPOBase(Trainer):
     """A multi-agent IPPO agent; subclasses bring the distribution of actions.
@@ -105,13 +107,13 @@ class IPPOBase(Trainer):
         hyperparams = per_policy(self._scheduled(runner), n_policies)
         runner, transitions = self._collect_rollout(runner, rng_rollout)
         runner, batch = self._make_batch(runner, transitions, hyperparams)
-        actor, actor_metrics = jax.vmap(self._update_actor)(
+        actor, actor_metrics = self._update_actors(
             runner.actor, batch, hyperparams, jax.random.split(rng_actor, n_policies)
         )
         batch, value_statistics, value_metrics = jax.vmap(self._make_targets)(
             actor, batch, runner.normalizers.value, hyperparams
         )
-        critic, critic_metrics = jax.vmap(self._update_critic)(
+        critic, critic_metrics = self._update_critics(
             runner.critic, batch, hyperparams, jax.random.split(rng_critic, n_policies)
         )
         runner = runner.replace(
@@ -215,6 +217,23 @@ class IPPOBase(Trainer):
         )
         return runner.replace(normalizers=normalizers), batch
 
+    def _update_actors(
+        self, actors: NetworkState, batches: Batch, hyperparams: HyperParameters, rngs: PRNGKeyArray
+    ) -> tuple[NetworkState, Metrics]:
+        """Train every policy's actor, each as long as `_update_actor` says; all ``[policies]``."""
+        update = jax.vmap(self._update_actor, axis_name=_POLICIES)
+        return update(actors, batches, hyperparams, rngs)
+
+    def _update_critics(
+        self,
+        critics: NetworkState,
+        batches: Batch,
+        hyperparams: HyperParameters,
+        rngs: PRNGKeyArray,
+    ) -> tuple[NetworkState, Metrics]:
+        """Train every policy's critic; all ``[policies]``."""
+        return jax.vmap(self._update_critic)(critics, batches, hyperparams, rngs)
+
     def _update_actor(
         self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray
     ) -> tuple[NetworkState, Metrics]:
@@ -228,15 +247,21 @@ class IPPOBase(Trainer):
                 loop.stats.kl <= hyperparams.kl_threshold
             )
 
+        def any_unfinished(loop: ActorLoop) -> Bool[Array, ""]:
+            return jax.lax.pmax(unfinished(loop), _POLICIES)
+
         def train_epoch(loop: ActorLoop) -> ActorLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
             samples = self._reestimated(loop.actor, batch, hyperparams)
             actor, stats, norm = self._run_epoch(
                 self.actor_network, loop.actor, samples, loss, optimizer, rng_epoch
             )
-            return ActorLoop(
+            trained = ActorLoop(
                 actor=actor, stats=stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng
             )
+            if self.policies.n_policies == 1:
+                return trained
+            return jax.tree.map(partial(jnp.where, unfinished(loop)), trained, loop)
 
         zero = jnp.zeros(())
         loop = ActorLoop(
@@ -246,7 +271,7 @@ class IPPOBase(Trainer):
             epoch=jnp.zeros((), jnp.int32),
             rng=rng,
         )
-        loop = jax.lax.while_loop(unfinished, train_epoch, loop)
+        loop = jax.lax.while_loop(any_unfinished, train_epoch, loop)
         return loop.actor, {
             "actor_loss": loop.stats.loss,
             "entropy": loop.stats.entropy,

@@ -41,8 +41,8 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
     valuation, _ = values()
     advantages = compiled(partial(_estimate, agent), after, transitions, valuation, hyperparams)
     batch, _ = advantages()
-    actor = (jax.vmap(agent._update_actor), runner.actor, batch, hyperparams, rngs)
-    critic = (jax.vmap(agent._update_critic), runner.critic, batch, hyperparams, rngs)
+    actor = (agent._update_actors, runner.actor, batch, hyperparams, rngs)
+    critic = (agent._update_critics, runner.critic, batch, hyperparams, rngs)
     dealt = _read_by_losses(agent, runner, batch, hyperparams)
     return {
         "environment": compiled(
