@@ -248,6 +248,7 @@ class IPPOBase(Trainer):
             )
 
         def any_unfinished(loop: ActorLoop) -> Bool[Array, ""]:
+            # The same for all policies, so that jax has nothing to select for a single one.
             return jax.lax.pmax(unfinished(loop), _POLICIES)
 
         def train_epoch(loop: ActorLoop) -> ActorLoop:
