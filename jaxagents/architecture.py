@@ -7,6 +7,7 @@ from typing import Any, cast, final
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from jaxagents.config import Layers
@@ -189,6 +190,7 @@ def make_module(
     layers: Layers,
     recurrent: CellName | None,
     make_head: Callable[[nn.Module], nn.Module],
+    dtype: DTypeLike = jnp.float32,
 ) -> nn.Module:
     """Build a network of the configured layers.
 
@@ -197,12 +199,13 @@ def make_module(
         layers: The layers.
         recurrent: The recurrent cell behind them, if any.
         make_head: Puts the last layer behind a torso.
+        dtype: What hidden layers compute in.
     """
-    torso = make_torso(observation_shape, layers)
+    torso = make_torso(observation_shape, layers, dtype)
     if recurrent is None:
         return make_head(torso)
     activation = activation_of(layers, observation_shape)
-    after = MLP(1, layers.sizes_after_memory, activation, layers.layer_norm)
+    after = MLP(1, layers.sizes_after_memory, activation, layers.layer_norm, dtype)
     return RecurrentNetwork(
         cell=recurrent, size=layers.memory_size, torso=torso, after=make_head(after)
     )

@@ -162,6 +162,11 @@ class AgentConfig:
             to the environment.
         progress_bar: Show a progress bar; it moves on with each evaluation.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
+        compute_dtype: What the hidden layers of the default networks compute in. "bfloat16" is for
+            accelerators; parameters, memories, last layers and losses remain float32.
+        prng_impl: The generator of a training's random numbers, seeded by the key that it is given:
+            jax's "threefry2x32"; "rbg" or "unsafe_rbg", which are cheaper on accelerators, but draw
+            other numbers on other machines, with other versions of jax, and under `jax.vmap`.
         actor_layers: The actor's network.
         critic_layers: The critic's network.
         actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
@@ -208,6 +213,8 @@ class AgentConfig:
     max_episode_steps: int | None = None
     progress_bar: bool = True
     squash: bool = False
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    prng_impl: Literal["threefry2x32", "rbg", "unsafe_rbg"] = "threefry2x32"
     actor_layers: Layers = Layers()
     critic_layers: Layers = Layers()
     actor_network: nn.Module | None = None
@@ -328,6 +335,8 @@ _CHOICES = (
     "ent_coeff_schedule",
     "eps_clip_schedule",
     "on_nonfinite",
+    "compute_dtype",
+    "prng_impl",
 )
 
 

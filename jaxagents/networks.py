@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxagents.config import Layers
@@ -34,21 +35,25 @@ class MLP(nn.Module):
         hidden_sizes: Units of each hidden layer.
         activation: Applied after each hidden layer.
         layer_norm: Normalise the outputs of each layer over its units, before the activation.
+        dtype: What the layers compute in; their parameters are float32.
     """
 
     observation_ndim: int = 1
     hidden_sizes: Sequence[int] = (64, 64)
     activation: Callable[[Array], Array] = nn.tanh
     layer_norm: bool = False
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
         """Map ``[*batch, *obs]`` of any dtype to ``[*batch, hidden]``."""
         batch_shape = features.shape[: features.ndim - self.observation_ndim]
-        hidden = features.reshape(*batch_shape, -1).astype(jnp.float32)
+        hidden = features.reshape(*batch_shape, -1).astype(self.dtype)
         for size in self.hidden_sizes:
-            hidden = dense(size, HIDDEN_SCALE)(hidden)
-            hidden = self.activation(nn.LayerNorm()(hidden) if self.layer_norm else hidden)
+            hidden = dense(size, HIDDEN_SCALE, self.dtype)(hidden)
+            if self.layer_norm:
+                hidden = nn.LayerNorm(dtype=self.dtype)(hidden)
+            hidden = self.activation(hidden)
         return hidden
 
 
@@ -64,21 +69,26 @@ class CNN(nn.Module):
         hidden_sizes: Units of each hidden layer behind them.
         activation: Applied after each layer.
         layer_norm: As in `MLP`; for convolutions over each pixel's channels.
+        dtype: As in `MLP`.
     """
 
     channels: Sequence[int] = (16,)
     hidden_sizes: Sequence[int] = (64, 64)
     activation: Callable[[Array], Array] = nn.relu
     layer_norm: bool = False
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
         """Map ``[*batch, height, width, channels]`` of any dtype to ``[*batch, hidden]``."""
-        hidden = features.astype(jnp.float32)
+        hidden = features.astype(self.dtype)
         for channels in self.channels:
-            hidden = dense(channels, HIDDEN_SCALE)(_patches(hidden))
-            hidden = self.activation(nn.LayerNorm()(hidden) if self.layer_norm else hidden)
-        return MLP(IMAGE_NDIM, self.hidden_sizes, self.activation, self.layer_norm)(hidden)
+            hidden = dense(channels, HIDDEN_SCALE, self.dtype)(_patches(hidden))
+            if self.layer_norm:
+                hidden = nn.LayerNorm(dtype=self.dtype)(hidden)
+            hidden = self.activation(hidden)
+        layers = (self.hidden_sizes, self.activation, self.layer_norm, self.dtype)
+        return MLP(IMAGE_NDIM, *layers)(hidden)
 
 
 def _patches(images: Array) -> Array:
@@ -107,12 +117,15 @@ def activation_of(layers: Layers, observation_shape: Sequence[int]) -> Callable[
     return ACTIVATIONS[layers.activation or default]
 
 
-def make_torso(observation_shape: Sequence[int], layers: Layers) -> nn.Module:
+def make_torso(
+    observation_shape: Sequence[int], layers: Layers, dtype: DTypeLike = jnp.float32
+) -> nn.Module:
     """Build hidden layers for one actor's observation: images, of three axes, are convolved."""
     activation = activation_of(layers, observation_shape)
+    hidden = (layers.hidden_sizes, activation, layers.layer_norm, dtype)
     if len(observation_shape) == IMAGE_NDIM:
-        return CNN(layers.channels, layers.hidden_sizes, activation, layers.layer_norm)
-    return MLP(len(observation_shape), layers.hidden_sizes, activation, layers.layer_norm)
+        return CNN(layers.channels, *hidden)
+    return MLP(len(observation_shape), *hidden)
 
 
 class Torso(nn.Module):
@@ -149,13 +162,19 @@ class ValueNetwork(nn.Module):
         return dense(1, VALUE_SCALE)(self.torso(features))[..., 0]
 
 
-def dense(size: int, scale: float) -> nn.Dense:
+def dense(size: int, scale: float, dtype: DTypeLike = jnp.float32) -> nn.Dense:
     """Build a layer with orthogonal weights times ``scale`` and zero biases.
+
+    Args:
+        size: Units.
+        scale: Of the weights.
+        dtype: What it computes in.
 
     Source: Andrychowicz et al. 2021, https://arxiv.org/abs/2006.05990.
     """
     return nn.Dense(
         size,
+        dtype=dtype,
         kernel_init=orthogonal(scale),
         bias_init=jax.nn.initializers.zeros,
         dot_general=dot_general,

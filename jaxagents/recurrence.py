@@ -280,7 +280,8 @@ class RecurrentNetwork(nn.Module):
         """
         # One axis of samples, for XLA transposes several when it differentiates a layer.
         samples = features.reshape(-1, *features.shape[begins.ndim :])
-        inputs, kernels = self._inputs_and_kernels(cast(Array, self.torso(samples)))
+        hidden = cast(Array, self.torso(samples)).astype(jnp.float32)
+        inputs, kernels = self._inputs_and_kernels(hidden)
         rows = (begins.shape[0], begins[0].size)
         inputs = jax.tree.map(lambda leaf: leaf.reshape(*rows, -1), inputs)
         memory = jax.tree.map(_rows, memory)

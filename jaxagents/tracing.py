@@ -26,3 +26,11 @@ def as_key(rng: Any) -> Key[Array, "*batch"]:
     if getattr(rng, "dtype", None) == jnp.uint32:
         return jax.random.wrap_key_data(rng)
     raise TypeError(f"rng={rng!r} is not a random key; pass jax.random.key(seed).")
+
+
+def key_of_kind(rng: Key[Array, ""], impl: str) -> Key[Array, ""]:
+    """Give a key of a generator that another one's key seeds; the same where it is that one's."""
+    if jax.random.key_impl(rng) == impl:
+        return rng
+    size = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=impl))).shape
+    return jax.random.wrap_key_data(jax.random.bits(rng, size, jnp.uint32), impl=impl)

@@ -162,6 +162,8 @@ CHOICES = {
     "learning_rate_schedule": ("constant", "linear", "cosine", "kl"),
     "ent_coeff_schedule": ("constant", "linear", "cosine"),
     "eps_clip_schedule": ("constant", "linear", "cosine"),
+    "compute_dtype": ("float32", "bfloat16"),
+    "prng_impl": ("threefry2x32", "rbg", "unsafe_rbg"),
 }
 
 

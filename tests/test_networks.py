@@ -308,3 +308,34 @@ def test_orthogonal_matrices_are_so_along_their_shorter_side(shape):
     matrix = orthogonal(2.0)(jax.random.key(0), shape).reshape(-1, shape[-1])
     gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
     np.testing.assert_allclose(gram, 4.0 * np.eye(min(matrix.shape)), atol=1e-5)
+
+
+# Between 1 and the next bfloat16, 1.0078125, and nearer to that.
+BETWEEN = 1.005
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", BETWEEN), ("bfloat16", 1.0078125)])
+def test_hidden_layers_compute_in_their_dtype_on_float32_parameters(dtype, expected):
+    torso = MLP(hidden_sizes=(1,), activation=lambda hidden: hidden, dtype=dtype)
+    params = torso.init(jax.random.key(0), jnp.ones((1, 1)))
+    params = jax.tree.map(jnp.zeros_like, params)
+    params["params"]["Dense_0"]["bias"] = jnp.full(1, BETWEEN)
+    hidden = torso.apply(params, jnp.ones((1, 1)))
+    assert hidden.dtype == dtype
+    assert float(hidden[0, 0]) == np.float32(expected)
+    gradients = jax.grad(lambda params: torso.apply(params, jnp.ones((1, 1))).sum())(params)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves((params, gradients))} == {"float32"}
+
+
+@pytest.mark.parametrize("shape", [(N_FEATURES,), (5, 6, 2)])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_networks_of_bfloat16_come_near_those_of_float32_and_return_float32(shape, layer_norm):
+    features = jax.random.normal(jax.random.key(1), (3, *shape))
+    layers = Layers(hidden_sizes=(16, 16), layer_norm=layer_norm)
+    exact, rough = (
+        outputs(ValueNetwork(make_torso(shape, layers, dtype)), features)
+        for dtype in ("float32", "bfloat16")
+    )
+    assert rough.dtype == np.float32
+    assert (rough != exact).any()
+    np.testing.assert_allclose(rough, exact, atol=0.05)

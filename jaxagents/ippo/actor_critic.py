@@ -72,7 +72,7 @@ class ActorCritic(abc.ABC):
         config, cell = self.config, self.config.recurrent
         make_policy = partial(PolicyNetwork, self._n_outputs)
         module = config.actor_network or make_module(
-            features.shape, config.actor_layers, cell, make_policy
+            features.shape, config.actor_layers, cell, make_policy, config.compute_dtype
         )
         network = Network(module, features, recurrent=cell is not None)
         network.check("actor_network", (self._n_outputs,))
@@ -83,7 +83,7 @@ class ActorCritic(abc.ABC):
         has_memory = config.recurrent_critic and not config.shared_torso
         cell = config.recurrent if has_memory else None
         module = config.critic_network or make_module(
-            features.shape, config.critic_layers, cell, ValueNetwork
+            features.shape, config.critic_layers, cell, ValueNetwork, config.compute_dtype
         )
         network = Network(module, features, recurrent=cell is not None)
         network.check("critic_network", ())

@@ -26,6 +26,7 @@ from jaxagents.normalization import RunningStatistics
 from jaxagents.optimization import init_network, run_epoch
 from jaxagents.schedules import adapt_learning_rate, scheduled
 from jaxagents.statistics import explained_variance
+from jaxagents.tracing import key_of_kind
 from jaxagents.types import (
     ActorLoop,
     Batch,
@@ -64,6 +65,7 @@ class IPPOBase(Trainer):
     """
 
     def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
+        rng = key_of_kind(rng, self.config.prng_impl)
         rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
         observation, env_state = self.environments.reset(rng_env, self.config.batch_size)
 

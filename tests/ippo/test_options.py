@@ -1,6 +1,7 @@
 """What an agent's options change in training, and what they leave as it was."""
 
 import functools
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 import jaxagents as ja
 from jaxagents import Environment
 from jaxagents.hyperparameters import per_policy
+from jaxagents.leaves import strip_keys
 from tests.ippo.test_training import (
     FAST,
     assert_trees_close,
@@ -597,3 +599,42 @@ def test_the_rate_that_has_adapted_itself_is_the_actors_and_the_critics_stays():
 
 def test_without_adaptation_there_is_no_rate_to_keep():
     assert begin(walking()).learning_rate is None
+
+
+# What networks compute in, and random numbers.
+
+
+@pytest.mark.parametrize("options", [{}, {"recurrent": "gru"}, {"shared_torso": True}], ids=str)
+def test_networks_of_bfloat16_are_trained_on_float32_parameters(options):
+    agent, exact = (make(compute_dtype=dtype, **options) for dtype in ("bfloat16", "float32"))
+    runner, metrics = agent.step(begin(agent))
+    before, after = begin(agent), exact.step(begin(exact))[0]
+    assert_trees_equal(begin(exact).actor, before.actor)
+    learnt = jax.tree.leaves((runner.actor, runner.critic, runner.memory))
+    assert {leaf.dtype.name for leaf in learnt} <= {"float32", "int32"}
+    assert all_finite((runner.actor.params, runner.critic.params, metrics))
+    assert largest_change(runner.actor.params, before.actor.params) > 1e-4
+    assert largest_change(runner.actor.params, after.actor.params) > 0
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_a_run_with_random_numbers_of_another_generator_is_resumed_bit_for_bit(impl, tmp_path):
+    options = {"prng_impl": impl, "keep_latest": 9}
+    whole, metrics = make(checkpoint_dir=tmp_path, **options).train(jax.random.key(0), FAST)
+    assert str(jax.random.key_impl(whole.rng)) == impl
+    threefry, _ = walking().train(jax.random.key(0), FAST)
+    assert largest_change(whole.actor.params, threefry.actor.params) > 1e-4
+    later = [path for path in tmp_path.iterdir() if path.name.isdigit() and int(path.name) > 2]
+    assert later
+    for path in later:  # as if the training had ended before
+        shutil.rmtree(path)
+    resumed, history = make(checkpoint_dir=tmp_path, **options).resume()
+    assert_trees_equal(strip_keys(resumed), strip_keys(whole))
+    assert_trees_equal(history, metrics)
+
+
+def test_a_run_is_not_resumed_with_random_numbers_of_another_generator(tmp_path):
+    make(checkpoint_dir=tmp_path, prng_impl="rbg").train(jax.random.key(0), FAST)
+    with pytest.raises(ValueError, match="rng") as error:
+        make(checkpoint_dir=tmp_path).resume()
+    assert "\n" not in str(error.value)
