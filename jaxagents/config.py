@@ -172,7 +172,8 @@ class AgentConfig:
         actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
             [*batch, dimensions] means; with a memory, as `RecurrentNetwork` has it: from
             [time, *batch, *obs], the memory and the steps at which it is emptied to outputs and
-            the memories after each step. None builds one of actor_layers.
+            the memories after each step. What it makes of a sample must not depend on others, as by
+            statistics of a batch. None builds one of actor_layers.
         critic_network: Flax module from [*batch, *obs] to values [*batch]; None likewise.
         optimizer: Builds the optimizer of a network from its OptimizerParams.
     """

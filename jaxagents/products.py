@@ -3,8 +3,11 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.custom_derivatives import CustomVJPPrimal
 from jaxtyping import Array, Float
+
+_FEW_OUTPUTS = 8
 
 
 @jax.custom_vjp
@@ -58,7 +61,10 @@ def _gradient_of_kernel(
     # Not where one matrix is narrow; but the narrow one should come first.
     if n_inputs < n_outputs:
         return _sum_over_samples(inputs, gradient)
-    return _sum_over_samples(gradient, inputs).T
+    rows = _sum_over_samples(gradient, inputs)
+    # Put together column by column, for a transpose would not last: of a batch of products, one for
+    # each policy, XLA makes products that have the wide matrix first.
+    return jnp.stack(list(rows), axis=1) if n_outputs <= _FEW_OUTPUTS else rows.T
 
 
 def _sum_over_samples(

@@ -8,7 +8,7 @@ import pytest
 from jaxagents.products import product
 from jaxagents.programs import count_flops
 
-SIZES = [(2, 3), (3, 2), (3, 3)]  # each makes its gradient in its own way
+SIZES = [(2, 3), (3, 2), (10, 9), (3, 3)]  # each makes its gradient in its own way
 
 
 def loss(multiply, inputs, kernel):
