@@ -162,11 +162,12 @@ class AgentConfig:
             to the environment.
         progress_bar: Show a progress bar; it moves on with each evaluation.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
-        compute_dtype: What the hidden layers of the default networks compute in. "bfloat16" is for
-            accelerators; parameters, memories, last layers and losses remain float32.
-        prng_impl: The generator of a training's random numbers, seeded by the key that it is given:
-            jax's "threefry2x32"; "rbg" or "unsafe_rbg", which are cheaper on accelerators, but draw
-            other numbers on other machines, with other versions of jax, and under `jax.vmap`.
+        compute_dtype: "bfloat16" lets the hidden layers of the default networks compute in it, and
+            round what they see to it, which is for accelerators. Parameters, recurrent cells, last
+            layers and losses remain float32; None leaves everything so. May change within a run.
+        prng_impl: "rbg" draws a training's random numbers by that generator of jax, which the
+            training's key then only seeds. It is cheaper on accelerators, but gives other numbers
+            on other machines and with other versions of jax. None draws by the key's own.
         actor_layers: The actor's network.
         critic_layers: The critic's network.
         actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
@@ -214,8 +215,8 @@ class AgentConfig:
     max_episode_steps: int | None = None
     progress_bar: bool = True
     squash: bool = False
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    prng_impl: Literal["threefry2x32", "rbg", "unsafe_rbg"] = "threefry2x32"
+    compute_dtype: Literal["bfloat16"] | None = None
+    prng_impl: Literal["rbg"] | None = None
     actor_layers: Layers = Layers()
     critic_layers: Layers = Layers()
     actor_network: nn.Module | None = None
@@ -354,6 +355,7 @@ _STRUCTURE = (
     "scale_rewards",
     "max_episode_steps",
     "squash",
+    "prng_impl",
     "actor_layers",
     "critic_layers",
     "actor_network",

@@ -38,14 +38,15 @@ def find_nonfinite(
     What weighs nothing may be anything. The batch holds what normalizers make of observations and
     values, which may be finite where their statistics are no more.
     """
-    weighty = batch.value_weight > 0
+    weighty, explained = batch.value_weight > 0, metrics["explained_variance"]
     residues = [
         _residue(jnp.where(weighty, batch.path.reward, 0.0)),
         _residue(batch.observation.features),
         _residue(normalizers),
         # Reading the explained variance here keeps XLA from computing it last, from values that
         # hold on to the critic's old parameters: actors and critics would be trained in turn.
-        _residue([jnp.where(weighty, batch.value_target, 0.0), metrics["explained_variance"]]),
+        _residue(jnp.where(weighty, batch.value_target, 0.0))
+        + jnp.where(jnp.isnan(explained), explained, 0.0),
         metrics["actor_loss"],
         metrics["actor_gradient_norm"],
         _residue(actor.params),

@@ -48,7 +48,8 @@ class MLP(nn.Module):
     def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
         """Map ``[*batch, *obs]`` of any dtype to ``[*batch, hidden]``."""
         batch_shape = features.shape[: features.ndim - self.observation_ndim]
-        hidden = features.reshape(*batch_shape, -1).astype(self.dtype)
+        dtype = self.dtype if self.hidden_sizes else jnp.float32
+        hidden = features.reshape(*batch_shape, -1).astype(dtype)
         for size in self.hidden_sizes:
             hidden = dense(size, HIDDEN_SCALE, self.dtype)(hidden)
             if self.layer_norm:

@@ -1,4 +1,4 @@
-"""Values that have no number yet, and random keys of either kind."""
+"""Values that have no number yet, and random keys, typed or raw, of one generator or another."""
 
 from typing import Any
 
@@ -28,9 +28,14 @@ def as_key(rng: Any) -> Key[Array, "*batch"]:
     raise TypeError(f"rng={rng!r} is not a random key; pass jax.random.key(seed).")
 
 
-def key_of_kind(rng: Key[Array, ""], impl: str) -> Key[Array, ""]:
-    """Give a key of a generator that another one's key seeds; the same where it is that one's."""
-    if jax.random.key_impl(rng) == impl:
+def key_of(rng: Key[Array, ""], impl: str | None) -> Key[Array, ""]:
+    """Give a generator's key, which another one's seeds; the same where it is that one's already.
+
+    Args:
+        rng: The key.
+        impl: jax's name of the generator; None takes any.
+    """
+    if impl is None or jax.random.key_impl(rng) == impl:
         return rng
     size = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=impl))).shape
     return jax.random.wrap_key_data(jax.random.bits(rng, size, jnp.uint32), impl=impl)

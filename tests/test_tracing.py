@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxagents.hyperparameters import HyperParameters, as_arrays
-from jaxagents.tracing import as_key, is_traced, key_of_kind
+from jaxagents.tracing import as_key, is_traced, key_of
 
 
 def test_a_tree_is_traced_as_soon_as_one_leaf_is():
@@ -33,8 +33,9 @@ def test_what_is_no_key_is_an_error_with_the_remedy(value):
 
 def test_a_key_seeds_another_generator_and_stays_itself_for_its_own():
     key = jax.random.key(3)
-    assert key_of_kind(key, "threefry2x32") is key
-    seeded = [key_of_kind(jax.random.key(seed), "rbg") for seed in (3, 3, 4)]
+    assert key_of(key, "threefry2x32") is key
+    assert key_of(key, None) is key
+    seeded = [key_of(jax.random.key(seed), "rbg") for seed in (3, 3, 4)]
     assert [str(jax.random.key_impl(each)) for each in seeded] == ["rbg"] * 3
     first, same, other = (np.asarray(jax.random.key_data(each)) for each in seeded)
     np.testing.assert_array_equal(first, same)

@@ -16,6 +16,7 @@ from jaxagents.environments.examination import examine
 from jaxagents.environments.features import append_agent_id, for_each_actor, joint_features
 from jaxagents.environments.protocol import Environment, as_observation
 from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.tracing import key_of
 from jaxagents.types import Observation, TimeStep
 from jaxagents.unrolling import rolled, unrolled
 
@@ -207,7 +208,8 @@ class JaxEnvironmentBatch(EnvironmentBatch):
 
     def _fast(self, rng: PRNGKeyArray) -> PRNGKeyArray:
         """Choose the kind of key that is drawn from fast, unless states would be of its type."""
-        return rolled(rng) if self._keeps_keys else unrolled(rng)
+        # Kept, a key has to draw for its own environment alone, which those of "rbg" do not.
+        return key_of(rolled(rng), "threefry2x32") if self._keeps_keys else unrolled(rng)
 
     def _reset_all(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, PyTree]:
         reset = self._env.reset_env if self._resets_as_batch else self._env.reset

@@ -72,7 +72,7 @@ class ActorCritic(abc.ABC):
         config, cell = self.config, self.config.recurrent
         make_policy = partial(PolicyNetwork, self._n_outputs)
         module = config.actor_network or make_module(
-            features.shape, config.actor_layers, cell, make_policy, config.compute_dtype
+            features.shape, config.actor_layers, cell, make_policy, self._compute_dtype()
         )
         network = Network(module, features, recurrent=cell is not None)
         network.check("actor_network", (self._n_outputs,))
@@ -83,11 +83,14 @@ class ActorCritic(abc.ABC):
         has_memory = config.recurrent_critic and not config.shared_torso
         cell = config.recurrent if has_memory else None
         module = config.critic_network or make_module(
-            features.shape, config.critic_layers, cell, ValueNetwork, config.compute_dtype
+            features.shape, config.critic_layers, cell, ValueNetwork, self._compute_dtype()
         )
         network = Network(module, features, recurrent=cell is not None)
         network.check("critic_network", ())
         return network
+
+    def _compute_dtype(self) -> str:
+        return self.config.compute_dtype or "float32"
 
     def _freeze(self, except_for: str) -> None:
         """Refuse every later assignment but to one attribute, which no traced code may read."""

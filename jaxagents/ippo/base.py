@@ -26,7 +26,7 @@ from jaxagents.normalization import RunningStatistics
 from jaxagents.optimization import init_network, run_epoch
 from jaxagents.schedules import adapt_learning_rate, scheduled
 from jaxagents.statistics import explained_variance
-from jaxagents.tracing import key_of_kind
+from jaxagents.tracing import key_of
 from jaxagents.types import (
     ActorLoop,
     Batch,
@@ -65,7 +65,7 @@ class IPPOBase(Trainer):
     """
 
     def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
-        rng = key_of_kind(rng, self.config.prng_impl)
+        rng = key_of(rng, self.config.prng_impl)
         rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
         observation, env_state = self.environments.reset(rng_env, self.config.batch_size)
 
@@ -264,7 +264,9 @@ class IPPOBase(Trainer):
             )
             if self.policies.n_policies == 1:
                 return trained
-            return jax.tree.map(partial(jnp.where, unfinished(loop)), trained, loop)
+            chosen = jax.tree.map(partial(jnp.where, unfinished(loop)), trained, loop)
+            # Some generators draw for all policies by the first one's key: it must go on.
+            return chosen._replace(rng=rng)
 
         zero = jnp.zeros(())
         loop = ActorLoop(

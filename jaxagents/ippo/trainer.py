@@ -22,7 +22,7 @@ from jaxagents.ippo.player import Metrics
 from jaxagents.leaves import Leaves, strip_keys
 from jaxagents.recording import highest_return
 from jaxagents.tables import joined
-from jaxagents.tracing import as_key, is_traced
+from jaxagents.tracing import as_key, is_traced, key_of
 from jaxagents.types import Runner, Training
 
 _logger = logging.getLogger(__name__)
@@ -78,7 +78,8 @@ class Trainer(TrainingLoop):
         self._recorder.refuse_to_overwrite()
         if runner is None:
             return self._train(self.init(rng, hyperparams), 0, initial)
-        runner = runner.replace(hyperparams=self._checked(hyperparams))
+        rng = key_of(runner.rng, self.config.prng_impl)
+        runner = runner.replace(rng=rng, hyperparams=self._checked(hyperparams))
         return self._train(runner, int(runner.n_updates_done), initial)
 
     def resume(self, hyperparams: HyperParameters | None = None) -> tuple[Runner, Metrics]:
@@ -187,6 +188,11 @@ class Trainer(TrainingLoop):
             )
         if runner is not None:
             raise ValueError("train continues a runner only outside of jax transformations.")
+        if self.config.prng_impl is not None:
+            raise ValueError(
+                f"prng_impl={self.config.prng_impl!r} would draw for all members of a jax.vmap by "
+                "the first one's key; use an agent with prng_impl=None there."
+            )
 
     def _raise_if_nonfinite(self, training: Training) -> None:
         found = np.asarray(training.nonfinite)

@@ -71,9 +71,11 @@ def test_the_first_minibatch_has_ratio_1_and_kl_0(kind, sharing):
         np.testing.assert_array_equal(metrics["clip_fraction"], 0.0)
 
 
-def test_each_policy_stops_at_its_own_kl_and_leaves_the_others_alone():
+# With rbg the first policy's key draws for all: it must go on where that policy has stopped.
+@pytest.mark.parametrize("prng_impl", [None, "rbg"])
+def test_each_policy_stops_at_its_own_kl_and_leaves_the_others_alone(prng_impl):
     """Actors of Walk do not influence each other, so that their runs can be compared."""
-    config = tiny(parameter_sharing="independent", n_evals=0)
+    config = tiny(parameter_sharing="independent", n_evals=0, prng_impl=prng_impl)
 
     def train(kl_threshold, **changes):
         hyperparams = FAST.replace(kl_threshold=jnp.array(kl_threshold))
