@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from jaxagents.architecture import Network
 from jaxagents.batches import Valuation, make_batch, normalize_targets, with_estimates
@@ -220,7 +220,11 @@ class IPPOBase(Trainer):
         return runner.replace(normalizers=normalizers), batch
 
     def _update_actors(
-        self, actors: NetworkState, batches: Batch, hyperparams: HyperParameters, rngs: PRNGKeyArray
+        self,
+        actors: NetworkState,
+        batches: Batch,
+        hyperparams: HyperParameters,
+        rngs: Key[Array, " policies"],
     ) -> tuple[NetworkState, Metrics]:
         """Train every policy's actor, each as long as `_update_actor` says; all ``[policies]``."""
         update = jax.vmap(self._update_actor, axis_name=_POLICIES)
@@ -231,7 +235,7 @@ class IPPOBase(Trainer):
         critics: NetworkState,
         batches: Batch,
         hyperparams: HyperParameters,
-        rngs: PRNGKeyArray,
+        rngs: Key[Array, " policies"],
     ) -> tuple[NetworkState, Metrics]:
         """Train every policy's critic; all ``[policies]``."""
         return jax.vmap(self._update_critic)(critics, batches, hyperparams, rngs)
