@@ -26,7 +26,6 @@ UNCHECKED = {
 GROUPS = {
     "formulas": [
         "test_advantages.py",
-        "test_architecture.py",
         "test_batches.py",
         "test_compilation.py",
         "test_concurrency.py",

@@ -164,8 +164,7 @@ def test_every_minibatch_unit_takes_as_many_gradient_steps(unit):
     [
         {"minibatch_unit": "step"},
         {"recurrent": "gru"},
-        {"parameter_sharing": "independent"},
-        {"advantages": "vtrace", "shared_torso": True},
+        {"parameter_sharing": "independent", "advantages": "vtrace", "shared_torso": True},
     ],
 )
 def test_gradients_computed_in_parts_train_alike(monkeypatch, changes):
