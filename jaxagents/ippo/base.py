@@ -7,12 +7,13 @@ Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2
 https://arxiv.org/abs/1707.06347.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxagents.architecture import Network
 from jaxagents.batches import Valuation, make_batch, normalize_targets, with_estimates
@@ -41,6 +42,11 @@ from jaxagents.types import (
 from jaxagents.unrolling import rolled, unrolled
 
 _POLICIES = "policies"  # the axis over which policies are vmapped
+
+
+def each_policy(stage: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a stage of an update that is written for one policy one of all, ``[policies, ...]``."""
+    return jax.vmap(stage, axis_name=_POLICIES)
 
 
 class IPPOBase(Trainer):
@@ -109,13 +115,13 @@ class IPPOBase(Trainer):
         hyperparams = per_policy(self._scheduled(runner), n_policies)
         runner, transitions = self._collect_rollout(runner, rng_rollout)
         runner, batch = self._make_batch(runner, transitions, hyperparams)
-        actor, actor_metrics = self._update_actors(
+        actor, actor_metrics = each_policy(self._update_actor)(
             runner.actor, batch, hyperparams, jax.random.split(rng_actor, n_policies)
         )
-        batch, value_statistics, value_metrics = jax.vmap(self._make_targets)(
+        batch, value_statistics, value_metrics = each_policy(self._make_targets)(
             actor, batch, runner.normalizers.value, hyperparams
         )
-        critic, critic_metrics = self._update_critics(
+        critic, critic_metrics = each_policy(self._update_critic)(
             runner.critic, batch, hyperparams, jax.random.split(rng_critic, n_policies)
         )
         runner = runner.replace(
@@ -129,7 +135,7 @@ class IPPOBase(Trainer):
             n_updates_done=runner.n_updates_done + 1,
         )
         metrics = actor_metrics | critic_metrics | value_metrics
-        nonfinite = jax.vmap(find_nonfinite)(batch, actor, critic, runner.normalizers, metrics)
+        nonfinite = each_policy(find_nonfinite)(batch, actor, critic, runner.normalizers, metrics)
         learning_rate = jnp.asarray(hyperparams.actor_optimizer_params.learning_rate)
         metrics["learning_rate"] = learning_rate
         return _with_finite_policies(runner, before, nonfinite), metrics, nonfinite
@@ -210,7 +216,7 @@ class IPPOBase(Trainer):
             chunk_length=self.config.chunk_length,
             rewards_after_death=self.environments.rewards_after_death,
         )
-        batch, normalizers = jax.vmap(make)(
+        batch, normalizers = each_policy(make)(
             self.policies.to_policies(transitions, axis=2),
             valuation,
             runner.normalizers,
@@ -218,27 +224,6 @@ class IPPOBase(Trainer):
             hyperparams,
         )
         return runner.replace(normalizers=normalizers), batch
-
-    def _update_actors(
-        self,
-        actors: NetworkState,
-        batches: Batch,
-        hyperparams: HyperParameters,
-        rngs: Key[Array, " policies"],
-    ) -> tuple[NetworkState, Metrics]:
-        """Train every policy's actor, each as long as `_update_actor` says; all ``[policies]``."""
-        update = jax.vmap(self._update_actor, axis_name=_POLICIES)
-        return update(actors, batches, hyperparams, rngs)
-
-    def _update_critics(
-        self,
-        critics: NetworkState,
-        batches: Batch,
-        hyperparams: HyperParameters,
-        rngs: Key[Array, " policies"],
-    ) -> tuple[NetworkState, Metrics]:
-        """Train every policy's critic; all ``[policies]``."""
-        return jax.vmap(self._update_critic)(critics, batches, hyperparams, rngs)
 
     def _update_actor(
         self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray

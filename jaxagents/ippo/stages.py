@@ -14,7 +14,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from jaxagents.batches import Valuation
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.actor_critic import actor_of
-from jaxagents.ippo.base import IPPOBase
+from jaxagents.ippo.base import IPPOBase, each_policy
 from jaxagents.ippo.player import Metrics
 from jaxagents.minibatches import draw_minibatches, take_minibatch
 from jaxagents.programs import Program, compiled, count_flops, inputs_read
@@ -41,8 +41,8 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
     valuation, _ = values()
     advantages = compiled(partial(_estimate, agent), after, transitions, valuation, hyperparams)
     batch, _ = advantages()
-    actor = (agent._update_actors, runner.actor, batch, hyperparams, rngs)
-    critic = (agent._update_critics, runner.critic, batch, hyperparams, rngs)
+    actor = (each_policy(agent._update_actor), runner.actor, batch, hyperparams, rngs)
+    critic = (each_policy(agent._update_critic), runner.critic, batch, hyperparams, rngs)
     dealt = _read_by_losses(agent, runner, batch, hyperparams)
     return {
         "environment": compiled(
@@ -54,7 +54,7 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
         # The body of a while_loop is counted once, that of a fori_loop as often as it runs.
         "actor": compiled(*actor)._replace(flops=agent.config.actor_epochs * count_flops(*actor)),
         "critic": compiled(*critic)._replace(flops=count_flops(*critic)),
-        "shuffle": compiled(jax.vmap(partial(_shuffle, agent)), dealt, rngs),
+        "shuffle": compiled(each_policy(partial(_shuffle, agent)), dealt, rngs),
     }
 
 
@@ -123,7 +123,7 @@ def _estimate(
 ) -> tuple[Batch, PyTree]:
     """Make the policies' batches, and what their critics should learn."""
     runner, batch = agent._make_valued_batch(runner, transitions, valuation, hyperparams)
-    batch, statistics, metrics = jax.vmap(agent._make_targets)(
+    batch, statistics, metrics = each_policy(agent._make_targets)(
         runner.actor, batch, runner.normalizers.value, hyperparams
     )
     return batch, (runner.normalizers, statistics, metrics)

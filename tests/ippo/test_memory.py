@@ -11,6 +11,7 @@ import pytest
 import jaxagents as ja
 from jaxagents.config import Layers
 from jaxagents.hyperparameters import per_policy
+from jaxagents.ippo.base import each_policy
 from tests.ippo.test_training import FAST, assert_trees_equal, tiny
 from tests.probes import RealWalk, Recall, Walk
 
@@ -217,8 +218,8 @@ def test_what_the_dead_see_and_remember_changes_nothing(value):
     def learn(runner, transitions):
         _, batch = agent._make_batch(runner, transitions, hyperparams)
         rngs = jax.random.split(jax.random.key(2), 1)
-        actor = agent._update_actors(runner.actor, batch, hyperparams, rngs)
-        return actor, agent._update_critics(runner.critic, batch, hyperparams, rngs)
+        actor = each_policy(agent._update_actor)(runner.actor, batch, hyperparams, rngs)
+        return actor, each_policy(agent._update_critic)(runner.critic, batch, hyperparams, rngs)
 
     fields = ("memory", "reward", "final_observation")
     changes = {name: altered(getattr(transitions, name)) for name in fields}

@@ -11,6 +11,7 @@ import pytest
 import jaxagents as ja
 from jaxagents.config import Layers
 from jaxagents.hyperparameters import per_policy
+from jaxagents.ippo.base import each_policy
 from jaxagents.normalization import Normalizers
 from jaxagents.types import Batch, NetworkState, Transition
 from tests.ippo.test_training import FAST, assert_trees_equal, tiny
@@ -46,11 +47,11 @@ class Trial:
     def _update(self, batch: Batch, normalizers: Normalizers):
         agent, runner, hyperparams = self.agent, self.runner, self._hyperparams
         rngs = jax.random.split(jax.random.key(2), agent.policies.n_policies)
-        actor = agent._update_actors(runner.actor, batch, hyperparams, rngs)
+        actor = each_policy(agent._update_actor)(runner.actor, batch, hyperparams, rngs)
         batch, statistics, value_metrics = jax.vmap(agent._make_targets)(
             actor[0], batch, normalizers.value, hyperparams
         )
-        critic = agent._update_critics(runner.critic, batch, hyperparams, rngs)
+        critic = each_policy(agent._update_critic)(runner.critic, batch, hyperparams, rngs)
         return Learnt(*actor, *critic, value_metrics, normalizers._replace(value=statistics))
 
     def learn(self, transitions: Transition, runner: ja.Runner | None = None) -> "Learnt":
