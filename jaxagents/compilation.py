@@ -1,9 +1,12 @@
 """Compiling programs in other ways than jax does by itself: to run faster, or to begin sooner."""
 
 import contextlib
+import ctypes
 import functools
 import math
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,13 +14,17 @@ import jax
 
 from jaxagents.tracing import is_traced
 
+# What does not change in a loop is computed in it instead of carried in one more array, and arrays
+# are reshaped where the program says so.
+_FEW_ARRAYS = {"xla_disable_hlo_passes": "while-loop-invariant-code-motion,reshape-mover"}
 # XLA lets arrays share memory where, in the order of the program, one is done with before the other
 # begins; whatever does not depend on each other then waits for each other, for its memory's sake.
 # Heaps of no byte, exceeded by each array, are how to give each a place of its own.
-_NOTHING_SHARED = {"xla_multiheap_size_constraint_per_heap": 0}
+_NOTHING_SHARED = _FEW_ARRAYS | {"xla_multiheap_size_constraint_per_heap": 0}
 # XLA's older emitters of kernels, without MLIR; and LLVM without optimizations.
 _OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 _UNOPTIMIZED = {"xla_backend_optimization_level": 0}
+_SECONDS_BETWEEN_TRIMS = 0.1
 # By the TF_CPP_MIN_LOG_LEVEL that XLA has begun with; jax sets it to 1 where it is not set.
 _LOGGING_LEVELS = {"0": "INFO", "1": "WARNING", "2": "ERROR", "3": "CRITICAL"}
 
@@ -27,17 +34,36 @@ def keeps_compiled_programs() -> bool:
     return bool(_read("jax_enable_compilation_cache") and _read("jax_compilation_cache_dir"))
 
 
+def with_few_arrays(static_argnames: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Make `jax.jit` compile a function of loops with fewer arrays, on a CPU.
+
+    It takes a little less time and memory to compile, and runs as fast; as `side_by_side` with its
+    many arrays, a twentieth faster. Elsewhere it is compiled as usual, and as a part of another
+    compiled program like the rest of it.
+
+    Args:
+        static_argnames: As for `jax.jit`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        jit = functools.partial(jax.jit, function, static_argnames=static_argnames)
+        usual = jit()
+        return _on_cpu(function, _or_as_usual(jit(compiler_options=_FEW_ARRAYS), usual), usual)
+
+    return decorate
+
+
 def side_by_side(
     function: Any, static_argnames: tuple[str, ...] = (), donate_argnames: tuple[str, ...] = ()
 ) -> Callable[..., Any]:
-    """Compile a jitted function so that its loops run at the same time where they can.
+    """Compile a function so that its loops run at the same time where they can.
 
-    Its results are the same to the last bit. It takes a quarter longer to compile, some hundred
+    Its results are the same to the last bit. It takes a tenth longer to compile, some hundred
     megabytes more, never comes from jax's compilation cache, and takes two to seven times the
     memory for what lives within it. To be called with concrete arguments only.
 
     Args:
-        function: What `jax.jit` has returned.
+        function: What `with_few_arrays` has returned.
         static_argnames: As for `jax.jit`.
         donate_argnames: Likewise. What comes out should be given in: where results get memory of
             their own, XLA uses it for what comes before them, and that is shared again.
@@ -52,7 +78,7 @@ def side_by_side(
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        with _unshared():
+        with _unshared(), _trimmed():
             return concurrent(*arguments, **keywords)
 
     return call
@@ -80,15 +106,23 @@ def quick_to_compile(
         quick = _or_as_usual(jit(compiler_options=level), usual) if level else usual
         quick = _or_as_usual(jit(compiler_options=_OLDER_EMITTERS | level), quick)
 
-        @functools.wraps(function)
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            if is_traced((arguments, keywords)) or jax.default_backend() != "cpu":
-                return usual(*arguments, **keywords)
-            return quick(*arguments, **keywords)
-
-        return call
+        return _on_cpu(function, quick, usual)
 
     return decorate
+
+
+def _on_cpu(
+    function: Callable[..., Any], compiled: Callable[..., Any], usual: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Call one compilation of a function on a CPU, and the usual one elsewhere and where traced."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if is_traced((arguments, keywords)) or jax.default_backend() != "cpu":
+            return usual(*arguments, **keywords)
+        return compiled(*arguments, **keywords)
+
+    return call
 
 
 def _or_as_usual(function: Callable[..., Any], usual: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,6 +155,35 @@ def _unshared() -> Iterator[None]:
             level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
             jax.config.update("jax_logging_level", _LOGGING_LEVELS.get(level, "WARNING"))
             jax.config.update("jax_logging_level", before or "NOTSET")
+
+
+@contextlib.contextmanager
+def _trimmed() -> Iterator[None]:
+    """Let the system have what is freed meanwhile, if this takes long.
+
+    XLA's threads free half of what they take while they compile, and the GNU C library keeps it.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def trim_now_and_then() -> None:
+        is_long = False
+        while not ended.wait(_SECONDS_BETWEEN_TRIMS):
+            is_long = True
+            trim(0)
+        if is_long:
+            trim(0)
+
+    thread = threading.Thread(target=trim_now_and_then, name="trim", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextlib.contextmanager

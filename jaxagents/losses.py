@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxagents.hyperparameters import ScalarLike
-from jaxagents.statistics import weighted_mean
+from jaxagents.statistics import weighted_mean, weighted_means
 
 LARGEST_LOG_RATIO = 80.0  # its exponential is still a float32
 
@@ -44,16 +45,14 @@ def actor_loss(
     ratio = probability_ratio(log_ratio)
     clipped_ratio = jnp.clip(ratio, 1.0 - eps_clip, 1.0 + eps_clip)
     surrogate = jnp.minimum(ratio * advantage, clipped_ratio * advantage)
-    mean_entropy = weighted_mean(entropy, weight)
-    loss = -weighted_mean(surrogate, weight) - ent_coeff * mean_entropy
     outside = (jnp.abs(ratio - 1.0) > eps_clip).astype(weight.dtype)
-    stats = ActorStats(
-        loss=loss,
-        entropy=mean_entropy,
-        kl=weighted_mean(kl_divergence(log_ratio), weight),
-        clip_fraction=weighted_mean(outside, weight),
+    # What has no part in the loss may be infinite, and so may be its gradient.
+    divergence = kl_divergence(jax.lax.stop_gradient(log_ratio))
+    mean_surrogate, mean_entropy, kl, clip_fraction = weighted_means(
+        (surrogate, entropy, divergence, outside), weight
     )
-    return loss, stats
+    loss = -mean_surrogate - ent_coeff * mean_entropy
+    return loss, ActorStats(loss=loss, entropy=mean_entropy, kl=kl, clip_fraction=clip_fraction)
 
 
 def probability_ratio(log_ratio: Float[Array, "*batch"]) -> Float[Array, "*batch"]:

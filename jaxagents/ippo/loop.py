@@ -11,7 +11,12 @@ import numpy as np
 from jax.experimental import io_callback
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
-from jaxagents.compilation import keeps_compiled_programs, quick_to_compile, side_by_side
+from jaxagents.compilation import (
+    keeps_compiled_programs,
+    quick_to_compile,
+    side_by_side,
+    with_few_arrays,
+)
 from jaxagents.concurrency import is_on_cpu, map_in_threads, with_members
 from jaxagents.config import AgentConfig, structure_of
 from jaxagents.finiteness import QUANTITIES
@@ -173,7 +178,7 @@ class TrainingLoop(Player):
         return self._init(rng, hyperparams)
 
     # Jitted to be traced once: what loops over it asks for the shapes of its results first.
-    @partial(jax.jit, static_argnames="self")
+    @with_few_arrays(static_argnames=("self",))
     def _step(self, runner: Runner) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
         return self._update(runner)
 
@@ -189,7 +194,7 @@ class TrainingLoop(Player):
             total=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), shapes),
         )
 
-    @partial(jax.jit, static_argnames="self")
+    @with_few_arrays(static_argnames=("self",))
     def _update_repeatedly(self, updates: Updates) -> Updates:
         """Do the updates that are left; fewer where one fails."""
 
