@@ -1,7 +1,7 @@
 """Memory of an update beside the README's formula, on a CPU.
 
-What XLA sets aside for an update's intermediate values, as it is compiled by default, against
-12 bytes times (observation size + widest hidden layer + 4) for each sample of the rollout.
+What XLA sets aside for an update's intermediate values, as compiled for short trainings, against 12
+bytes times (observation size + widest hidden layer + 4) for each sample of the rollout.
 
     python benchmarks/rollout_memory.py
 """
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxagents as ja
+from jaxagents import compilation
 from jaxagents.config import Layers
 
 SPREAD = "jaxmarl/MPE_simple_spread_v3"
@@ -47,7 +48,12 @@ def measure(env_id: str, n_envs: int, env_kwargs: dict[str, Any], choices: dict[
     runner = jax.eval_shape(agent.init, jax.random.key(0), ja.HyperParameters())
     n_updates = jax.ShapeDtypeStruct((), jnp.int32)
     updates = jax.eval_shape(agent._open_block, jax.eval_shape(agent._before, runner), n_updates)
-    program = type(agent)._update_repeatedly.lower(agent, updates).compile()
+    program = jax.jit(
+        type(agent)._update_repeatedly.__wrapped__,
+        static_argnames="self",
+        compiler_options=compilation._FEW_ARRAYS,
+    )
+    program = program.lower(agent, updates).compile()
     measured = program.memory_analysis().temp_size_in_bytes
     size = math.prod(agent.environments.observation.features.shape[1:])
     n_samples = config.steps_per_update * agent.environments.n_actors

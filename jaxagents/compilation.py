@@ -14,8 +14,9 @@ import jax
 
 from jaxagents.tracing import is_traced
 
-# What does not change in a loop is computed in it instead of carried in one more array, and arrays
-# are reshaped where the program says so.
+# Passes of XLA to leave out, in place of any that XLA_FLAGS names: what does not change in a loop
+# is then computed in it, not carried in one more array; and arrays are reshaped where the program
+# says so.
 _FEW_ARRAYS = {"xla_disable_hlo_passes": "while-loop-invariant-code-motion,reshape-mover"}
 # XLA lets arrays share memory where, in the order of the program, one is done with before the other
 # begins; whatever does not depend on each other then waits for each other, for its memory's sake.
@@ -37,8 +38,8 @@ def keeps_compiled_programs() -> bool:
 def with_few_arrays(static_argnames: tuple[str, ...]) -> Callable[[Any], Any]:
     """Make `jax.jit` compile a function of loops with fewer arrays, on a CPU.
 
-    It takes a little less time and memory to compile, and runs as fast; as `side_by_side` with its
-    many arrays, a twentieth faster. Elsewhere it is compiled as usual, and as a part of another
+    It takes a little less time and memory to compile, and runs as fast; what `side_by_side` makes
+    of it runs up to a twentieth faster. Elsewhere it is compiled as usual, and as a part of another
     compiled program like the rest of it.
 
     Args:
@@ -58,18 +59,25 @@ def side_by_side(
 ) -> Callable[..., Any]:
     """Compile a function so that its loops run at the same time where they can.
 
-    Its results are the same to the last bit. It takes a tenth longer to compile, some hundred
+    It takes a tenth longer to compile, some hundred
     megabytes more, never comes from jax's compilation cache, and takes two to seven times the
     memory for what lives within it. To be called with concrete arguments only.
 
     Args:
-        function: What `with_few_arrays` has returned.
+        function: A jitted function, to the bits of which it comes if it is `with_few_arrays`.
         static_argnames: As for `jax.jit`.
         donate_argnames: Likewise. What comes out should be given in: where results get memory of
             their own, XLA uses it for what comes before them, and that is shared again.
     """
+    compiling = contextlib.ExitStack()
+
+    @functools.wraps(function)
+    def traced(*arguments: Any, **keywords: Any) -> Any:
+        compiling.enter_context(_trimmed())  # what is traced will be compiled
+        return function.__wrapped__(*arguments, **keywords)
+
     concurrent = jax.jit(
-        function.__wrapped__,
+        traced,
         static_argnames=static_argnames,
         donate_argnames=donate_argnames,
         compiler_options=_NOTHING_SHARED,
@@ -78,7 +86,7 @@ def side_by_side(
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        with _unshared(), _trimmed():
+        with _unshared(), compiling:
             return concurrent(*arguments, **keywords)
 
     return call
@@ -120,7 +128,12 @@ def _on_cpu(
     def call(*arguments: Any, **keywords: Any) -> Any:
         if is_traced((arguments, keywords)) or jax.default_backend() != "cpu":
             return usual(*arguments, **keywords)
-        return compiled(*arguments, **keywords)
+        try:
+            return compiled(*arguments, **keywords)
+        except ValueError as error:
+            if "can only be passed to top-level" not in str(error):
+                raise
+            return usual(*arguments, **keywords)  # of arrays, but within something that is traced
 
     return call
 
@@ -159,9 +172,9 @@ def _unshared() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _trimmed() -> Iterator[None]:
-    """Let the system have what is freed meanwhile, if this takes long.
+    """Return freed memory to the system every so often, and at the end.
 
-    XLA's threads free half of what they take while they compile, and the GNU C library keeps it.
+    XLA frees half of what it takes while it compiles, and the GNU C library keeps that.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is None:
@@ -169,21 +182,17 @@ def _trimmed() -> Iterator[None]:
         return
     ended = threading.Event()
 
-    def trim_now_and_then() -> None:
-        is_long = False
+    def trim_until_the_end() -> None:
         while not ended.wait(_SECONDS_BETWEEN_TRIMS):
-            is_long = True
-            trim(0)
-        if is_long:
-            trim(0)
+            trim(ctypes.c_size_t(0))
 
-    thread = threading.Thread(target=trim_now_and_then, name="trim", daemon=True)
-    thread.start()
+    thread = threading.Thread(target=trim_until_the_end, name="trim", daemon=True)
     try:
+        thread.start()
         yield
     finally:
         ended.set()
-        thread.join()
+        trim(ctypes.c_size_t(0))
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ def actor_loss(
     clipped_ratio = jnp.clip(ratio, 1.0 - eps_clip, 1.0 + eps_clip)
     surrogate = jnp.minimum(ratio * advantage, clipped_ratio * advantage)
     outside = (jnp.abs(ratio - 1.0) > eps_clip).astype(weight.dtype)
-    # What has no part in the loss may be infinite, and so may be its gradient.
+    # In one product with the loss its gradient would be 0 times its slope, which may be infinite.
     divergence = kl_divergence(jax.lax.stop_gradient(log_ratio))
     mean_surrogate, mean_entropy, kl, clip_fraction = weighted_means(
         (surrogate, entropy, divergence, outside), weight

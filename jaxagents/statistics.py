@@ -1,7 +1,8 @@
 """Statistics of samples, traced inside an update, and of episodes, on the host.
 
 The traced functions serve the losses and the advantages: every mean over samples is a
-`weighted_mean`. `summarize` serves the reader of evaluations and works with NumPy in float64.
+`weighted_mean`, or one of several `weighted_means`. `summarize` serves the reader of evaluations
+and works with NumPy in float64.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,9 @@
 """Programs compiled in other ways than jax compiles by itself."""
 
+import contextlib
 import logging
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 
 from jaxagents import compilation
-from jaxagents.compilation import quick_to_compile, side_by_side
+from jaxagents.compilation import quick_to_compile, side_by_side, with_few_arrays
 
 X = jax.random.normal(jax.random.key(0), (64, 64))
 
@@ -65,15 +67,32 @@ def test_not_even_a_byte_is_shared():
     assert flags == 4
 
 
-def test_what_does_not_change_in_a_loop_gets_no_array_of_its_own():
+@pytest.mark.parametrize("options", [compilation._FEW_ARRAYS, compilation._NOTHING_SHARED])
+def test_what_does_not_change_in_a_loop_gets_no_array_of_its_own(options):
     def program(x):
         return jax.lax.fori_loop(0, 4, lambda _, y: jnp.sin(y @ (x + jnp.sin(x))), x)
 
-    def widened(**options):  # XLA's word for a loop that carries what has been moved out of it
+    def is_widened(**options):  # XLA's word for a loop that carries what has been moved out of it
         return "wide." in jax.jit(program, **options).lower(X).compile().as_text()
 
-    assert widened()
-    assert not widened(**NOTHING_SHARED)
+    assert is_widened()
+    assert not is_widened(compiler_options=options)
+
+
+def test_arrays_are_reshaped_where_the_program_says_so():
+    def n_reshaped(**options):  # a "bitcast" where it costs nothing
+        compiled = jax.jit(lambda x, y: jnp.sin(x.ravel() * y.ravel()), **options).lower(X, X)
+        return compiled.compile().as_text().count(" bitcast(")
+
+    assert n_reshaped() == 1
+    assert n_reshaped(compiler_options=compilation._FEW_ARRAYS) == 2
+
+
+@pytest.mark.parametrize("options", [compilation._FEW_ARRAYS, {"xla_no_such_option": 1}])
+def test_with_few_arrays_a_program_computes_the_same(monkeypatch, options):
+    monkeypatch.setattr(compilation, "_FEW_ARRAYS", options)
+    few = with_few_arrays(("n",))(lambda n, x: loops(n)(x))
+    np.testing.assert_allclose(few(2, X), jax.jit(loops(2))(X), rtol=1e-5, atol=1e-6)
 
 
 def test_results_are_the_same_and_nothing_is_printed(capfd):
@@ -83,19 +102,31 @@ def test_results_are_the_same_and_nothing_is_printed(capfd):
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only there is memory returned")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only it keeps freed memory")
 def test_memory_that_is_freed_meanwhile_is_returned():
-    def free_most() -> list[bytes]:
-        taken = [bytes(10_000) for _ in range(20_000)]
-        return taken[::100]
-
-    before = resident_bytes()
+    taken = [bytearray(os.urandom(10)) * 1_000 for _ in range(20_000)]
+    full = resident_bytes()
     with compilation._trimmed():
-        left = free_most()
+        taken = taken[::100]
         time.sleep(5 * compilation._SECONDS_BETWEEN_TRIMS)
-    assert resident_bytes() - before < 50e6
-    assert len(left) == 200
-    assert "trim" not in [thread.name for thread in threading.enumerate()]
+        assert full - resident_bytes() > 150e6
+    while "trim" in [thread.name for thread in threading.enumerate()]:
+        time.sleep(0.01)
+
+
+def test_memory_is_returned_while_a_program_is_compiled_only(monkeypatch):
+    @contextlib.contextmanager
+    def trimmed():
+        happened.append("begins")
+        yield
+        happened.append("ends")
+
+    happened = []
+    monkeypatch.setattr(compilation, "_trimmed", trimmed)
+    program = side_by_side(jax.jit(lambda x: x + 1), ())
+    for _ in range(2):
+        program(jnp.ones(2))
+        assert happened == ["begins", "ends"]
 
 
 def resident_bytes() -> int:
@@ -200,8 +231,10 @@ def test_options_that_an_xla_lacks_are_left_out(monkeypatch, lacking):
     assert used[-1] == (None if "_UNOPTIMIZED" in lacking else compilation._UNOPTIMIZED)
 
 
-def test_what_compiles_quickly_may_be_a_part_of_a_compiled_program():
-    double = quick(lambda n, x: x * n, ("n",))
+@pytest.mark.parametrize("decorator", [quick_to_compile, with_few_arrays])
+def test_what_is_compiled_otherwise_may_be_a_part_of_a_compiled_program(decorator):
+    double, ones = decorator(("n",))(lambda n, x: x * n), jnp.ones(2)
+    np.testing.assert_array_equal(jax.jit(lambda: double(2, ones) + 1)(), [3, 3])
     np.testing.assert_array_equal(jax.jit(lambda x: double(2, x) + 1)(jnp.ones(2)), [3, 3])
     np.testing.assert_array_equal(jax.vmap(lambda x: double(n=2, x=x))(jnp.ones(2)), [2, 2])
 
