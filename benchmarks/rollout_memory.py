@@ -48,12 +48,12 @@ def measure(env_id: str, n_envs: int, env_kwargs: dict[str, Any], choices: dict[
     runner = jax.eval_shape(agent.init, jax.random.key(0), ja.HyperParameters())
     n_updates = jax.ShapeDtypeStruct((), jnp.int32)
     updates = jax.eval_shape(agent._open_block, jax.eval_shape(agent._before, runner), n_updates)
-    program = jax.jit(
+    update_repeatedly = jax.jit(
         type(agent)._update_repeatedly.__wrapped__,
         static_argnames="self",
         compiler_options=compilation._FEW_ARRAYS,
     )
-    program = program.lower(agent, updates).compile()
+    program = update_repeatedly.lower(agent, updates).compile()
     measured = program.memory_analysis().temp_size_in_bytes
     size = math.prod(agent.environments.observation.features.shape[1:])
     n_samples = config.steps_per_update * agent.environments.n_actors

@@ -21,7 +21,7 @@ _FEW_ARRAYS = {"xla_disable_hlo_passes": "while-loop-invariant-code-motion,resha
 # XLA lets arrays share memory where, in the order of the program, one is done with before the other
 # begins; whatever does not depend on each other then waits for each other, for its memory's sake.
 # Heaps of no byte, exceeded by each array, are how to give each a place of its own.
-_NOTHING_SHARED = _FEW_ARRAYS | {"xla_multiheap_size_constraint_per_heap": 0}
+_SIDE_BY_SIDE = _FEW_ARRAYS | {"xla_multiheap_size_constraint_per_heap": 0}
 # XLA's older emitters of kernels, without MLIR; and LLVM without optimizations.
 _OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 _UNOPTIMIZED = {"xla_backend_optimization_level": 0}
@@ -59,12 +59,12 @@ def side_by_side(
 ) -> Callable[..., Any]:
     """Compile a function so that its loops run at the same time where they can.
 
-    It takes a tenth longer to compile, some hundred
-    megabytes more, never comes from jax's compilation cache, and takes two to seven times the
-    memory for what lives within it. To be called with concrete arguments only.
+    Its results are the same to the last bit as `with_few_arrays`. It takes a tenth longer to
+    compile, some hundred megabytes more, never comes from jax's compilation cache, and takes two to
+    seven times the memory for what lives within it. To be called with concrete arguments only.
 
     Args:
-        function: A jitted function, to the bits of which it comes if it is `with_few_arrays`.
+        function: What `with_few_arrays`, or `jax.jit`, has returned.
         static_argnames: As for `jax.jit`.
         donate_argnames: Likewise. What comes out should be given in: where results get memory of
             their own, XLA uses it for what comes before them, and that is shared again.
@@ -80,7 +80,7 @@ def side_by_side(
         traced,
         static_argnames=static_argnames,
         donate_argnames=donate_argnames,
-        compiler_options=_NOTHING_SHARED,
+        compiler_options=_SIDE_BY_SIDE,
     )
     concurrent = _or_as_usual(concurrent, function)
 

@@ -50,24 +50,22 @@ def memory(program, **options) -> int:
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-NOTHING_SHARED = {"compiler_options": compilation._NOTHING_SHARED}
+SIDE_BY_SIDE = {"compiler_options": compilation._SIDE_BY_SIDE}
 
 
 def test_each_loop_has_memory_of_its_own():
     assert memory(loops(4)) < 2 * memory(loops(1))
-    assert memory(loops(4), **NOTHING_SHARED) > 3 * memory(loops(1), **NOTHING_SHARED)
+    assert memory(loops(4), **SIDE_BY_SIDE) > 3 * memory(loops(1), **SIDE_BY_SIDE)
 
 
 def test_not_even_a_byte_is_shared():
-    bytes_shared = {
-        "compiler_options": compilation._NOTHING_SHARED
-        | {"xla_multiheap_size_constraint_per_heap": 1}
-    }
-    flags = memory(flagged_loops(4), **NOTHING_SHARED) - memory(flagged_loops(4), **bytes_shared)
+    bytes_shared = compilation._SIDE_BY_SIDE | {"xla_multiheap_size_constraint_per_heap": 1}
+    flags = memory(flagged_loops(4), **SIDE_BY_SIDE)
+    flags -= memory(flagged_loops(4), compiler_options=bytes_shared)
     assert flags == 4
 
 
-@pytest.mark.parametrize("options", [compilation._FEW_ARRAYS, compilation._NOTHING_SHARED])
+@pytest.mark.parametrize("options", [compilation._FEW_ARRAYS, compilation._SIDE_BY_SIDE])
 def test_what_does_not_change_in_a_loop_gets_no_array_of_its_own(options):
     def program(x):
         return jax.lax.fori_loop(0, 4, lambda _, y: jnp.sin(y @ (x + jnp.sin(x))), x)
@@ -175,13 +173,13 @@ assert not keeps_compiled_programs()
 
 def test_xla_warns_again_afterwards(capfd):
     side_by_side(jax.jit(lambda x: x @ x), ())(jnp.ones((8, 8)))
-    options = compilation._NOTHING_SHARED
+    options = compilation._SIDE_BY_SIDE
     jax.jit(lambda x: jnp.cos(x @ x) @ x, compiler_options=options)(jnp.ones((8, 8)))
     assert "larger than the per-heap size limit" in capfd.readouterr().err
 
 
 def test_an_xla_without_the_option_compiles_as_usual(monkeypatch):
-    monkeypatch.setattr(compilation, "_NOTHING_SHARED", {"xla_no_such_option": 1})
+    monkeypatch.setattr(compilation, "_SIDE_BY_SIDE", {"xla_no_such_option": 1})
     program = side_by_side(jax.jit(lambda x: x + 1), ())
     np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
 

@@ -48,7 +48,7 @@ class Trial:
         agent, runner, hyperparams = self.agent, self.runner, self._hyperparams
         rngs = jax.random.split(jax.random.key(2), agent.policies.n_policies)
         actor = each_policy(agent._update_actor)(runner.actor, batch, hyperparams, rngs)
-        batch, statistics, value_metrics = jax.vmap(agent._make_targets)(
+        batch, statistics, value_metrics = each_policy(agent._make_targets)(
             actor[0], batch, normalizers.value, hyperparams
         )
         critic = each_policy(agent._update_critic)(runner.critic, batch, hyperparams, rngs)
