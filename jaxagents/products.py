@@ -56,8 +56,8 @@ def _gradient_of_kernel(
 ) -> Float[Array, "inputs outputs"]:
     n_inputs, n_outputs = inputs.shape[-1], gradient.shape[-1]
     if n_inputs == n_outputs:
-        # XLA writes down the transposed inputs, which a fast product soon pays for.
-        return inputs.T @ gradient
+        # With the transposed inputs written down, which a fast product soon pays for.
+        return _written_down(inputs.T) @ gradient
     # Not where one matrix is narrow; but the narrow one should come first.
     if n_inputs < n_outputs:
         return _sum_over_samples(inputs, gradient)
@@ -65,6 +65,13 @@ def _gradient_of_kernel(
     # Put together column by column, for a transpose would not last: of a batch of products, one for
     # each policy, XLA makes products that have the wide matrix first.
     return jnp.stack(list(rows), axis=1) if n_outputs <= _FEW_OUTPUTS else rows.T
+
+
+def _written_down(matrix: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
+    """Keep XLA's CPU backend from making a transpose a part of the products of several policies."""
+    return jax.lax.platform_dependent(
+        matrix, cpu=jax.lax.optimization_barrier, default=lambda matrix: matrix
+    )
 
 
 def _sum_over_samples(

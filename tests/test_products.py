@@ -1,5 +1,7 @@
 """Products with weights have the gradients of any matrix product."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,3 +59,13 @@ def test_inputs_that_are_no_variables_get_no_gradient():
         return jax.grad(lambda kernel: loss(product, inputs, kernel))(kernel)
 
     assert count_flops(of_kernel, inputs, kernel) == 2 * (2 * 5 * 2 * 3)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="of XLA's CPU backend")
+def test_the_transposed_inputs_of_several_policies_are_written_down():
+    # Else XLA sums over the first axis of both factors, for which it has no fast product.
+    inputs, kernels = draw(3, 512, 64), draw(3, 64, 64)
+    gradient = jax.vmap(jax.grad(lambda kernel, inputs: loss(product, inputs, kernel)))
+    program = jax.jit(gradient).lower(kernels, inputs).compile().as_text()
+    contracted = re.findall(r" dot\(.*lhs_batch_dims=\{0\}, lhs_contracting_dims=\{(\d)\}", program)
+    assert contracted == ["2", "2"]
