@@ -245,17 +245,21 @@ class IPPOBase(Trainer):
         def train_epoch(loop: ActorLoop) -> ActorLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
             samples = self._reestimated(loop.actor, batch, hyperparams)
+            goes_on, is_single = unfinished(loop), self.policies.n_policies == 1
+            if not is_single:
+                # From samples without weight a policy that has stopped learns nothing.
+                samples = samples._replace(weight=jnp.where(goes_on, samples.weight, 0.0))
             actor, stats, norm = self._run_epoch(
                 self.actor_network, loop.actor, samples, loss, optimizer, rng_epoch
             )
             trained = ActorLoop(
                 actor=actor, stats=stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng
             )
-            if self.policies.n_policies == 1:
+            if is_single:
                 return trained
-            chosen = jax.tree.map(partial(jnp.where, unfinished(loop)), trained, loop)
+            chosen = jax.tree.map(partial(jnp.where, goes_on), trained, loop)
             # Some generators draw for all policies by the first one's key: it must go on.
-            return chosen._replace(rng=rng)
+            return chosen._replace(actor=actor, rng=rng)
 
         zero = jnp.zeros(())
         loop = ActorLoop(
