@@ -19,6 +19,7 @@ from jaxagents.losses import ActorStats, actor_loss, critic_loss, huber_error, s
 from jaxagents.networks import PolicyNetwork, ValueNetwork
 from jaxagents.normalization import Normalizers, RewardScale, no_statistics, normalize_features
 from jaxagents.policies import make_policy_map
+from jaxagents.selection import apply_where
 from jaxagents.types import Batch, Inference, Memory, Observation, Runner, Transition
 
 Head = Any
@@ -199,15 +200,15 @@ class ActorCritic(abc.ABC):
         memory = self.policies.to_policies(runner.memory.critic, axis=1)
         value, memories = jax.vmap(self._apply_critic)(critic, features, memory, begins)
 
-        def final_values() -> Float[Array, "policies time envs actors"]:
-            features = to_policies(self._critic_features(transitions.final_observation))
-            before_reset = jax.tree.map(lambda leaf: leaf[:, :-1], memories)
-            return jax.vmap(self._step_critic)(critic, features, before_reset)[0]
-
         # Only a truncated step bootstraps from an observation that nobody acts on.
-        final_value = jax.lax.cond(
-            jnp.any(transitions.truncated), final_values, lambda: jnp.zeros_like(value[:, 1:])
-        )
+        is_cut_off = jnp.any(transitions.truncated, axis=-1)
+
+        def final_values(critic: Inference, *seen: PyTree) -> Float[Array, "time envs actors"]:
+            return apply_where(is_cut_off, lambda seen: self._step_critic(critic, *seen)[0], seen)
+
+        final_features = to_policies(self._critic_features(transitions.final_observation))
+        before_reset = jax.tree.map(lambda leaf: leaf[:, :-1], memories)
+        final_value = jax.vmap(final_values)(critic, final_features, before_reset)
         valuation = Valuation(
             features=features[:, :-1],
             memory=jax.tree.map(
