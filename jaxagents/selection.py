@@ -6,44 +6,83 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-_N_PARTS = 8
+_MOST_PARTS = 8
+_SMALLEST_PART = 32
 
 
 def apply_where(
-    needed: Bool[Array, "*batch"], function: Callable[[PyTree], Array], samples: PyTree
-) -> Array:
-    """Apply a function to the samples that need it, an eighth of all at a time.
+    needed: Bool[Array, "*batch"],
+    function: Callable[[PyTree], PyTree],
+    samples: PyTree,
+    others: PyTree,
+) -> PyTree:
+    """Apply a function to the samples that need it, if there are any.
 
-    It is called until all of them have had their turn: not at all where none needs it, once where
-    few do.
+    On a CPU they are gathered and have their turn a part of the batch at a time, so that it takes
+    little where few need it; elsewhere the function is applied to all at once.
 
     Args:
-        needed: The samples whose results will be read.
+        needed: Which samples these are.
         function: From samples ``[n, ...]`` to results ``[n, ...]``, each for itself.
         samples: ``[*batch, ...]``.
+        others: What stands for the results of the other samples, ``[*batch, ...]``.
 
     Returns:
-        The results, ``[*batch, ...]``; 0 for the other samples.
+        The results ``[*batch, ...]``, of the shapes and types of ``others``.
     """
-    part_size = -(-needed.size // _N_PARTS)
-    samples = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[needed.ndim :]), samples)
-    # The needed ones first. By sorting, for jnp.nonzero takes thrice as long to compile.
-    numbers, beyond = jnp.arange(needed.size), needed.size
-    order = jnp.sort(jnp.where(needed.reshape(-1), numbers, beyond))
+    batch_shape, flat = needed.shape, needed.reshape(-1)
+    part_size = max(_SMALLEST_PART, -(-flat.size // _MOST_PARTS))
+    samples, others = _reshape((samples, others), needed.ndim, (flat.size,))
 
-    def compute(start: Array) -> tuple[Array, Array]:
-        part = jax.lax.dynamic_slice_in_dim(order, start, part_size)
-        taken = jax.tree.map(lambda leaf: jnp.take(leaf, part, axis=0, mode="clip"), samples)
-        return part, function(taken)
+    def at_once() -> PyTree:
+        return jax.lax.cond(
+            jnp.any(flat), lambda: _select(flat, function(samples), others), lambda: others
+        )
 
-    def add_part(done: tuple[Array, Array]) -> tuple[Array, Array]:
-        start, results = done
-        part, computed = compute(start)
-        return start + part_size, results.at[part].set(computed, mode="drop")
+    def in_parts() -> PyTree:
+        return _apply_in_parts(flat, function, samples, others, part_size)
 
-    start = jnp.zeros((), jnp.int32)
-    _, example = jax.eval_shape(compute, start)
-    results = jnp.zeros((needed.size, *example.shape[1:]), example.dtype)
+    if part_size >= flat.size:
+        results = at_once()
+    else:
+        results = jax.lax.platform_dependent(cpu=in_parts, default=at_once)
+    return _reshape(results, 1, batch_shape)
+
+
+def _apply_in_parts(
+    needed: Bool[Array, " samples"],
+    function: Callable[[PyTree], PyTree],
+    samples: PyTree,
+    others: PyTree,
+    part_size: int,
+) -> PyTree:
+    # Those in need come first. By sorting, for jnp.nonzero takes thrice as long to compile.
+    n_samples = needed.size
+    order = jnp.sort(jnp.where(needed, jnp.arange(n_samples), n_samples))
     n_needed = jnp.sum(needed)
-    _, results = jax.lax.while_loop(lambda done: done[0] < n_needed, add_part, (start, results))
-    return results.reshape(*needed.shape, *results.shape[1:])
+
+    def add_part(done: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+        start, results = done
+        part = jax.lax.dynamic_slice_in_dim(order, start, part_size)
+        computed = function(jax.tree.map(lambda leaf: leaf.at[part].get(mode="clip"), samples))
+
+        def put(old: Array, new: Array) -> Array:
+            return old.at[part].set(new.astype(old.dtype), mode="drop")
+
+        return start + part_size, jax.tree.map(put, results, computed)
+
+    start = jnp.zeros((), n_needed.dtype)
+    _, results = jax.lax.while_loop(lambda done: done[0] < n_needed, add_part, (start, others))
+    return results
+
+
+def _select(needed: Bool[Array, " samples"], results: PyTree, others: PyTree) -> PyTree:
+    def select(result: Array, other: Array) -> Array:
+        mask = needed.reshape(-1, *[1] * (other.ndim - 1))
+        return jnp.where(mask, result, other).astype(other.dtype)
+
+    return jax.tree.map(select, results, others)
+
+
+def _reshape(tree: PyTree, n_axes: int, batch_shape: tuple[int, ...]) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf.reshape(*batch_shape, *leaf.shape[n_axes:]), tree)

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
 from jaxagents.environments.examination import examine
 from jaxagents.environments.features import append_agent_id, for_each_actor, joint_features
 from jaxagents.environments.protocol import Environment, as_observation
 from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.selection import apply_where
 from jaxagents.tracing import key_of
 from jaxagents.types import Observation, TimeStep
 from jaxagents.unrolling import rolled, unrolled
@@ -145,7 +146,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Begin an episode in each of ``n_envs`` environments."""
-        observation, env_state = self._reset_all(self._fast(rng), n_envs)
+        observation, env_state = self._reset_each(jax.random.split(self._fast(rng), n_envs))
         return observation, BatchState(
             env_state=env_state,
             active=jnp.ones((n_envs, self.n_actors), bool),
@@ -178,10 +179,12 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         finished = ~state.active | terminated | truncated
         episode_over = jnp.all(finished, axis=1)
         if needs_reset:
-            observation, env_state = jax.lax.cond(
-                jnp.any(episode_over),
-                lambda: self._reset_where(episode_over, rng_reset, observation, env_state),
-                lambda: (observation, env_state),
+            # Keys are split where they are used: at most steps nobody is reset.
+            observation, env_state = apply_where(
+                episode_over,
+                lambda envs: self._reset_each(jax.random.split(rng_reset, n_envs)[envs]),
+                jnp.arange(n_envs),
+                (observation, env_state),
             )
         if self.rewards_after_death:
             # Every actor's rewards end with the episode, whenever it died.
@@ -211,26 +214,10 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         # Kept, a key has to draw for its own environment alone, which those of "rbg" do not.
         return key_of(rolled(rng), "threefry2x32") if self._keeps_keys else unrolled(rng)
 
-    def _reset_all(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, PyTree]:
+    def _reset_each(self, rngs: Key[Array, " envs"]) -> tuple[Observation, PyTree]:
         reset = self._env.reset_env if self._resets_as_batch else self._env.reset
-        observation, env_state = jax.vmap(reset, in_axes=(0, None))(
-            jax.random.split(rng, n_envs), self._env_params
-        )
+        observation, env_state = jax.vmap(reset, in_axes=(0, None))(rngs, self._env_params)
         return self.prepare(observation), env_state
-
-    def _reset_where(
-        self,
-        episode_over: Bool[Array, " envs"],
-        rng: PRNGKeyArray,
-        observation: Observation,
-        env_state: PyTree,
-    ) -> tuple[Observation, PyTree]:
-        def select(fresh: Array, old: Array) -> Array:
-            mask = episode_over.reshape(-1, *[1] * (old.ndim - 1))
-            return jnp.where(mask, fresh, old).astype(old.dtype)
-
-        fresh = self._reset_all(rng, len(episode_over))
-        return jax.tree.map(select, fresh, (observation, env_state))
 
 
 def _is_scalar(value: Any) -> bool:

@@ -200,15 +200,21 @@ class ActorCritic(abc.ABC):
         memory = self.policies.to_policies(runner.memory.critic, axis=1)
         value, memories = jax.vmap(self._apply_critic)(critic, features, memory, begins)
 
+        def final_values(
+            final: tuple[Observation, PyTree],
+        ) -> Float[Array, "samples policies actors"]:
+            features = self.policies.to_policies(self._critic_features(final[0]), axis=1)
+            step = jax.vmap(self._step_critic, in_axes=(0, 0, 1), out_axes=1)
+            return step(critic, features, final[1])[0]
+
         # Only a truncated step bootstraps from an observation that nobody acts on.
-        is_cut_off = jnp.any(transitions.truncated, axis=-1)
-
-        def final_values(critic: Inference, *seen: PyTree) -> Float[Array, "time envs actors"]:
-            return apply_where(is_cut_off, lambda seen: self._step_critic(critic, *seen)[0], seen)
-
-        final_features = to_policies(self._critic_features(transitions.final_observation))
-        before_reset = jax.tree.map(lambda leaf: leaf[:, :-1], memories)
-        final_value = jax.vmap(final_values)(critic, final_features, before_reset)
+        before_reset = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, :-1], 0, 2), memories)
+        final_value = apply_where(
+            jnp.any(transitions.truncated, axis=-1),
+            final_values,
+            (transitions.final_observation, before_reset),
+            jnp.zeros_like(jnp.moveaxis(value[:, 1:], 0, 2)),
+        )
         valuation = Valuation(
             features=features[:, :-1],
             memory=jax.tree.map(
@@ -217,7 +223,11 @@ class ActorCritic(abc.ABC):
                 memories,
             ),
             value=value[:, :-1],
-            next_value=jnp.where(to_policies(transitions.truncated), final_value, value[:, 1:]),
+            next_value=jnp.where(
+                to_policies(transitions.truncated),
+                jnp.moveaxis(final_value, 2, 0),
+                value[:, 1:],
+            ),
         )
         last = jax.tree.map(lambda leaf: leaf[:, -2], memories)
         last = self.policies.to_actors(last, axis=1)

@@ -112,13 +112,13 @@ def compiled(kind, max_episode_steps=None, rewards_after_death=False):
 
 
 def play(kind, actions, max_episode_steps=None, rewards_after_death=False):
-    """Play actions ``[time][envs][actors]`` in three environments.
+    """Play actions ``[time][envs][actors]``.
 
     Returns:
         The first observation and state; of every step, the `TimeStep` and the state after it.
     """
     reset, step = compiled(kind, max_episode_steps, rewards_after_death)
-    observation, state = reset(jax.random.key(0), 3)
+    observation, state = reset(jax.random.key(0), len(actions[0]))
     first, steps = (observation, state), []
     for index, action in enumerate(actions):
         time_step, state = step(jax.random.key(1 + index), state, jnp.array(action, jnp.int32))
@@ -266,6 +266,19 @@ def test_where_the_dead_earn_nothing_each_actor_has_an_end_of_its_own(kind):
         last_step.truncated[:, 1].tolist(),
     )
     assert of_the_survivor == ([True, False, False], [False, True, True])
+
+
+@any_kind
+@pytest.mark.parametrize("n_over", [1, 33, 70])
+def test_of_many_environments_just_those_are_reset_whose_episodes_are_over(kind, n_over):
+    # On a CPU, 32 at a time.
+    over = np.isin(np.arange(70), np.linspace(0, 69, n_over, dtype=int))
+    first, _, [(step, state)] = play(kind, [np.where(over[:, None], DIE, GO_ON)])
+    np.testing.assert_array_equal(step.episode_over, over)
+    np.testing.assert_array_equal(time(step.observation), np.where(over, 0, 1))
+    np.testing.assert_array_equal(mark(step.observation) == mark(first), ~over)
+    np.testing.assert_array_equal(state.env_state.mark, mark(step.observation))
+    assert len(np.unique([*mark(first), *mark(step.observation)])) == 70 + n_over
 
 
 @any_kind
