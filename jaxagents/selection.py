@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 _MOST_PARTS = 8
-_SMALLEST_PART = 32
 
 
 def apply_where(
@@ -15,6 +14,7 @@ def apply_where(
     function: Callable[[PyTree], PyTree],
     samples: PyTree,
     others: PyTree,
+    smallest_part: int,
 ) -> PyTree:
     """Apply a function to the samples that need it, if there are any.
 
@@ -26,12 +26,14 @@ def apply_where(
         function: From samples ``[n, ...]`` to results ``[n, ...]``, each for itself.
         samples: ``[*batch, ...]``.
         others: What stands for the results of the other samples, ``[*batch, ...]``.
+        smallest_part: How many samples are worth a turn of their own. Gathering them takes a
+            fraction of a second to compile: a batch of no more is one part.
 
     Returns:
         The results ``[*batch, ...]``, of the shapes and types of ``others``.
     """
     batch_shape, flat = needed.shape, needed.reshape(-1)
-    part_size = max(_SMALLEST_PART, -(-flat.size // _MOST_PARTS))
+    part_size = max(smallest_part, -(-flat.size // _MOST_PARTS))
     samples, others = _reshape((samples, others), needed.ndim, (flat.size,))
 
     def at_once() -> PyTree:

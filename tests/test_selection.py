@@ -18,7 +18,7 @@ def apply(needed, samples, others):
         jax.debug.callback(lambda n: calls.append(int(n)), len(samples), ordered=True)
         return 2.0 * samples
 
-    results = jax.jit(lambda *arguments: apply_where(arguments[0], double, *arguments[1:]))(
+    results = jax.jit(lambda *arguments: apply_where(arguments[0], double, *arguments[1:], 32))(
         needed, samples, others
     )
     jax.effects_barrier()
@@ -77,7 +77,7 @@ def test_results_take_the_types_of_what_stands_for_the_others(n_samples):
     def function(samples):
         return {"wide": samples, "keys": jax.vmap(jax.random.key)(samples)}
 
-    results = jax.jit(lambda: apply_where(needed, function, samples, others))()
+    results = jax.jit(lambda: apply_where(needed, function, samples, others, 32))()
     assert results["wide"].dtype == np.float32
     np.testing.assert_array_equal(results["wide"], np.where(needed, samples, 0))
     expected = jnp.concatenate([jax.vmap(jax.random.key)(jnp.arange(3)), others["keys"][3:]])
@@ -88,7 +88,7 @@ def test_results_take_the_types_of_what_stands_for_the_others(n_samples):
 def test_whole_batches_under_vmap_each_have_their_own(n_samples):
     needed = np.arange(2 * n_samples).reshape(2, n_samples) % 3 == 0
     samples = np.arange(2.0 * n_samples).reshape(2, n_samples)
-    results = jax.vmap(lambda *each: apply_where(each[0], jnp.negative, *each[1:]))(
+    results = jax.vmap(lambda *each: apply_where(each[0], jnp.negative, *each[1:], 32))(
         needed, samples, samples
     )
     np.testing.assert_array_equal(results, np.where(needed, -samples, samples))

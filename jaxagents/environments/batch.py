@@ -21,6 +21,8 @@ from jaxagents.tracing import key_of
 from jaxagents.types import Observation, TimeStep
 from jaxagents.unrolling import rolled, unrolled
 
+_FEW_RESETS = 32  # environments; see benchmarks/RESULTS.md
+
 
 class BatchState(NamedTuple):
     """State of a batch of environments."""
@@ -185,6 +187,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
                 lambda envs: self._reset_each(jax.random.split(rng_reset, n_envs)[envs]),
                 jnp.arange(n_envs),
                 (observation, env_state),
+                smallest_part=_FEW_RESETS,
             )
         if self.rewards_after_death:
             # Every actor's rewards end with the episode, whenever it died.

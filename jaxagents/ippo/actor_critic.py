@@ -22,6 +22,8 @@ from jaxagents.policies import make_policy_map
 from jaxagents.selection import apply_where
 from jaxagents.types import Batch, Inference, Memory, Observation, Runner, Transition
 
+_FEW_VALUES = 2_048  # time steps of environments; see benchmarks/RESULTS.md
+
 Head = Any
 """The parameters of a distribution over actions, a pytree of arrays ``[*batch, ...]``."""
 
@@ -214,6 +216,7 @@ class ActorCritic(abc.ABC):
             final_values,
             (transitions.final_observation, before_reset),
             jnp.zeros_like(jnp.moveaxis(value[:, 1:], 0, 2)),
+            smallest_part=_FEW_VALUES,
         )
         valuation = Valuation(
             features=features[:, :-1],

@@ -3,9 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxagents as ja
-from tests.probes import TruncatedCycle
+from jaxagents.ippo import actor_critic
+from tests.probes import TruncatedCycle, Walk
 
 
 def test_values_bootstrap_from_the_observation_before_the_reset():
@@ -24,3 +26,33 @@ def test_values_bootstrap_from_the_observation_before_the_reset():
     runner, _ = agent.train(jax.random.key(0), hyperparams)
     values = [float(agent.value(runner, jnp.eye(3)[i][None])[0]) for i in range(3)]
     np.testing.assert_allclose(values, [8 / 7, 2 / 7, 4 / 7], atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"parameter_sharing": "independent"}, {"parameter_sharing": [0, 1, 1]},
+     {"recurrent": "gru"}, {"centralized_critic": True}],
+)  # fmt: skip
+def test_the_values_of_final_observations_do_not_depend_on_how_many_are_computed_at_a_time(
+    options, monkeypatch
+):
+    # Of 8 x 6 steps of environments the 3rd and the 6th are cut off: 12, all or 6 at a time.
+    config = ja.AgentConfig(
+        n_steps=1, batch_size=6, minibatch_size=6, rollout_length=8,
+        eval_frequency=1, n_evals=0, progress_bar=False, **options,
+    )  # fmt: skip
+    next_values = []
+    for few in (48, 1):
+        monkeypatch.setattr(actor_critic, "_FEW_VALUES", few)
+        agent = ja.DiscreteIPPO(Walk((100, 100, 100), limit=3), None, config)
+        runner = agent.init(jax.random.key(0), ja.HyperParameters())
+        runner, transitions = jax.jit(agent._collect_rollout)(runner, jax.random.key(1))
+        valuation, _ = jax.jit(agent._value_rollout)(runner, transitions)
+        next_values.append(agent.policies.to_actors(valuation.next_value, axis=2))
+    np.testing.assert_allclose(*next_values, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.flatnonzero(transitions.truncated.all((1, 2))), [2, 5])
+    if "recurrent" not in options:
+        final = jax.tree.map(lambda leaf: leaf[5, 4], transitions.final_observation)
+        np.testing.assert_allclose(
+            next_values[1][5, 4], agent.value(runner, final), rtol=1e-5, atol=1e-6
+        )
