@@ -11,6 +11,8 @@ from flax import struct
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxagents.gradients import clip_by_global_norm
+
 ScalarLike = float | Float[Array, ""]
 """A Python number or a traced one."""
 
@@ -77,7 +79,7 @@ class HyperParameters(struct.PyTreeNode):
 def adam(params: OptimizerParams) -> optax.GradientTransformation:
     """Build the default optimizer: Adam behind a clip of the gradient's global norm."""
     return optax.chain(
-        optax.clip_by_global_norm(params.grad_clip),
+        clip_by_global_norm(params.grad_clip),
         optax.adam(params.learning_rate, eps=params.eps),
     )
 

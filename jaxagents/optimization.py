@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from jaxagents.gradients import global_norm
 from jaxagents.minibatches import count_microbatches, draw_minibatches, take_minibatch
 from jaxagents.statistics import weighted_mean
 from jaxagents.types import Batch, NetworkState
@@ -75,7 +76,7 @@ def run_epoch(
                 default=lambda: differentiate(network.params, indices),
             )
         network = descend(network, gradients, optimizer, weight)
-        return network, (stats, optax.tree.norm(gradients), weight)
+        return network, (stats, global_norm(gradients), weight)
 
     network, (stats, norms, weights) = jax.lax.scan(run_minibatch, network, indices)
     stats, norm = jax.tree.map(lambda leaf: weighted_mean(leaf, weights), (stats, norms))
