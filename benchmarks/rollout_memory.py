@@ -1,7 +1,7 @@
 """Memory of an update beside the README's formula, on a CPU.
 
 What XLA sets aside for an update's intermediate values, as compiled for short trainings, against 12
-bytes times (observation size + widest hidden layer + 4) for each sample of the rollout.
+bytes times (observation size + 0.8 * widest hidden layer + 4) for each sample of the rollout.
 
     python benchmarks/rollout_memory.py
 """
@@ -57,7 +57,7 @@ def measure(env_id: str, n_envs: int, env_kwargs: dict[str, Any], choices: dict[
     measured = program.memory_analysis().temp_size_in_bytes
     size = math.prod(agent.environments.observation.features.shape[1:])
     n_samples = config.steps_per_update * agent.environments.n_actors
-    formula = 12 * (size + max(hidden_sizes) + 4) * n_samples
+    formula = 12 * (size + 0.8 * max(hidden_sizes) + 4) * n_samples
     return (
         f"{env_id:30} {n_envs:4} environments {env_kwargs or ''}{choices or ''}: "
         f"{measured / 1e6:.1f} MB, formula {formula / 1e6:.1f} MB ({formula / measured - 1:+.0%})"
