@@ -33,8 +33,9 @@ def compiled(function: Callable[..., PyTree], *arguments: PyTree) -> Program:
 def count_flops(function: Callable[..., PyTree], *arguments: PyTree) -> int:
     """Count the floating-point operations of a function's matrix products.
 
-    An addition and a multiplication count as two. Of the branches of a condition the dearest
-    counts; the body of a ``while_loop``, whose end nobody knows beforehand, counts once.
+    An addition and a multiplication count as two, products of two vectors not at all. Of the
+    branches of a condition the dearest counts; the body of a ``while_loop``, whose end nobody knows
+    beforehand, counts once.
 
     Args:
         function: The function.
@@ -60,8 +61,10 @@ def _flops(jaxpr: Jaxpr) -> int:
 
 def _flops_of_equation(equation: JaxprEqn) -> int:
     if equation.primitive.name == "dot_general":
-        (contracted, _), _ = equation.params["dimension_numbers"]
+        (contracted, _), (batch, _) = equation.params["dimension_numbers"]
         left, product = cast(Any, equation.invars[0].aval), cast(Any, equation.outvars[0].aval)
+        if product.ndim == len(batch):
+            return 0
         return 2 * math.prod(product.shape) * math.prod(left.shape[axis] for axis in contracted)
     inner = [_flops(each) for each in _inner_programs(equation)]
     if equation.primitive.name == "cond":

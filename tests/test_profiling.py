@@ -66,6 +66,9 @@ def test_products_in_loops_count_as_often_as_they_run_and_of_branches_the_deares
 
     assert count_flops(loop, matrix) == 5 * once
     assert count_flops(jax.vmap(loop), jnp.ones((4, 3, 3))) == 4 * 5 * once
+    assert count_flops(jnp.vdot, jnp.ones(7), jnp.ones(7)) == 0
+    assert count_flops(jax.vmap(jnp.vdot), jnp.ones((4, 7)), jnp.ones((4, 7))) == 0
+    assert count_flops(jnp.matmul, jnp.ones((1, 7)), jnp.ones(7)) == 2 * 7
     assert count_flops(loop_without_known_end, matrix) == once
     assert count_flops(choose, matrix) == 2 * once
     assert count_flops(jax.jit(loop), matrix) == 5 * once
