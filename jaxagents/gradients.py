@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, PyTree
 
 def global_norm(gradients: PyTree) -> Float[Array, ""]:
     """Give the Euclidean norm of all gradients together."""
-    row = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(gradients)])
+    rows = [jnp.ravel(leaf) for leaf in jax.tree.leaves(gradients)]
+    row = jnp.concatenate(rows or [jnp.zeros(0)])
     return jnp.sqrt(jnp.matmul(row, row, precision="highest"))
 
 

@@ -18,12 +18,13 @@ def apply_where(
 ) -> PyTree:
     """Apply a function to the samples that need it, if there are any.
 
-    On a CPU they are gathered and have their turn a part of the batch at a time, so that it takes
-    little where few need it; elsewhere the function is applied to all at once.
+    On a CPU they are gathered, and computed in parts of ``smallest_part`` samples or an eighth of
+    the batch, whichever is more; elsewhere the function is applied to the whole batch.
 
     Args:
         needed: Which samples these are.
-        function: From samples ``[n, ...]`` to results ``[n, ...]``, each for itself.
+        function: From samples ``[n, ...]`` to results ``[n, ...]``, each of its own sample only. It
+            sees samples without need too; what it makes of them is dropped.
         samples: ``[*batch, ...]``.
         others: What stands for the results of the other samples, ``[*batch, ...]``.
         smallest_part: How many samples are worth a turn of their own. Gathering them takes a

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from jaxagents import minibatches
+from jaxagents.gradients import clip_by_global_norm
 from jaxagents.hyperparameters import OptimizerParams, adam
 from jaxagents.minibatches import draw_minibatches
 from jaxagents.optimization import descend, init_network, run_epoch
@@ -217,7 +218,7 @@ def clipped_steps(gradients, grad_clip):
     n_policies = len(gradients)
 
     def update(gradient, grad_clip):
-        optimizer = optax.chain(optax.clip_by_global_norm(grad_clip), optax.sgd(1.0))
+        optimizer = optax.chain(clip_by_global_norm(grad_clip), optax.sgd(1.0))
         network = init_network(jnp.zeros(2), optimizer)
         batch = batch_of(jnp.zeros((1, 1, 1)), jnp.ones((1, 1, 1)))
         batch = batch._replace(observation=Observation(features=gradient[None, None, None]))

@@ -181,9 +181,11 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         finished = ~state.active | terminated | truncated
         episode_over = jnp.all(finished, axis=1)
         if needs_reset:
-            # Keys are split where they are used: at most steps nobody is reset.
+            # Those of "rbg" draw for all environments of a part by the key of the first.
+            rng_reset = self._fast(key_of(rolled(rng_reset), "threefry2x32"))
             observation, env_state = apply_where(
                 episode_over,
+                # Split where they are used: at most steps nobody is reset.
                 lambda envs: self._reset_each(jax.random.split(rng_reset, n_envs)[envs]),
                 jnp.arange(n_envs),
                 (observation, env_state),

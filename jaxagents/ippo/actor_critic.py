@@ -205,12 +205,13 @@ class ActorCritic(abc.ABC):
         def final_values(
             final: tuple[Observation, PyTree],
         ) -> Float[Array, "samples policies actors"]:
-            features = self.policies.to_policies(self._critic_features(final[0]), axis=1)
+            observation, memory = final
+            features = self.policies.to_policies(self._critic_features(observation), axis=1)
             step = jax.vmap(self._step_critic, in_axes=(0, 0, 1), out_axes=1)
-            return step(critic, features, final[1])[0]
+            return step(critic, features, memory)[0]
 
-        # Only a truncated step bootstraps from an observation that nobody acts on.
         before_reset = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, :-1], 0, 2), memories)
+        # Only a truncated step bootstraps from an observation that nobody acts on.
         final_value = apply_where(
             jnp.any(transitions.truncated, axis=-1),
             final_values,

@@ -31,7 +31,8 @@ def test_values_bootstrap_from_the_observation_before_the_reset():
 @pytest.mark.parametrize(
     "options",
     [{}, {"parameter_sharing": "independent"}, {"parameter_sharing": [0, 1, 1]},
-     {"recurrent": "gru"}, {"centralized_critic": True}],
+     {"recurrent": "gru"}, {"recurrent": "gru", "parameter_sharing": [0, 1, 1]},
+     {"recurrent": "lstm", "parameter_sharing": "independent"}, {"centralized_critic": True}],
 )  # fmt: skip
 def test_the_values_of_final_observations_do_not_depend_on_how_many_are_computed_at_a_time(
     options, monkeypatch
