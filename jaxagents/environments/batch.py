@@ -181,15 +181,8 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         finished = ~state.active | terminated | truncated
         episode_over = jnp.all(finished, axis=1)
         if needs_reset:
-            # Those of "rbg" draw for all environments of a part by the key of the first.
-            rng_reset = self._fast(key_of(rolled(rng_reset), "threefry2x32"))
-            observation, env_state = apply_where(
-                episode_over,
-                # Split where they are used: at most steps nobody is reset.
-                lambda envs: self._reset_each(jax.random.split(rng_reset, n_envs)[envs]),
-                jnp.arange(n_envs),
-                (observation, env_state),
-                smallest_part=_FEW_RESETS,
+            observation, env_state = self._reset_where(
+                episode_over, rng_reset, (observation, env_state)
             )
         if self.rewards_after_death:
             # Every actor's rewards end with the episode, whenever it died.
@@ -218,6 +211,24 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         """Choose the kind of key that is drawn from fast, unless states would be of its type."""
         # Kept, a key has to draw for its own environment alone, which those of "rbg" do not.
         return key_of(rolled(rng), "threefry2x32") if self._keeps_keys else unrolled(rng)
+
+    def _reset_where(
+        self,
+        episode_over: Bool[Array, " envs"],
+        rng: PRNGKeyArray,
+        others: tuple[Observation, PyTree],
+    ) -> tuple[Observation, PyTree]:
+        # Keys of "rbg" would draw for all environments of a part by the first one's.
+        rng = self._fast(key_of(rolled(rng), "threefry2x32"))
+        n_envs = len(episode_over)
+        return apply_where(
+            episode_over,
+            # Split where they are used: at most steps nobody is reset.
+            lambda envs: self._reset_each(jax.random.split(rng, n_envs)[envs]),
+            jnp.arange(n_envs),
+            others,
+            smallest_part=_FEW_RESETS,
+        )
 
     def _reset_each(self, rngs: Key[Array, " envs"]) -> tuple[Observation, PyTree]:
         reset = self._env.reset_env if self._resets_as_batch else self._env.reset

@@ -202,23 +202,8 @@ class ActorCritic(abc.ABC):
         memory = self.policies.to_policies(runner.memory.critic, axis=1)
         value, memories = jax.vmap(self._apply_critic)(critic, features, memory, begins)
 
-        def final_values(
-            final: tuple[Observation, PyTree],
-        ) -> Float[Array, "samples policies actors"]:
-            observation, memory = final
-            features = self.policies.to_policies(self._critic_features(observation), axis=1)
-            step = jax.vmap(self._step_critic, in_axes=(0, 0, 1), out_axes=1)
-            return step(critic, features, memory)[0]
-
-        before_reset = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, :-1], 0, 2), memories)
-        # Only a truncated step bootstraps from an observation that nobody acts on.
-        final_value = apply_where(
-            jnp.any(transitions.truncated, axis=-1),
-            final_values,
-            (transitions.final_observation, before_reset),
-            jnp.zeros_like(jnp.moveaxis(value[:, 1:], 0, 2)),
-            smallest_part=_FEW_VALUES,
-        )
+        before_reset = jax.tree.map(lambda leaf: leaf[:, :-1], memories)
+        final_value = self._value_where_truncated(critic, transitions, before_reset)
         valuation = Valuation(
             features=features[:, :-1],
             memory=jax.tree.map(
@@ -227,15 +212,36 @@ class ActorCritic(abc.ABC):
                 memories,
             ),
             value=value[:, :-1],
-            next_value=jnp.where(
-                to_policies(transitions.truncated),
-                jnp.moveaxis(final_value, 2, 0),
-                value[:, 1:],
-            ),
+            next_value=jnp.where(to_policies(transitions.truncated), final_value, value[:, 1:]),
         )
         last = jax.tree.map(lambda leaf: leaf[:, -2], memories)
         last = self.policies.to_actors(last, axis=1)
         return valuation, self.critic.emptied(last, over[-1])
+
+    def _value_where_truncated(
+        self, critic: Inference, transitions: Transition, memory: PyTree
+    ) -> Float[Array, "policies time envs actors"]:
+        """Value final observations, ``memory`` being that before each, ``[policies, time, ...]``.
+
+        Only a truncated step bootstraps from an observation that nobody acts on.
+        """
+
+        def values(final: tuple[Observation, PyTree]) -> Float[Array, "samples policies actors"]:
+            observation, memory = final
+            features = self.policies.to_policies(self._critic_features(observation), axis=1)
+            step = jax.vmap(self._step_critic, in_axes=(0, 0, 1), out_axes=1)
+            return step(critic, features, memory)[0]
+
+        memory = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), memory)
+        unread = self.policies.to_policies(jnp.zeros(transitions.truncated.shape), axis=2)
+        final_value = apply_where(
+            jnp.any(transitions.truncated, axis=-1),
+            values,
+            (transitions.final_observation, memory),
+            jnp.moveaxis(unread, 0, 2),
+            smallest_part=_FEW_VALUES,
+        )
+        return jnp.moveaxis(final_value, 2, 0)
 
     # One policy.
 

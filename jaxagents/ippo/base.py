@@ -245,7 +245,8 @@ class IPPOBase(Trainer):
         def train_epoch(loop: ActorLoop) -> ActorLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
             samples = self._reestimated(loop.actor, batch, hyperparams)
-            goes_on, is_single = unfinished(loop), self.policies.n_policies == 1
+            is_single = self.policies.n_policies == 1
+            goes_on = unfinished(loop)
             if not is_single:
                 # From samples without weight a policy that has stopped learns nothing.
                 samples = samples._replace(weight=jnp.where(goes_on, samples.weight, 0.0))

@@ -281,6 +281,22 @@ def test_of_many_environments_just_those_are_reset_whose_episodes_are_over(kind,
     assert len(np.unique([*mark(first), *mark(step.observation)])) == 70 + n_over
 
 
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_batches_under_vmap_draw_every_reset_of_many_anew(impl):
+    # The first batch has one part of 32 to reset, the second three.
+    environments = JaxEnvironmentBatch(Obedient(), None)
+    n_over = jnp.array([1, 70])
+    actions = jnp.where(jnp.arange(70) < n_over[:, None], DIE, GO_ON)
+    actions = jnp.broadcast_to(actions[..., None], (2, 70, 2))
+    rngs = jax.random.split(jax.random.key(0, impl=impl), (2, 2))
+    first, state = jax.vmap(lambda rng: environments.reset(rng, 70))(rngs[0])
+    step, _ = jax.jit(jax.vmap(environments.step))(rngs[1], state, actions)
+    np.testing.assert_array_equal(step.episode_over.sum(axis=1), n_over)
+    of_first, of_second = np.asarray(step.observation.features[:, :, 0, 0])
+    np.testing.assert_array_equal(of_first[1:], first.features[0, 1:, 0, 0])
+    assert len(np.unique(of_second)) == 70
+
+
 @any_kind
 def test_environments_that_are_reset_together_begin_different_episodes(kind):
     first, _, steps = play(kind, [[BOTH_DIE] * 3] * 2)

@@ -10,12 +10,14 @@ from jaxagents.ippo import actor_critic
 from tests.probes import TruncatedCycle, Walk
 
 
-def test_values_bootstrap_from_the_observation_before_the_reset():
+@pytest.mark.parametrize("few", [2_048, 1])  # at once, or in parts
+def test_values_bootstrap_from_the_observation_before_the_reset(few, monkeypatch):
     """V(0) = 1 + V(1) / 2, V(1) = V(2) / 2, V(2) = V(0) / 2.
 
     Bootstrapping from the observation after the reset would give 4/3, 1/3, 1/3, taking
     truncation for termination 1, 0, 0.
     """
+    monkeypatch.setattr(actor_critic, "_FEW_VALUES", few)
     config = ja.AgentConfig(
         n_steps=400, rollout_length=16, eval_frequency=400, n_evals=0, progress_bar=False,
         anneal_learning_rate=True,
