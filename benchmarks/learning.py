@@ -13,9 +13,9 @@ import jax
 import numpy as np
 
 import jaxagents as ja
+from jaxagents.building import make_environment
 from jaxagents.configuration import ExperimentConfig, load_config
 from jaxagents.environments.spaces import Discrete, as_space
-from jaxagents.experiment import make_environment
 
 N_EVALS = 100
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.building import make_environment
 from jaxagents.configuration import (
     EvaluationConfig,
     ExperimentConfig,
@@ -18,7 +19,7 @@ from jaxagents.configuration import (
     save_config,
 )
 from jaxagents.errors import ExperimentError
-from jaxagents.experiment import Experiment, make_environment
+from jaxagents.experiment import Experiment
 from jaxagents.tracking import read_json_lines
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))

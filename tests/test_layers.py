@@ -28,7 +28,7 @@ LAYERS = [
     {"reporting.numbers"},
     {"printing"},
     {"experiment", "profiling", "starting_file"},
-    {"trackers"},
+    {"building", "trackers"},
     {"configuration", "replay"},
     {"rendering.scenes"},
     {
@@ -42,7 +42,7 @@ LAYERS = [
         "rendering.strips",
     },
     {"rendering.scene"},
-    {"rendering.animation", "rendering.canvas"},
+    {"rendering.canvas"},
     {"sources"},
     {"ippo.discrete", "ippo.continuous", "ippo.stages", "exporting"},
     {"ippo.base"},
@@ -67,12 +67,12 @@ LAYERS = [
     {"environments.examination", "environments.features"},
     {"environments.gymnax", "environments.jaxmarl", "environments.hunting"},
     {"environments.jaxmarl_families"},
-    {"environments.partial_import", "environments.protocol"},
+    {"environments.hunting_pictures", "environments.partial_import", "environments.protocol"},
     {"environments.spaces", "tracing", "types", "unrolling"},
     {"config", "fields"},
     {"drawing"},
     {"hyperparameters", "errors", "resampling", "palette", "reporting.markup"},
-    {"gradients", "selection"},
+    {"gradients", "rendering.animation", "selection"},
 ]
 LEVEL = {module: len(LAYERS) - i for i, layer in enumerate(LAYERS) for module in layer}
 # Their __init__ files hold names at most.

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from jaxagents import cli
+from jaxagents.building import make_environment
 from jaxagents.configuration import ExperimentConfig, load_config
 from jaxagents.environments.registry import describe, make, registered_ids
-from jaxagents.experiment import Experiment, make_environment
+from jaxagents.experiment import Experiment
 from jaxagents.fields import keys_of
 from jaxagents.starting_file import starting_file, suggestions_for
 from jaxagents.tracking import read_json_lines
