@@ -61,7 +61,8 @@ class Trainer(TrainingLoop):
 
         Raises:
             ValueError: a hyperparameter is out of range; ``checkpoint_dir`` already holds a run,
-                or cannot be written; nothing is left to train.
+                or cannot be written, or the key is of a generator that it could not be resumed
+                with; nothing is left to train.
             NonFiniteError: a loss, a gradient or a parameter is no longer finite, and
                 ``on_nonfinite`` is "stop". (Under `jax.vmap` nothing can be raised: the rows of
                 the metrics from there on are NaN.)
@@ -76,6 +77,7 @@ class Trainer(TrainingLoop):
             return training.runner, metrics
         self._recorder.settle()
         self._recorder.refuse_to_overwrite()
+        self._refuse_unrestorable_keys(rng if runner is None else runner.rng)
         if runner is None:
             return self._train(self.init(rng, hyperparams), 0, initial)
         rng = key_of(runner.rng, self.config.prng_impl)
@@ -193,6 +195,16 @@ class Trainer(TrainingLoop):
                 f"prng_impl={self.config.prng_impl!r} would draw for all members of a jax.vmap by "
                 "the first one's key; use an agent with prng_impl=None there."
             )
+
+    def _refuse_unrestorable_keys(self, rng: Any) -> None:
+        """Refuse to save keys of a generator that a checkpoint's reader could not know."""
+        impl, default = (str(jax.random.key_impl(key)) for key in (as_key(rng), jax.random.key(0)))
+        if self.config.checkpoint_dir is None or self.config.prng_impl or impl == default:
+            return
+        raise ValueError(
+            f"rng is a key of {impl!r}, and checkpoints are read with keys of {default!r}; pass "
+            "jax.random.key(seed), and choose another generator by prng_impl."
+        )
 
     def _raise_if_nonfinite(self, training: Training) -> None:
         found = np.asarray(training.nonfinite)

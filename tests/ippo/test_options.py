@@ -639,6 +639,17 @@ def test_a_runner_goes_on_with_the_generator_of_the_agent_that_trains_it():
     assert str(jax.random.key_impl(runner.rng)) == "rbg"
 
 
+def test_keys_that_no_checkpoint_would_be_read_with_are_refused_at_once(tmp_path):
+    rng, runner = jax.random.key(0, impl="rbg"), begin(walking())
+    for arguments in ((rng, FAST), (None, FAST, runner.replace(rng=rng))):
+        with pytest.raises(ValueError, match=r"'rbg'.*'threefry2x32'.*prng_impl") as error:
+            make(checkpoint_dir=tmp_path).train(*arguments)
+        assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+    runner, _ = make().train(rng, FAST)
+    assert str(jax.random.key_impl(runner.rng)) == "rbg"
+
+
 def test_members_of_a_vmap_do_not_share_the_numbers_of_one():
     agent, rngs = make(prng_impl="rbg"), jax.random.split(jax.random.key(0), 2)
     with pytest.raises(ValueError, match="use an agent with prng_impl=None") as error:
