@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import functools
+import logging
 import math
 import os
 import sys
@@ -26,6 +27,7 @@ _SIDE_BY_SIDE = _FEW_ARRAYS | {"xla_multiheap_size_constraint_per_heap": 0}
 _OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 _UNOPTIMIZED = {"xla_backend_optimization_level": 0}
 _SECONDS_BETWEEN_TRIMS = 0.1
+_ONE_AT_A_TIME = threading.Lock()
 # By the TF_CPP_MIN_LOG_LEVEL that XLA has begun with; jax sets it to 1 where it is not set.
 _LOGGING_LEVELS = {"0": "INFO", "1": "WARNING", "2": "ERROR", "3": "CRITICAL"}
 
@@ -69,11 +71,11 @@ def side_by_side(
         donate_argnames: Likewise. What comes out should be given in: where results get memory of
             their own, XLA uses it for what comes before them, and that is shared again.
     """
-    compiling = contextlib.ExitStack()
+    thread = threading.local()
 
     @functools.wraps(function)
     def traced(*arguments: Any, **keywords: Any) -> Any:
-        compiling.enter_context(_trimmed())  # what is traced will be compiled
+        thread.stack.enter_context(_compiling())  # what is traced will be compiled
         return function.__wrapped__(*arguments, **keywords)
 
     concurrent = jax.jit(
@@ -86,7 +88,7 @@ def side_by_side(
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        with _unshared(), compiling:
+        with contextlib.ExitStack() as thread.stack:
             return concurrent(*arguments, **keywords)
 
     return call
@@ -156,18 +158,29 @@ def _or_as_usual(function: Callable[..., Any], usual: Callable[..., Any]) -> Cal
 
 
 @contextlib.contextmanager
-def _unshared() -> Iterator[None]:
-    """Keep XLA from warning of each array that exceeds its heap, and jax from caching in vain."""
-    with _set("jax_persistent_cache_min_compile_time_secs", math.inf):
-        before = _read("jax_logging_level")
-        jax.config.update("jax_logging_level", "ERROR")
-        try:
-            yield
-        finally:
-            # "NOTSET" is for Python's loggers alone: XLA's level needs to be set before.
-            level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
-            jax.config.update("jax_logging_level", _LOGGING_LEVELS.get(level, "WARNING"))
-            jax.config.update("jax_logging_level", before or "NOTSET")
+def _compiling() -> Iterator[None]:
+    """Compile side by side: one thread at a time, as this takes settings of the whole process."""
+    uncached = _set("jax_persistent_cache_min_compile_time_secs", math.inf)
+    with _ONE_AT_A_TIME, uncached, _unwarned(), _trimmed():
+        yield
+
+
+@contextlib.contextmanager
+def _unwarned() -> Iterator[None]:
+    """Keep XLA from warning of each array that exceeds its heap."""
+    before = _read("jax_logging_level")
+    loggers = [logging.getLogger(name) for name in ("jax", "jaxlib")]  # which jax sets as well
+    levels = [logger.level for logger in loggers]
+    jax.config.update("jax_logging_level", "ERROR")
+    try:
+        yield
+    finally:
+        # "NOTSET" is for Python's loggers alone: XLA's level needs to be set before.
+        of_xla = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
+        jax.config.update("jax_logging_level", _LOGGING_LEVELS.get(of_xla, "WARNING"))
+        jax.config.update("jax_logging_level", before or "NOTSET")
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @contextlib.contextmanager

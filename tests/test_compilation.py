@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -131,22 +132,46 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize("level", ["NOTSET", "INFO"])
-def test_settings_stay_as_they_were(level):
-    def settings():
-        return (
-            (logger.level, list(logger.handlers), jax.config.jax_logging_level),
-            jax.config.jax_persistent_cache_min_compile_time_secs,
-        )
+LOGGER = logging.getLogger("jax")
 
-    logger = logging.getLogger("jax")
+
+def settings():
+    return (
+        (LOGGER.level, list(LOGGER.handlers), jax.config.jax_logging_level),
+        jax.config.jax_persistent_cache_min_compile_time_secs,
+    )
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["", "own level"])
+@pytest.mark.parametrize("level", ["NOTSET", "INFO"])
+def test_settings_stay_as_they_were(level, own):
     jax.config.update("jax_logging_level", level)
     try:
+        if own:
+            LOGGER.setLevel("CRITICAL")
         before = settings()
         side_by_side(jax.jit(lambda x: x + 1), ())(jnp.ones(2))
         assert settings() == before
     finally:
         jax.config.update("jax_logging_level", "NOTSET")
+        LOGGER.setLevel("NOTSET")
+
+
+def test_threads_that_compile_at_the_same_time_leave_settings_as_they_were():
+    programs = [side_by_side(jax.jit(lambda x, n=n: loops(4)(x + n)), ()) for n in range(4)]
+    before = settings()
+    with ThreadPoolExecutor(len(programs)) as pool:
+        together = list(pool.map(lambda program: program(X), programs))
+    assert settings() == before
+    for outcome, program in zip(together, programs, strict=True):
+        np.testing.assert_array_equal(outcome, program(X))
+
+
+def test_what_is_compiled_already_touches_no_settings(monkeypatch):
+    program = side_by_side(jax.jit(lambda x: x + 1), ())
+    program(jnp.ones(2))
+    monkeypatch.setattr(jax.config, "update", None)
+    np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
 
 
 def test_the_compilation_cache_is_left_alone(tmp_path):
