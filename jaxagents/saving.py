@@ -176,9 +176,15 @@ def _lock(directory: Path) -> int:
         raise CheckpointError(f"{directory} cannot be written: {error}") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         os.close(file)
         raise CheckpointError(
             f"another training writes to {directory}; wait for its end, or take another directory."
         ) from error
+    except OSError as error:  # as some network file systems have no locks
+        _logger.warning(
+            "%s cannot be locked (%s): see to it that no other training writes there",
+            directory,
+            error,
+        )
     return file

@@ -388,6 +388,17 @@ def test_two_processes_do_not_write_to_one_directory(damaged):
     assert int(runner.n_updates_done) == 10
 
 
+def test_where_files_cannot_be_locked_a_run_is_written_all_the_same(tmp_path, monkeypatch, caplog):
+    def fail(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    runner, _ = agent_with(tmp_path).train(jax.random.key(0), FAST)
+    assert f"{tmp_path} cannot be locked" in caplog.text
+    restored, _ = agent_with(tmp_path).restore(mode="last")
+    assert_trees_equal(restored.actor, runner.actor)
+
+
 WRITING = """
 import itertools, sys
 import numpy as np
