@@ -165,7 +165,7 @@ class Recorder:
         try:
             evaluation = self._latest._replace(agent=agent, runner=runner)
             # Every callback sees every evaluation, whichever of them asks to stop.
-            requests = [callback(evaluation) is True for callback in self._callbacks]
+            requests = [_is_true(callback(evaluation)) for callback in self._callbacks]
         finally:  # last, as the thread that writes competes for Python's lock
             self.save(reported)
         return any(requests) or self._interruption.requested
@@ -241,6 +241,11 @@ class Recorder:
             runner=runner,
             steps_per_second=steps_per_second,
         )
+
+
+def _is_true(answer: Any) -> bool:
+    """Tell whether a callback has returned True, Python's, numpy's or jax's, and no number."""
+    return np.ndim(answer) == 0 and np.asarray(answer).dtype == bool and bool(answer)
 
 
 def highest_return(metrics: Leaves) -> int:

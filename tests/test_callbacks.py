@@ -6,6 +6,7 @@ import logging
 import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -131,6 +132,17 @@ def test_a_training_that_a_callback_ended_is_resumed_to_the_same_bits(tmp_path, 
     resumed, metrics = agent.resume()
     assert_trees_equal((resumed.actor, resumed.critic), (straight[1].actor, straight[1].critic))
     assert_trees_equal(metrics, straight[2])
+
+
+@pytest.mark.parametrize(
+    ("answer", "n_updates"),
+    [(np.bool_(True), 0), (jnp.array(True), 0), (np.bool_(False), 3), (1, 3), ([True], 3)],
+    ids=repr,
+)
+def test_a_callback_ends_a_training_by_a_true_of_any_library_and_by_nothing_else(answer, n_updates):
+    agent = ja.DiscreteIPPO(Walk(), None, TINY, callbacks=[lambda _: answer])
+    runner, _ = agent.train(jax.random.key(0), FAST)
+    assert int(runner.n_updates_done) == n_updates
 
 
 def test_a_run_from_before_a_metric_existed_is_resumed_with_nan_for_it(tmp_path, straight):
