@@ -9,6 +9,7 @@ import itertools
 import json
 import logging
 import os
+import secrets
 import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ from jaxagents.configuration import (
     save_config,
     to_plain,
 )
-from jaxagents.errors import OF_FILES, explained
+from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.hyperparameters import check_hyperparams
 from jaxagents.provenance import append_start, describe_start
 from jaxagents.runs import path_of_config
@@ -129,8 +130,16 @@ class Experiment:
 
         Returns:
             The summary, as in ``summary.json``.
+
+        Raises:
+            ExperimentError: The directory exists already, or cannot be written.
         """
         require_installed(self.config)
+        if self.directory.exists():
+            raise ExperimentError(
+                f"{self.directory} exists already; name another directory, or go on with the run "
+                "in it by resume."
+            )
         with explained(f"runs_dir: {self.config.runs_dir} cannot be written to: "):
             self.directory.mkdir(parents=True)
             save_config(self.config, self.directory / "config.yaml")
@@ -361,8 +370,9 @@ class Experiment:
 
 
 def _new_directory(config: ExperimentConfig) -> Path:
-    """Name a directory that does not exist yet, nor creates it."""
-    return _unused(Path(config.runs_dir) / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    """Name a directory for a run, which no other run will name at the same time; make none."""
+    now, own = time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2)
+    return Path(config.runs_dir) / f"{config.name}-{now}-{own}"
 
 
 def _unused(path: Path) -> Path:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -151,10 +152,18 @@ def test_nothing_is_written_before_training(tmp_path):
 
 def test_two_runs_of_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr("time.strftime", lambda _: "now")
-    for expected in ("tiny-now", "tiny-now-2", "tiny-now-3"):
-        directory = Experiment(tiny_config(tmp_path)).directory
-        assert directory == tmp_path / "runs" / expected
-        directory.mkdir(parents=True)
+    # Neither has written anything by which the other could know of it.
+    first, second = (Experiment(tiny_config(tmp_path)).directory for _ in range(2))
+    assert first.parent == second.parent == tmp_path / "runs"
+    assert all(re.fullmatch("tiny-now-[0-9a-f]{4}", each.name) for each in (first, second))
+    assert first != second
+
+
+def test_a_directory_that_exists_is_not_trained_into(tmp_path):
+    with pytest.raises(ExperimentError, match="exists already; name another directory") as error:
+        Experiment(tiny_config(tmp_path), tmp_path).train()
+    assert "\n" not in str(error.value)
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_run_stopped_by_a_callback_is_complete_up_to_there(tmp_path):
