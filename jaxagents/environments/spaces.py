@@ -30,7 +30,8 @@ def as_space(space: Any) -> Discrete | Box:
     Raises:
         TypeError: it is neither discrete nor a box.
     """
-    if hasattr(space, "n"):
+    # Gymnasium has other spaces with an n, of vectors; and may begin to count elsewhere than at 0.
+    if hasattr(space, "n") and not getattr(space, "shape", ()) and not getattr(space, "start", 0):
         return Discrete(int(space.n))
     if hasattr(space, "low") and hasattr(space, "high"):
         shape = tuple(int(size) for size in space.shape)
@@ -40,6 +41,6 @@ def as_space(space: Any) -> Discrete | Box:
         )
         return Box(low, high, shape)
     raise TypeError(
-        f"action space {space!r} is neither Discrete (an attribute n) nor Box (low, high, shape); "
-        "these two are supported."
+        f"action space {space!r} is neither Discrete (an attribute n, choices from 0 on) nor Box "
+        "(low, high, shape); these two are supported."
     )

@@ -1,5 +1,6 @@
 import functools
 import re
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 
 from jaxagents.environments.batch import JaxEnvironmentBatch
 from jaxagents.environments.protocol import Environment
-from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.spaces import Box, Discrete, as_space
 from jaxagents.types import Observation
 from tests.probes import Aim, Shaped, Walk
 
@@ -772,8 +773,14 @@ def test_a_missing_attribute_is_an_error_that_names_it_and_the_protocol(attribut
 
 def test_an_unsupported_action_space_is_an_error_that_lists_the_supported_ones():
     message = message_of(Returning(space=(3, 2)))
-    assert message.startswith("action space (3, 2) is neither Discrete (an attribute n) nor Box")
+    assert message.startswith("action space (3, 2) is neither Discrete (an attribute n, ")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("extras", [{"shape": (4,)}, {"shape": (), "start": 1}], ids=str)
+def test_spaces_that_resemble_a_discrete_one_are_not_taken_for_it(extras):
+    assert "is neither Discrete" in message_of(Returning(space=SimpleNamespace(n=4, **extras)))
+    assert as_space(SimpleNamespace(n=4, shape=(), start=0)) == Discrete(4)
 
 
 @pytest.mark.parametrize(
