@@ -39,6 +39,11 @@ class ActorCritic(abc.ABC):
     _mutable = ""
 
     def __init__(self, env: Any, env_params: PyTree, config: AgentConfig):
+        if jnp.zeros(()).dtype != jnp.float32:
+            raise ValueError(
+                "jax_enable_x64 is on, and agents learn in float32; switch it off, by "
+                'jax.config.update("jax_enable_x64", False) or without JAX_ENABLE_X64.'
+            )
         self.env = env
         self.env_params = env_params
         self.config = config

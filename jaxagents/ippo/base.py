@@ -67,7 +67,7 @@ class IPPOBase(Trainer):
 
     Raises:
         TypeError: the environment's actions are not this agent's kind, or it breaks the protocol.
-        ValueError: the configuration does not fit the environment.
+        ValueError: the configuration does not fit the environment; jax computes in 64 bits.
     """
 
     def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:

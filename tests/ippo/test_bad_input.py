@@ -65,6 +65,12 @@ def test_an_agent_that_does_not_fit_is_refused_at_construction(build, error, mes
     assert "\n" not in str(raised.value)
 
 
+def test_numbers_of_64_bits_are_refused_at_construction():
+    with jax.enable_x64(True), pytest.raises(ValueError, match="switch it off") as raised:
+        ja.DiscreteIPPO(Walk(), None, TINY)
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("hyperparams", "message"),
     [
