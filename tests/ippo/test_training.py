@@ -13,8 +13,9 @@ from flax import linen as nn
 import jaxagents as ja
 from jaxagents import minibatches
 from jaxagents.hyperparameters import adam
-from jaxagents.ippo import loop
+from jaxagents.ippo import base, loop
 from jaxagents.leaves import strip_keys
+from jaxagents.optimization import run_epoch
 from tests.probes import Aim, Coordination, Shaped, Walk
 
 TINY = ja.AgentConfig(
@@ -102,6 +103,22 @@ def test_an_epochs_kl_stops_the_next_one_and_the_epochs_are_counted():
         runner_and_metrics[threshold] = agent.step(runner)
     assert runner_and_metrics[1e-9][1]["actor_epochs"] == 1
     assert runner_and_metrics[1e9][1]["actor_epochs"] == 3
+
+
+def test_every_epoch_of_actors_and_critics_is_dealt_by_a_key_of_its_own(monkeypatch):
+    def spy(*arguments, **options):
+        jax.debug.callback(
+            lambda key: keys.append(tuple(key.tolist())), jax.random.key_data(arguments[-1])
+        )
+        return run_epoch(*arguments, **options)
+
+    keys = []
+    monkeypatch.setattr(base, "run_epoch", spy)
+    config = tiny(actor_epochs=3, critic_epochs=4, parameter_sharing="shared")
+    agent = ja.DiscreteIPPO(Walk(), None, config)
+    jax.block_until_ready(agent.step(agent.init(jax.random.key(0), FAST)))
+    jax.effects_barrier()
+    assert len(keys) == len(set(keys)) == 7
 
 
 def test_a_single_epoch_changes_both_networks():
