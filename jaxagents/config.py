@@ -4,6 +4,7 @@ Changing one of them means compiling anew, unlike a hyperparameter.
 """
 
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
@@ -73,15 +74,17 @@ class Layers:
     sizes_after_memory: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the sizes, and make tuples of what a file gives as lists."""
+        """Check the sizes, and make Python's tuples and integers of them."""
         for name in ("hidden_sizes", "channels", "sizes_after_memory"):
             sizes = getattr(self, name)
             if isinstance(sizes, int | str) or not hasattr(sizes, "__iter__"):
                 raise TypeError(f"{name}={sizes!r} is no sequence of integers.")
-            object.__setattr__(self, name, tuple(sizes))
-            for size in getattr(self, name):
+            sizes = tuple(sizes)
+            for size in sizes:
                 _check_integer(name, size, minimum=1)
+            object.__setattr__(self, name, tuple(map(int, sizes)))
         _check_integer("memory_size", self.memory_size, minimum=1)
+        object.__setattr__(self, "memory_size", int(self.memory_size))
         if self.activation is not None:
             _check_choice("activation", self.activation, Activation)
 
@@ -251,6 +254,12 @@ class AgentConfig:
                 f"anneal_learning_rate=True is learning_rate_schedule='linear', but that is "
                 f"{self.learning_rate_schedule!r}; choose one."
             )
+        if self.learning_rate_schedule == "kl" and self.actor_epochs * self.n_minibatches == 1:
+            raise ValueError(
+                "learning_rate_schedule='kl' adapts to the divergence in an update's last epoch, "
+                "and a single step of the optimizer (actor_epochs=1, minibatch_size=batch_size) "
+                "leaves none before it; choose more epochs or smaller minibatches."
+            )
         if self.minibatch_unit == "time" and self.rollout_length % self.n_minibatches:
             raise ValueError(
                 f"rollout_length={self.rollout_length} time rows do not divide into the "
@@ -342,6 +351,7 @@ _CHOICES = (
 )
 
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function, where another prints it
 _STRUCTURE = (
     "batch_size",
     "rollout_length",  # by which updates are counted as environment steps
@@ -374,9 +384,13 @@ def structure_of(config: AgentConfig) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, nn.Module | Layers):
-        return " ".join(repr(value).split())
-    return getattr(value, "__qualname__", value)
+    """Describe a choice by what JSON has, and alike in every process."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, np.integer):
+        return int(value)
+    name = getattr(value, "__qualname__", None)
+    return name or _ADDRESS.sub("", " ".join(repr(value).split()))
 
 
 def _as_indices(parameter_sharing: Any) -> tuple[int, ...]:

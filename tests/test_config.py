@@ -1,9 +1,13 @@
 import dataclasses
+import functools
+import json
 
 import numpy as np
+import optax
 import pytest
+from flax import linen as nn
 
-from jaxagents.config import AgentConfig, Layers
+from jaxagents.config import AgentConfig, Layers, structure_of
 from jaxagents.hyperparameters import adam
 
 
@@ -220,6 +224,36 @@ def test_chunks_without_a_memory_are_an_error_with_both_remedies():
         AgentConfig(n_steps=1, recurrent_chunk_length=4)
     assert str(error.value).startswith("recurrent_chunk_length=4, but recurrent=None: ")
     assert "\n" not in str(error.value)
+
+
+def test_a_rate_does_not_adapt_to_the_divergence_of_a_single_step():
+    sizes = {"n_steps": 1, "batch_size": 4, "actor_epochs": 1, "learning_rate_schedule": "kl"}
+    with pytest.raises(ValueError, match="choose more epochs or smaller minibatches") as error:
+        AgentConfig(**sizes, minibatch_size=4)
+    assert "\n" not in str(error.value)
+    assert AgentConfig(**sizes, minibatch_size=2).n_minibatches == 2
+
+
+def descent(params, momentum):
+    return optax.sgd(params.learning_rate, momentum)
+
+
+def test_what_checkpoints_depend_on_is_plain_data_alike_in_every_process():
+    described = AgentConfig(
+        n_steps=1,
+        batch_size=np.int64(16),
+        actor_layers=Layers(hidden_sizes=[np.int64(8)], memory_size=np.int64(32)),
+        actor_network=nn.Sequential([nn.Dense(8), nn.tanh, nn.Dense(2)]),
+        optimizer=functools.partial(descent, momentum=0.9),
+    )
+    structure = structure_of(described)
+    assert json.loads(json.dumps(structure)) == structure
+    assert structure["batch_size"] == 16
+    assert structure["actor_layers"] == repr(Layers(hidden_sizes=(8,), memory_size=32))
+    # No function by where this process holds it.
+    assert "0x" not in json.dumps(structure)
+    assert "tanh" in structure["actor_network"]
+    assert structure["optimizer"] == "functools.partial(<function descent>, momentum=0.9)"
 
 
 @pytest.mark.parametrize("unit", ["time", "step"])
