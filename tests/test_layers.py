@@ -68,6 +68,7 @@ LAYERS = [
     {"environments.gymnax", "environments.jaxmarl", "environments.hunting"},
     {"environments.jaxmarl_families"},
     {"environments.hunting_pictures", "environments.partial_import", "environments.protocol"},
+    {"environments.silence"},
     {"environments.spaces", "tracing", "types", "unrolling"},
     {"config", "fields"},
     {"drawing"},

@@ -1,13 +1,10 @@
 """JaxMARL environments, their actors stacked in the library's order."""
 
-import contextlib
 import difflib
 import functools
 import inspect
-import io
 import re
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import jax
@@ -24,6 +21,7 @@ from jaxagents.environments.jaxmarl_families import (
 )
 from jaxagents.environments.partial_import import load
 from jaxagents.environments.protocol import Environment, StepResult
+from jaxagents.environments.silence import SILENCE
 from jaxagents.environments.spaces import Box, Discrete, as_space
 from jaxagents.types import Observation
 
@@ -63,7 +61,7 @@ class JaxMARLEnvironment(Environment):
         self._spaces = [as_space(env.action_space(name)) for name in env.agents]
         self._space = _common_space(env.name, self._spaces)
         # The library's declared observation spaces are wrong in places.
-        with _quiet():
+        with SILENCE:
             observation, _ = jax.eval_shape(env.reset, jax.eval_shape(jax.random.key, 0))
         features = jax.eval_shape(functools.partial(family.features, env), observation)
         self._observation_shape = _common_shape(env.name, [each.shape for each in features])
@@ -85,7 +83,7 @@ class JaxMARLEnvironment(Environment):
     def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Observation, PyTree]:
         """Begin an episode; see `Environment.reset_env`."""
         del params
-        with _quiet():
+        with SILENCE:
             observation, state = self.env.reset(rng)
         return self._observe(observation, state), _without_weak_types(state)
 
@@ -95,7 +93,7 @@ class JaxMARLEnvironment(Environment):
         """Step without resetting; see `Environment.step_env`."""
         del params
         actions = self._split(action)
-        with _quiet():
+        with SILENCE:
             observation, next_state, reward, done, info = self.env.step_env(
                 rng, state, self._family.pack(actions)
             )
@@ -163,7 +161,7 @@ def construct(env_id: str, **env_kwargs: Any) -> Any:
         for name, values in family.load_values().items()
         if name in env_kwargs
     }
-    with _quiet():
+    with SILENCE:
         env = family.load_constructor(env_id)(**{**env_kwargs, **named, **family.fixed_keywords})
     known = set(family.load_silent_keywords())
     for cls in type(env).__mro__[:-1]:
@@ -234,14 +232,6 @@ def _size(space: Discrete | Box) -> int:
 
 def _padded(array: Array, shape: tuple[int, ...]) -> Array:
     return jnp.pad(array, [(0, size - own) for size, own in zip(shape, array.shape, strict=True)])
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide what the library prints for debugging, and the warnings it causes, when traced."""
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _without_weak_types(tree: PyTree) -> PyTree:

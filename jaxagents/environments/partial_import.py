@@ -1,16 +1,14 @@
 """Importing what one module of a package defines, without all that its packages import."""
 
-import contextlib
 import importlib
 import importlib.util
-import io
 import sys
-import warnings
-from collections.abc import Iterator
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, cast
+
+from jaxagents.environments.silence import SILENCE
 
 
 def load(path: str) -> Any:
@@ -29,7 +27,7 @@ def load(path: str) -> Any:
     packages = module.split(".")[:-1]
     for i in range(len(packages)):
         _postpone(".".join(packages[: i + 1]))
-    with _silenced():
+    with SILENCE:
         return getattr(importlib.import_module(module), name)
 
 
@@ -60,27 +58,9 @@ class _Postponed(ModuleType):
         cast(Any, self).__class__ = ModuleType
         loader = cast(Loader, cast(ModuleSpec, self.__spec__).loader)
         try:
-            with _silenced():
+            with SILENCE:
                 loader.exec_module(self)
         except BaseException:
             cast(Any, self).__class__ = _Postponed  # to fail likewise when it is asked again
             raise
         return getattr(self, name)
-
-
-@contextlib.contextmanager
-def _silenced() -> Iterator[None]:
-    """Hide what JaxMARL prints at import: which optional parts it lacks.
-
-    While it is imported it also points the standard streams at the process's own, past a
-    redirection: they are replaced as well meanwhile, and all are put back.
-    """
-    streams = {name: getattr(sys, name) for name in ("stdout", "stderr", "__stdout__")}
-    sys.stdout = sys.__stdout__ = io.StringIO()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for name, stream in streams.items():
-            setattr(sys, name, stream)

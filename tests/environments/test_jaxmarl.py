@@ -1,8 +1,10 @@
+import contextlib
 import copy
 import os
 import pickle
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 
 import jax
@@ -16,6 +18,7 @@ from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
 from jaxagents.environments.jaxmarl import JaxMARLEnvironment, construct
 from jaxagents.environments.jaxmarl_families import FAMILIES, supported_family
 from jaxagents.environments.registry import JAXMARL_IDS, MABRAX_IDS
+from jaxagents.environments.silence import SILENCE
 
 MPE = [name for name in jaxmarl.registered_envs if name.startswith("MPE_")]
 MABRAX = [env_id.removeprefix("jaxmarl/") for env_id in MABRAX_IDS]
@@ -796,6 +799,30 @@ def test_constructing_is_silent_and_leaves_the_standard_streams_alone():
         "jaxmarl.make('hanabi')\n"
         "assert (sys.stdout, sys.stderr) == streams\n"
         "assert [stream.getvalue() for stream in streams] == ['', '']\n"
+    )
+
+
+def test_streams_are_put_back_whoever_leaves_last():
+    before = (sys.stdout, sys.stderr, sys.__stdout__, list(warnings.filters))
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    first.enter_context(SILENCE)
+    second.enter_context(SILENCE)
+    first.close()
+    assert sys.stdout is not before[0]
+    second.close()
+    assert (sys.stdout, sys.stderr, sys.__stdout__, list(warnings.filters)) == before
+
+
+def test_threads_that_make_environments_leave_the_standard_streams_alone():
+    run_fresh(
+        "import sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "import jaxagents as ja\n"
+        "streams = sys.stdout, sys.stderr, sys.__stdout__\n"
+        "ids = ['MPE_simple_v3', 'MPE_simple_tag_v3', 'SMAX', 'coin_game', 'switch_riddle']\n"
+        "with ThreadPoolExecutor(5) as pool:\n"
+        "    list(pool.map(lambda env_id: ja.make(f'jaxmarl/{env_id}'), ids))\n"
+        "assert (sys.stdout, sys.stderr, sys.__stdout__) == streams\n"
     )
 
 
