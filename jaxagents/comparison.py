@@ -131,9 +131,10 @@ def _group(label: str, runs: Sequence[Run]) -> Group:
 
 def _final_return(run: Run) -> float:
     """Read the return of a run's final evaluation, averaged over its actors."""
-    if run.summary is None:
+    if run.summary is None or run.is_unfinished:
+        lacks = "has no summary.json" if run.summary is None else "has gone on since its summary"
         raise ExperimentError(
-            f"{run.directory} has no summary.json, as its training has not ended; "
+            f"{run.directory} {lacks}, as its training has not ended; "
             f"go on with it by: jaxagents resume {run.directory}"
         )
     means = run.summary["returns"]["mean"]

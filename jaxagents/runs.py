@@ -25,6 +25,19 @@ class Run(NamedTuple):
         """What the configuration calls the run."""
         return self.config["name"]
 
+    @property
+    def n_updates_done(self) -> int:
+        """How far it had come at its latest evaluation."""
+        return self.records[-1]["n_updates_done"] if self.records else 0
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it has not been evaluated at its end, or has gone on since."""
+        if self.summary is None:
+            return True
+        summarized = self.summary.get("training", {}).get("n_updates_done", self.n_updates_done)
+        return self.n_updates_done > summarized
+
 
 def read_run(directory: str | PathLike[str]) -> Run:
     """Read what there is of a run, be it still training.
@@ -97,12 +110,12 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
         by_experiment.setdefault(key, []).append(run)
     groups = list(by_experiment.values())
     names = [group[0].name for group in groups]
-    folders = [group[0].directory.name for group in groups]
+    folders = [group[0].directory.resolve().name for group in groups]
 
     def label(run: Run) -> str:
         if names.count(run.name) == 1:
             return run.name
-        folder = run.directory.name
+        folder = run.directory.resolve().name
         return folder if [*names, *folders].count(folder) == 1 else str(run.directory)
 
     return {label(group[0]): group for group in groups}
@@ -110,8 +123,13 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def _experiment(config: Mapping[str, Any]) -> dict[str, Any]:
     """Take what matters of a configuration; a key that an older one lacks is null in newer ones."""
+    whole = {**config, "agent": {**config["agent"], "progress_bar": None}}
     return {
-        name: each
-        for name, each in config.items()
-        if name not in _NOT_OF_THE_EXPERIMENT and each is not None
+        name: _given(each) if name == "agent" else each
+        for name, each in _given(whole).items()
+        if name not in _NOT_OF_THE_EXPERIMENT
     }
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in values.items() if each is not None}

@@ -1,4 +1,5 @@
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -130,6 +131,19 @@ def test_a_single_seed_has_no_interval(others):
 def test_equal_groups_are_called_equal():
     comparison = compare(group("a", 2.0, 2.0, 2.0, 2.0), group("b", 2.0, 2.0, 2.0, 2.0))
     assert sentence(comparison).startswith("a and b earn the same")
+
+
+def test_a_run_that_has_gone_on_since_its_summary_is_not_compared(write, tmp_path):
+    run, other = *write("a", 1.0), *write("b", 2.0)
+    summary = json.loads((run / "summary.json").read_text())
+    text = json.dumps(summary | {"training": {"n_updates_done": 4}})
+    (run / "summary.json").write_text(text)
+    for n_updates_done in (4, 5):
+        (run / "metrics.jsonl").write_text(json.dumps({"n_updates_done": n_updates_done}) + "\n")
+        if n_updates_done == 4:
+            assert len(compare_groups(read_groups([run, other]))) == 1
+    with pytest.raises(ExperimentError, match=r"has gone on since its summary.*jaxagents resume"):
+        compare_groups(read_groups([run, other]))
 
 
 @pytest.fixture

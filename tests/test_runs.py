@@ -20,6 +20,18 @@ def test_runs_of_other_names_are_other_groups_though_they_are_configured_alike(t
     assert list(read_groups(directories)) == ["before", "after"]
 
 
+def test_progress_bars_and_keys_that_are_null_make_no_other_experiment(tmp_path):
+    first = write_run(tmp_path / "a0", name="a", seed=0, agent={"progress_bar": False})
+    second = write_run(tmp_path / "a1", name="a", seed=1, agent={"recurrent": None})
+    assert labels(first, second) == {"a": 2}
+
+
+def test_a_run_named_by_a_dot_is_labelled_by_its_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(write_run(tmp_path / "here", name="a"))
+    other = write_run(tmp_path / "there", name="a", agent={"n_steps": 7})
+    assert labels(".", other) == {"here": 1, "there": 1}
+
+
 def test_groups_of_one_name_are_told_apart_by_their_directories(tmp_path):
     first = write_run(tmp_path / "a-1", name="a")
     second = write_run(tmp_path / "a-2", name="a", agent={"n_steps": 7})

@@ -45,13 +45,7 @@ def name_of(run: Run) -> str:
 
 def progress(run: Run) -> tuple[int, int]:
     """Return the updates that a run has done, and those that it is to do."""
-    n_updates_done = run.records[-1]["n_updates_done"] if run.records else 0
-    return n_updates_done, run.config["agent"]["n_steps"]
-
-
-def is_unfinished(run: Run) -> bool:
-    """Tell whether a run has not been evaluated at its end, or has gone on since."""
-    return run.summary is None or progress(run)[0] > run.summary["training"]["n_updates_done"]
+    return run.n_updates_done, run.config["agent"]["n_steps"]
 
 
 def rows_of_actors(
@@ -76,7 +70,8 @@ def estimates(runs: Sequence[Run]) -> list[tuple[str, Estimate]]:
     Only what was evaluated after training counts. Nothing is estimated where returns are not
     finite.
     """
-    means = [run.summary["returns"]["mean"] for run in runs if run.summary]
+    summaries = [run.summary for run in runs if run.summary and not run.is_unfinished]
+    means = [summary["returns"]["mean"] for summary in summaries]
     if not means or any(None in row for row in means):
         return []
     values: Float[np.ndarray, "runs actors"] = np.array(means, np.float64)

@@ -16,7 +16,6 @@ from jaxagents.reporting.numbers import (
     clock,
     counted,
     estimates,
-    is_unfinished,
     listed,
     name_of,
     number,
@@ -105,7 +104,7 @@ def _latest_return(run: Run) -> str:
 def unfinished_notes(groups: Groups) -> list[str]:
     """Say of each run that has not ended how far it is."""
     notes = []
-    for run in filter(is_unfinished, all_runs(groups)):
+    for run in (each for each in all_runs(groups) if each.is_unfinished):
         done, planned = progress(run)
         notes.append(
             f"{name_of(run)} has not ended: {done:,} of "
