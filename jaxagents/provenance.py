@@ -71,6 +71,7 @@ def _git(*arguments: str) -> str | None:
             ["git", "--no-optional-locks", *arguments],
             capture_output=True,
             text=True,
+            errors="replace",  # names of files may be of any encoding
             timeout=_PATIENCE,
             check=True,
         )

@@ -1,6 +1,7 @@
 """What is recorded of where a training ran."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -36,6 +37,14 @@ def test_the_revision_of_the_working_folder_is_named_and_whether_it_was_changed(
     assert describe_start()["git"] == {"revision": revision, "dirty": False}
     (repository / "code.py").write_text("2\n")
     assert describe_start()["git"] == {"revision": revision, "dirty": True}
+
+
+def test_names_of_files_in_no_encoding_are_changes_too(repository):
+    name = os.fsdecode(b"\xff.py")
+    git("config", "core.quotepath", "false")
+    (repository / name).write_text("1\n")
+    git("add", name)
+    assert describe_start()["git"]["dirty"] is True
 
 
 def test_a_folder_without_git_has_no_revision(tmp_path, monkeypatch):
