@@ -7,6 +7,7 @@ configuration is said otherwise.
 import contextlib
 import dataclasses
 import json
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jaxagents
-from jaxagents.config import AgentConfig, check_seed
+from jaxagents.config import AgentConfig, check_seed, make_plain
 from jaxagents.errors import ExperimentError
 from jaxagents.fields import Field, fields_of, keys_of, of_no_file, type_text
 from jaxagents.hyperparameters import HyperParameters
@@ -27,6 +28,8 @@ from jaxagents.sources import (
     refuse_wrong_keys,
     unknown_key,
 )
+
+_INFINITY = ("inf", "infinity")  # of which YAML makes text
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class EvaluationConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if self.n_evals < 1:
             raise ValueError(f"n_evals={self.n_evals} is too small; evaluate at least 1 episode.")
         check_seed("seed", self.seed)
@@ -107,6 +111,7 @@ class ExperimentConfig:
     runs_dir: str = "runs"
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name!r} cannot name a directory; use letters and digits.")
         check_seed("seed", self.seed)
@@ -117,6 +122,8 @@ class ExperimentConfig:
                 "evaluation.mode='best' needs evaluations during training, but agent.n_evals=0; "
                 "use evaluation.mode='last'."
             )
+        if self.stop_at_return is not None and not math.isfinite(self.stop_at_return):
+            raise ValueError(f"stop_at_return={self.stop_at_return} is no return; give a number.")
         if self.stop_at_return is not None and not self.agent.n_evals:
             raise ValueError(
                 f"stop_at_return={self.stop_at_return} needs evaluations during training, but "
@@ -182,7 +189,7 @@ def load_config(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Exp
     fields = dict(keys_of(ExperimentConfig))
     refuse_wrong_keys(source, fields)
     try:
-        values = _make_parser().parse_args(["--config", str(path), *overrides]).as_dict()
+        values = _make_parser().parse_args(["--config", source.text, *overrides]).as_dict()
     except ArgumentError as error:
         raise ExperimentError(_explain(error, source, fields)) from error
     return _from_plain(values, source)
@@ -199,8 +206,11 @@ def places_named(path: str | PathLike[str], overrides: Sequence[str] = ()) -> It
     Raises:
         ExperimentError: Something was wrong.
     """
-    with read_source(path, overrides).blamed(dict(keys_of(ExperimentConfig))):
+    try:
         yield
+    except (TypeError, ValueError):
+        with read_source(path, overrides).blamed(dict(keys_of(ExperimentConfig))):
+            raise
 
 
 def save_config(config: ExperimentConfig, path: Path) -> None:
@@ -246,6 +256,8 @@ def _make_parser() -> Any:
 def _explain(error: Exception, source: Source, fields: Mapping[str, Field]) -> str:
     """Say in one line what jsonargparse objects to: where, which key, what it should be."""
     text = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
+    if tagged := re.search(r"(could not .*?) in line (\d+), column", text):
+        return f"{source.path}:{tagged[2]}: {tagged[1]}"
     if wrong := re.match(r'Parser key "([^"]+)": (.*)', text):
         key, text = wrong.groups()
         place = source.place(key)
@@ -253,7 +265,8 @@ def _explain(error: Exception, source: Source, fields: Mapping[str, Field]) -> s
             return f"{place}: {key}: {text}"
         value = re.split("(?:Got|Given) value: ?", text)[-1]
         wanted = type_text(fields[key].hint)
-        return f"{place}: {key} should be {wanted}, but is {value or 'empty'}"
+        hint = "; infinity is written .inf" if value.lstrip("+-").lower() in _INFINITY else ""
+        return f"{place}: {key} should be {wanted}, but is {value or 'empty'}{hint}"
     if missing := re.match("the following arguments are required: ([^,]+)", text):
         return f"{source.path}: {missing[1]} is missing; give it there or as --{missing[1]} VALUE"
     if unknown := re.match("(?:unrecognized arguments: --|Option ')([^ =']+)", text):
@@ -267,6 +280,4 @@ def _explain(error: Exception, source: Source, fields: Mapping[str, Field]) -> s
     if stray := re.match("unrecognized arguments: ([^ ]+)", text):
         hint = f"; did you mean --{stray[1]}?" if stray[1].split("=")[0] in fields else ""
         return f"command line: unrecognized argument {stray[1]}{hint}"
-    if tagged := re.search(r"(could not .*) in line (\d+), column", text):
-        return f"{source.path}:{tagged[2]}: {tagged[1]}"
     return f"{source.path}: {text}"

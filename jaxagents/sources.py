@@ -25,6 +25,7 @@ class Source(NamedTuple):
     """The file that a configuration is read from, and what overrides it."""
 
     path: str
+    text: str  # of the file, in ASCII: locales that have no more cannot take it elsewhere
     entries: Mapping[str, Entry]  # by dotted key; mappings, and what they hold
     overrides: Sequence[str]  # as on the command line
 
@@ -71,8 +72,9 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
     """
     import yaml
 
+    text = _text(Path(path))
     try:
-        root = yaml.compose(_text(Path(path)), Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         tab = "; indent with spaces, not tabs" if r"'\t'" in str(error.problem) else ""
@@ -92,7 +94,9 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
                 f"{path}:{entry.line}: {key} is given a second time, after line {first}; keep one"
             )
         entries[key] = entry
-    return Source(str(path), entries, overrides)
+    if not text.isascii():
+        text = yaml.serialize(root, Dumper=yaml.SafeDumper)
+    return Source(str(path), text, entries, overrides)
 
 
 def refuse_wrong_keys(source: Source, fields: Mapping[str, Field]) -> None:
@@ -116,6 +120,20 @@ def refuse_wrong_keys(source: Source, fields: Mapping[str, Field]) -> None:
             problem = f"{key} has no value; it should be {type_text(field.hint)}"
         if problem:
             raise ExperimentError(f"{source.path}:{line}: {problem}")
+    _refuse_deep_overrides(source, fields)
+
+
+def _refuse_deep_overrides(source: Source, fields: Mapping[str, Field]) -> None:
+    # The value would replace all that is beside it, as text.
+    for override in source.overrides:
+        key = override.split("=")[0].removeprefix("--")
+        for name, field in fields.items():
+            around, _, within = key.removeprefix(f"{name}.").partition(".")
+            if field.is_open and override.startswith(f"--{name}.") and within:
+                raise ExperimentError(
+                    f"command line: {key} lies too deep; give all that {name}.{around} is to "
+                    f"hold, as --{name}.{around} '{{{within}: VALUE}}'"
+                )
 
 
 def unknown_key(key: str, fields: Mapping[str, Field]) -> str:
