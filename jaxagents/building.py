@@ -61,7 +61,7 @@ def agent_class(env: Any, env_params: Any) -> "type[IPPOBase]":
 
 def _check_param(name: str, value: Any, default: Any) -> None:
     numbers = value if isinstance(value, list) else [value]
-    if not all(isinstance(each, bool | int | float) for each in numbers):
+    if not all(isinstance(each, bool | int | float | np.number) for each in numbers):
         raise TypeError(f"{name} should be a number, but is {value!r}.")
     if not np.all(np.isfinite(numbers)):
         raise ValueError(f"{name} should be finite, but is {value!r}.")

@@ -52,7 +52,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str | PathLike[str]):
-        self.directory = Path(directory).resolve()
+        self.directory = Path(directory).expanduser().resolve()
 
     def steps(self) -> list[int]:
         """List the steps, the earliest first."""

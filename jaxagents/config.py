@@ -48,6 +48,13 @@ def check_seed(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value} is too large; it must be below 2**32 = {2**32}.")
 
 
+def make_plain(config: Any) -> None:
+    """Make Python's integers of a frozen dataclass's integers of numpy, which no file holds."""
+    for name, value in vars(config).items():
+        if isinstance(value, np.integer):
+            object.__setattr__(config, name, value.item())
+
+
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -83,8 +90,8 @@ class Layers:
             for size in sizes:
                 _check_integer(name, size, minimum=1)
             object.__setattr__(self, name, tuple(map(int, sizes)))
+        make_plain(self)
         _check_integer("memory_size", self.memory_size, minimum=1)
-        object.__setattr__(self, "memory_size", int(self.memory_size))
         if self.activation is not None:
             _check_choice("activation", self.activation, Activation)
 
@@ -228,6 +235,7 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         """Check all that is known without the environment."""
+        make_plain(self)
         for name in _SIZES:
             _check_integer(name, getattr(self, name), minimum=1)
         for name in ("n_evals", "keep_best"):
@@ -387,8 +395,6 @@ def _plain(value: Any) -> Any:
     """Describe a choice by what JSON has, and alike in every process."""
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, np.integer):
-        return int(value)
     name = getattr(value, "__qualname__", None)
     return name or _ADDRESS.sub("", " ".join(repr(value).split()))
 

@@ -4,12 +4,14 @@ What pictures and exports need is imported where it is used: seconds may pass be
 with a configuration is said otherwise.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import logging
 import os
 import secrets
+import shutil
 import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -157,15 +159,17 @@ class Experiment:
             The summary, as in ``summary.json``.
 
         Raises:
-            ExperimentError: There is no checkpoint; the configuration is one of another structure;
-                another process trains in the directory.
+            ExperimentError: There is no checkpoint; the configuration is one of another structure,
+                or of another beginning; another process trains in the directory.
         """
         require_installed(self.config)
+        self._refuse_another_beginning()
         with explained():
             runner, metrics = self.agent.restore("last")
         n_updates_before = int(runner.n_updates_done)
         with explained(kinds=OF_FILES):
             if n_updates_before >= self.config.agent.n_steps or self._has_reached_target(metrics):
+                self._keep_config()
                 return self._finish(lambda: (runner, metrics), n_updates_before)
             path = self.directory / "metrics.jsonl"
             try:
@@ -179,6 +183,16 @@ class Experiment:
             return self._finish(
                 lambda: self.agent.resume(self.config.hyperparams), n_updates_before
             )
+
+    def _refuse_another_beginning(self) -> None:
+        begun = load_config(self.directory / "config.yaml")
+        for name in ("env", "seed"):
+            mine, given = getattr(self.config, name), getattr(begun, name)
+            if mine != given:
+                raise ExperimentError(
+                    f"{name}={mine!r}, but the run has begun with {given!r}, of which a checkpoint "
+                    f"has come: leave {name} out, or train another run."
+                )
 
     def _has_reached_target(self, metrics: Mapping[str, Any]) -> bool:
         target, returns = self.config.stop_at_return, metrics.get("returns", ())
@@ -194,7 +208,11 @@ class Experiment:
         if to_plain(load_config(path)) == to_plain(self.config):
             return
         numbered = (self.directory / f"config.{number}.yaml" for number in itertools.count(1))
-        os.link(path, next(each for each in numbered if not each.exists()))
+        earlier = next(each for each in numbered if not each.exists())
+        try:
+            os.link(path, earlier)
+        except OSError:  # some file systems have no links
+            shutil.copy2(path, earlier)
         save_config(self.config, path)
 
     def _finish(
@@ -207,23 +225,39 @@ class Experiment:
         finally:
             self._trackers.close()
         seconds = time.perf_counter() - started
-        if self.config.agent.n_evals:
-            self._plot(metrics)
         n_updates_done = int(runner.n_updates_done)
         n_steps_now = self._n_environment_steps(n_updates_done - n_updates_before)
+        training = {
+            "n_updates_done": n_updates_done,
+            "n_environment_steps": self._n_environment_steps(n_updates_done),
+            # Since it was last resumed; compilation and evaluations included.
+            "seconds": round(seconds, 3),
+            "environment_steps_per_second": round(n_steps_now / seconds, 1),
+        }
+        if n_updates_done == n_updates_before:  # evaluated anew only
+            training = self._summarized_training(n_updates_done) or training
         summary = self.evaluate() | {
-            "training": {
-                "n_updates_done": n_updates_done,
-                "n_environment_steps": self._n_environment_steps(n_updates_done),
-                # Since it was last resumed; compilation and evaluations included.
-                "seconds": round(seconds, 3),
-                "environment_steps_per_second": round(n_steps_now / seconds, 1),
-            },
+            "training": training,
             "versions": {"jaxagents": jaxagents.__version__, "jax": jax.__version__},
         }
-        text = json.dumps(summary, indent=2, allow_nan=False)
-        (self.directory / "summary.json").write_text(text + "\n", encoding="utf-8")
+        self._write_summary(summary)
+        if self.config.agent.n_evals:
+            self._plot(metrics)
         return summary
+
+    def _summarized_training(self, n_updates_done: int) -> dict[str, Any] | None:
+        """Read what the summary that is there says of the training up to here, if it does."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            text = (self.directory / "summary.json").read_text(encoding="utf-8")
+            training = json.loads(text)["training"]
+            return training if training["n_updates_done"] == n_updates_done else None
+
+    def _write_summary(self, summary: Mapping[str, Any]) -> None:
+        path = self.directory / "summary.json"
+        new = path.with_name(f"{path.name}.new")
+        text = json.dumps(summary, indent=2, allow_nan=False)
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(path)
 
     def restore(self, mode: str | None = None) -> "IPPOBase":
         """Load the "best" or the "last" checkpoint; None: the one that the configuration judges.
@@ -372,7 +406,7 @@ class Experiment:
 def _new_directory(config: ExperimentConfig) -> Path:
     """Name a directory for a run, which no other run will name at the same time; make none."""
     now, own = time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2)
-    return Path(config.runs_dir) / f"{config.name}-{now}-{own}"
+    return Path(config.runs_dir).expanduser() / f"{config.name}-{now}-{own}"
 
 
 def _unused(path: Path) -> Path:

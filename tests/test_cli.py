@@ -1,5 +1,6 @@
 """The commands as a user types them."""
 
+import errno
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from jaxagents import cli
 from jaxagents.checkpointing import Checkpoints
+from jaxagents.configuration import load_config
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.tracking import read_json_lines
 
@@ -188,6 +190,39 @@ def test_resume_finishes_what_lacks_its_summary_only(own_run, run, capsys):
     assert again["training"]["n_updates_done"] == 4
     assert (own_run / "learning_curve.png").exists()
     assert (own_run / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
+
+
+def test_resume_of_what_has_ended_evaluates_anew_and_keeps_what_is_known(own_run):
+    before = json.loads((own_run / "summary.json").read_text())
+    arguments = ["--evaluation.n_evals", "5", "--evaluation.greedy", "false"]
+    assert cli.main(["resume", str(own_run), "--quiet", *arguments]) == 0
+    after = json.loads((own_run / "summary.json").read_text())
+    assert (after["evaluation"]["n_evals"], after["evaluation"]["greedy"]) == (5, False)
+    assert after["training"] == before["training"]
+    config = load_config(own_run / "config.yaml")
+    assert (config.evaluation.n_evals, config.evaluation.greedy) == (5, False)
+
+
+@pytest.mark.parametrize("change", ["--seed=9", "--env=hunting/continuous"])
+def test_a_run_does_not_go_on_from_another_beginning(own_run, capsys, change):
+    before = sorted((path, path.read_bytes()) for path in own_run.rglob("*") if path.is_file())
+    line = fail(["resume", str(own_run), "--quiet", "--agent.n_steps=6", change], capsys)
+    name = change[2:].split("=")[0]
+    assert f"{name}=" in line
+    assert f"leave {name} out, or train another run" in line
+    after = sorted((path, path.read_bytes()) for path in own_run.rglob("*") if path.is_file())
+    assert after == before
+
+
+def test_without_links_the_configuration_before_is_kept_as_a_copy(own_run, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr("os.link", fail)
+    before = (own_run / "config.yaml").read_text()
+    assert cli.main(["resume", str(own_run), "--quiet", "--agent.n_steps=6"]) == 0
+    assert (own_run / "config.1.yaml").read_text() == before
+    assert "n_steps: 6" in (own_run / "config.yaml").read_text()
 
 
 def test_a_run_of_another_network_is_not_resumed_and_stays_as_it_is(own_run, capsys):

@@ -3,8 +3,11 @@
 import dataclasses
 import json
 import math
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -13,6 +16,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.building import make_environment
+from jaxagents.checkpointing import Checkpoints
 from jaxagents.configuration import (
     EvaluationConfig,
     ExperimentConfig,
@@ -157,6 +161,51 @@ def test_two_runs_of_the_same_second_have_directories_of_their_own(tmp_path, mon
     assert first.parent == second.parent == tmp_path / "runs"
     assert all(re.fullmatch("tiny-now-[0-9a-f]{4}", each.name) for each in (first, second))
     assert first != second
+
+
+def test_a_tilde_is_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/somewhere")
+    config = tiny_config(Path(), runs_dir="~/runs")
+    assert Experiment(config).directory.parent == Path("/somewhere/runs")
+    assert Checkpoints("~/run").directory == Path("/somewhere/run").resolve()
+
+
+def test_numpys_integers_are_kept_as_pythons(tmp_path):
+    agent, evaluation = {"batch_size": np.int64(4)}, EvaluationConfig(n_evals=np.int32(2))
+    config = tiny_config(tmp_path, agent=agent, evaluation=evaluation, seed=np.uint8(3))
+    values = (config.agent.batch_size, config.evaluation.n_evals, config.seed)
+    assert [(type(each), each) for each in values] == [(int, 4), (int, 2), (int, 3)]
+    limit = {"max_steps_in_episode": np.int64(5)}
+    _, params = make_environment(tiny_config(tmp_path, env_params=limit))
+    assert params.max_steps_in_episode == 5
+
+
+def test_a_picture_that_fails_costs_no_summary(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("jaxagents.plotting.plot_learning_curve", fail)
+    experiment = Experiment(tiny_config(tmp_path))
+    with pytest.raises(ExperimentError, match="disk full"):
+        experiment.train()
+    assert json.loads((experiment.directory / "summary.json").read_text())["training"]
+
+
+def test_files_are_read_alike_in_every_locale(tmp_path):
+    text = "# Größe\nname: größe\nenv: hunting/discrete\nagent: {n_steps: 1}\n"
+    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+    code = (
+        "from jaxagents.configuration import load_config\n"
+        "print(ascii(load_config('config.yaml', ['--seed', '3']).name))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (run.stdout.strip(), run.stderr) == (ascii("größe"), "")
 
 
 def test_a_directory_that_exists_is_not_trained_into(tmp_path):
