@@ -131,13 +131,13 @@ def _group(label: str, runs: Sequence[Run]) -> Group:
 
 def _final_return(run: Run) -> float:
     """Read the return of a run's final evaluation, averaged over its actors."""
-    if run.summary is None or run.is_unfinished:
+    if run.final_summary is None:
         lacks = "has no summary.json" if run.summary is None else "has gone on since its summary"
         raise ExperimentError(
             f"{run.directory} {lacks}, as its training has not ended; "
             f"go on with it by: jaxagents resume {run.directory}"
         )
-    means = run.summary["returns"]["mean"]
+    means = run.final_summary["returns"]["mean"]
     if None in means:
         raise ExperimentError(f"{run.directory}/summary.json has returns that are not finite.")
     return float(np.mean(means))

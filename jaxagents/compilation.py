@@ -27,7 +27,7 @@ _SIDE_BY_SIDE = _FEW_ARRAYS | {"xla_multiheap_size_constraint_per_heap": 0}
 _OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
 _UNOPTIMIZED = {"xla_backend_optimization_level": 0}
 _SECONDS_BETWEEN_TRIMS = 0.1
-_ONE_AT_A_TIME = threading.Lock()
+_ONE_AT_A_TIME = threading.RLock()  # jax traces once more to find a NaN, if that is asked for
 # By the TF_CPP_MIN_LOG_LEVEL that XLA has begun with; jax sets it to 1 where it is not set.
 _LOGGING_LEVELS = {"0": "INFO", "1": "WARNING", "2": "ERROR", "3": "CRITICAL"}
 

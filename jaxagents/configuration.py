@@ -84,7 +84,7 @@ class ExperimentConfig:
     """All that a run is determined by.
 
     Attributes:
-        name: What the run is called; its directory is runs_dir/name-time.
+        name: What the run is called; its directory is runs_dir/name-time-code.
         env: The environment's id, one of those that `jaxagents envs` lists.
         agent: The agent.
         env_kwargs: Arguments of the environment's constructor.
@@ -122,7 +122,7 @@ class ExperimentConfig:
                 "evaluation.mode='best' needs evaluations during training, but agent.n_evals=0; "
                 "use evaluation.mode='last'."
             )
-        if self.stop_at_return is not None and not math.isfinite(self.stop_at_return):
+        if self.stop_at_return is not None and math.isnan(self.stop_at_return):
             raise ValueError(f"stop_at_return={self.stop_at_return} is no return; give a number.")
         if self.stop_at_return is not None and not self.agent.n_evals:
             raise ValueError(
@@ -257,7 +257,8 @@ def _explain(error: Exception, source: Source, fields: Mapping[str, Field]) -> s
     """Say in one line what jsonargparse objects to: where, which key, what it should be."""
     text = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
     if tagged := re.search(r"(could not .*?) in line (\d+), column", text):
-        return f"{source.path}:{tagged[2]}: {tagged[1]}"
+        lines = [each.line for each in source.entries.values() if f"'{each.node.tag}'" in text]
+        return f"{source.path}:{(lines or [tagged[2]])[0]}: {tagged[1]}"
     if wrong := re.match(r'Parser key "([^"]+)": (.*)', text):
         key, text = wrong.groups()
         place = source.place(key)

@@ -5,7 +5,6 @@ with a configuration is said otherwise.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import logging
@@ -15,6 +14,7 @@ import shutil
 import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, final
@@ -36,7 +36,7 @@ from jaxagents.configuration import (
 from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.hyperparameters import check_hyperparams
 from jaxagents.provenance import append_start, describe_start
-from jaxagents.runs import path_of_config
+from jaxagents.runs import path_of_config, read_config
 from jaxagents.trackers import open_trackers, require_installed
 from jaxagents.tracking import Callback, Evaluation, JsonLines, Tracker, Trackers
 
@@ -89,9 +89,9 @@ class Experiment:
         self._start: dict[str, Any] | None = None  # of a training that has not been accepted yet
         if config.stop_at_return is not None:
             callbacks = [*callbacks, StopAtReturn(config.stop_at_return)]
-        agent_config = dataclasses.replace(
+        agent_config = replace(
             config.agent,
-            checkpoint_dir=self.directory / "checkpoints",
+            checkpoint_dir=self.directory.absolute() / "checkpoints",
             progress_bar=config.agent.progress_bar and progress_bar,
         )
         with explained():
@@ -169,8 +169,10 @@ class Experiment:
         n_updates_before = int(runner.n_updates_done)
         with explained(kinds=OF_FILES):
             if n_updates_before >= self.config.agent.n_steps or self._has_reached_target(metrics):
-                self._keep_config()
-                return self._finish(lambda: (runner, metrics), n_updates_before)
+                summary = self._finish(lambda: (runner, metrics), n_updates_before)
+                begun = load_config(self.directory / "config.yaml")
+                self._keep_config(replace(begun, evaluation=self.config.evaluation))
+                return summary
             path = self.directory / "metrics.jsonl"
             try:
                 self._track([JsonLines(path)])
@@ -185,10 +187,10 @@ class Experiment:
             )
 
     def _refuse_another_beginning(self) -> None:
-        begun = load_config(self.directory / "config.yaml")
+        begun = read_config(self.directory)
         for name in ("env", "seed"):
-            mine, given = getattr(self.config, name), getattr(begun, name)
-            if mine != given:
+            mine, given = getattr(self.config, name), begun.get(name)
+            if given not in (mine, None):
                 raise ExperimentError(
                     f"{name}={mine!r}, but the run has begun with {given!r}, of which a checkpoint "
                     f"has come: leave {name} out, or train another run."
@@ -202,18 +204,19 @@ class Experiment:
         configured = open_trackers(self.config, self.directory)
         self._trackers = Trackers([*metrics, *configured, *self._own_trackers])
 
-    def _keep_config(self) -> None:
-        """Write the configuration, if it has changed; the one before is kept."""
+    def _keep_config(self, config: ExperimentConfig) -> None:
+        """Write a configuration, if it is another one; the one before is kept."""
         path = self.directory / "config.yaml"
-        if to_plain(load_config(path)) == to_plain(self.config):
-            return
+        with contextlib.suppress(ExperimentError):  # where no agent takes it any more
+            if to_plain(load_config(path)) == to_plain(config):
+                return
         numbered = (self.directory / f"config.{number}.yaml" for number in itertools.count(1))
         earlier = next(each for each in numbered if not each.exists())
         try:
             os.link(path, earlier)
         except OSError:  # some file systems have no links
             shutil.copy2(path, earlier)
-        save_config(self.config, path)
+        save_config(config, path)
 
     def _finish(
         self, train: Callable[[], tuple[Any, Mapping[str, Any]]], n_updates_before: int = 0
@@ -339,7 +342,7 @@ class Experiment:
         """
         given = {name: value for name, value in changes.items() if value is not None}
         with explained():
-            return dataclasses.replace(self.config.evaluation, **given)
+            return replace(self.config.evaluation, **given)
 
     def evaluate(self, how: EvaluationConfig | None = None) -> dict[str, Any]:
         """Play episodes with the policies of a checkpoint.
@@ -366,7 +369,7 @@ class Experiment:
                 "n_updates_done": n_updates_done,
                 "n_environment_steps": self._n_environment_steps(n_updates_done),
             },
-            "evaluation": dataclasses.asdict(how),
+            "evaluation": asdict(how),
             "returns": {name: _json(values.tolist()) for name, values in stats.items()},
             "means": {
                 name: _json(np.mean(values, axis=0).tolist()) for name, values in metrics.items()
@@ -384,7 +387,7 @@ class Experiment:
             start, self._start = self._start, None
             append_start(self.directory / "environment.json", start)
             try:
-                self._keep_config()
+                self._keep_config(self.config)
             except OSError as error:
                 _logger.warning("config.yaml could not be kept up to date: %s", error)
         self._trackers.log(evaluation)
@@ -404,8 +407,8 @@ class Experiment:
 
 
 def _new_directory(config: ExperimentConfig) -> Path:
-    """Name a directory for a run, which no other run will name at the same time; make none."""
-    now, own = time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2)
+    """Name a directory for a run, as no other is likely to be named, and make none."""
+    now, own = time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(3)
     return Path(config.runs_dir).expanduser() / f"{config.name}-{now}-{own}"
 
 

@@ -245,7 +245,8 @@ class Recorder:
 
 def _is_true(answer: Any) -> bool:
     """Tell whether a callback has returned True, Python's, numpy's or jax's, and no number."""
-    return np.ndim(answer) == 0 and np.asarray(answer).dtype == bool and bool(answer)
+    is_boolean = str(getattr(answer, "dtype", "")) == "bool" and np.ndim(answer) == 0
+    return answer is True or (is_boolean and bool(answer))
 
 
 def highest_return(metrics: Leaves) -> int:

@@ -38,6 +38,30 @@ class Run(NamedTuple):
         summarized = self.summary.get("training", {}).get("n_updates_done", self.n_updates_done)
         return self.n_updates_done > summarized
 
+    @property
+    def final_summary(self) -> dict[str, Any] | None:
+        """The summary, if it is of all that has been trained."""
+        return None if self.is_unfinished else self.summary
+
+
+def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
+    """Read a run's configuration as plain data, be it one that no agent takes any more.
+
+    Raises:
+        ExperimentError: The directory holds no run, or its configuration cannot be read.
+    """
+    import yaml
+
+    path = path_of_config(directory)
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ExperimentError(f"{directory} cannot be read as a run: {reason}") from error
+    if not isinstance(config, Mapping) or not {"name", "env", "agent"} <= config.keys():
+        raise ExperimentError(f"{path} is no configuration of a run.")
+    return dict(config)
+
 
 def read_run(directory: str | PathLike[str]) -> Run:
     """Read what there is of a run, be it still training.
@@ -45,21 +69,16 @@ def read_run(directory: str | PathLike[str]) -> Run:
     Raises:
         ExperimentError: The directory holds no run, or one of its files cannot be read.
     """
-    import yaml
-
     directory = Path(directory)
-    path = path_of_config(directory)
+    config = read_config(directory)
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
         metrics, summary = directory / "metrics.jsonl", directory / "summary.json"
         records = read_json_lines(metrics) if metrics.is_file() else []
         read = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ExperimentError(f"{directory} cannot be read as a run: {reason}") from error
-    if not isinstance(config, Mapping) or not {"name", "env", "agent"} <= config.keys():
-        raise ExperimentError(f"{path} is no configuration of a run.")
-    return Run(directory, dict(config), records, read)
+    return Run(directory, config, records, read)
 
 
 def path_of_config(directory: str | PathLike[str]) -> Path:

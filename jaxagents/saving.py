@@ -176,12 +176,12 @@ def _lock(directory: Path) -> int:
         raise CheckpointError(f"{directory} cannot be written: {error}") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except (BlockingIOError, PermissionError) as error:  # the latter on some network file systems
         os.close(file)
         raise CheckpointError(
             f"another training writes to {directory}; wait for its end, or take another directory."
         ) from error
-    except OSError as error:  # as some network file systems have no locks
+    except OSError as error:  # others have no locks
         _logger.warning(
             "%s cannot be locked (%s): see to it that no other training writes there",
             directory,

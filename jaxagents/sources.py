@@ -130,9 +130,11 @@ def _refuse_deep_overrides(source: Source, fields: Mapping[str, Field]) -> None:
         for name, field in fields.items():
             around, _, within = key.removeprefix(f"{name}.").partition(".")
             if field.is_open and override.startswith(f"--{name}.") and within:
+                parts = within.split(".")
+                value = f"{{{': {'.join(parts)}: VALUE{'}' * len(parts)}"
                 raise ExperimentError(
                     f"command line: {key} lies too deep; give all that {name}.{around} is to "
-                    f"hold, as --{name}.{around} '{{{within}: VALUE}}'"
+                    f"hold, as --{name}.{around} '{value}'"
                 )
 
 

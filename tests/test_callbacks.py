@@ -136,7 +136,16 @@ def test_a_training_that_a_callback_ended_is_resumed_to_the_same_bits(tmp_path, 
 
 @pytest.mark.parametrize(
     ("answer", "n_updates"),
-    [(np.bool_(True), 0), (jnp.array(True), 0), (np.bool_(False), 3), (1, 3), ([True], 3)],
+    [
+        (np.bool_(True), 0),
+        (jnp.array(True), 0),
+        (np.bool_(False), 3),
+        (1, 3),
+        ([True], 3),
+        (np.array([True]), 3),
+        ((np.zeros(3), 2), 3),
+        (jax.random.key(0), 3),
+    ],
     ids=repr,
 )
 def test_a_callback_ends_a_training_by_a_true_of_any_library_and_by_nothing_else(answer, n_updates):

@@ -195,12 +195,14 @@ def test_resume_finishes_what_lacks_its_summary_only(own_run, run, capsys):
 def test_resume_of_what_has_ended_evaluates_anew_and_keeps_what_is_known(own_run):
     before = json.loads((own_run / "summary.json").read_text())
     arguments = ["--evaluation.n_evals", "5", "--evaluation.greedy", "false"]
+    arguments += ["--hyperparams.gamma", "0.7"]  # which nothing is trained with any more
     assert cli.main(["resume", str(own_run), "--quiet", *arguments]) == 0
     after = json.loads((own_run / "summary.json").read_text())
     assert (after["evaluation"]["n_evals"], after["evaluation"]["greedy"]) == (5, False)
     assert after["training"] == before["training"]
     config = load_config(own_run / "config.yaml")
     assert (config.evaluation.n_evals, config.evaluation.greedy) == (5, False)
+    assert config.hyperparams.gamma == 0.5
 
 
 @pytest.mark.parametrize("change", ["--seed=9", "--env=hunting/continuous"])

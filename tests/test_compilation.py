@@ -167,6 +167,20 @@ def test_threads_that_compile_at_the_same_time_leave_settings_as_they_were():
         np.testing.assert_array_equal(outcome, program(X))
 
 
+def test_jax_may_trace_once_more_to_find_a_nan():
+    code = """
+import jax, jax.numpy as jnp
+from jaxagents.compilation import side_by_side
+jax.config.update("jax_debug_nans", True)
+try:
+    side_by_side(jax.jit(jnp.log))(-jnp.ones(3))
+except FloatingPointError:
+    print("found")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout.endswith("found\n")
+
+
 def test_what_is_compiled_already_touches_no_settings(monkeypatch):
     program = side_by_side(jax.jit(lambda x: x + 1), ())
     program(jnp.ones(2))

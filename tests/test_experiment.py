@@ -159,7 +159,7 @@ def test_two_runs_of_the_same_second_have_directories_of_their_own(tmp_path, mon
     # Neither has written anything by which the other could know of it.
     first, second = (Experiment(tiny_config(tmp_path)).directory for _ in range(2))
     assert first.parent == second.parent == tmp_path / "runs"
-    assert all(re.fullmatch("tiny-now-[0-9a-f]{4}", each.name) for each in (first, second))
+    assert all(re.fullmatch("tiny-now-[0-9a-f]{6}", each.name) for each in (first, second))
     assert first != second
 
 
@@ -168,6 +168,9 @@ def test_a_tilde_is_the_home_folder(monkeypatch):
     config = tiny_config(Path(), runs_dir="~/runs")
     assert Experiment(config).directory.parent == Path("/somewhere/runs")
     assert Checkpoints("~/run").directory == Path("/somewhere/run").resolve()
+    # A directory that is given is one, whatever it is called.
+    given = Experiment(config, "./~/run")
+    assert given.directory.absolute() == given.agent.config.checkpoint_dir.parent
 
 
 def test_numpys_integers_are_kept_as_pythons(tmp_path):

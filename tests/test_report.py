@@ -116,6 +116,19 @@ def test_a_group_of_seeds_has_its_interquartile_mean_and_each_run_its_row(seeds)
     assert [each.name in page.text() for each in seeds] == [True] * 4
 
 
+def test_a_run_that_has_gone_on_since_its_summary_is_in_no_estimate(seeds):
+    path = seeds[3] / "summary.json"
+    summary = json.loads(path.read_text())
+    path.write_text(
+        json.dumps(summary | {"training": summary["training"] | {"n_updates_done": 40}})
+    )
+    page = report(*seeds, path=seeds[0].parent / "all.html")
+    # Of -20, -19 and -18, the outer ones weigh a quarter.
+    assert float(page.attributes("data", "value")[0]) == pytest.approx(-19.0)
+    assert "3 of them evaluated" in page.text()
+    assert "spread-3 has not ended" in page.text()
+
+
 def test_groups_of_an_environment_are_compared_and_environments_drawn_apart(seeds, tmp_path):
     slow = [
         write_run(

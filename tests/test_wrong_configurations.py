@@ -150,6 +150,12 @@ WRONG_FILES = [  # the name, what it holds (None: there is no such file), and wh
 ]
 
 
+def test_the_line_of_a_tag_is_named_in_a_file_of_any_letters(capsys):
+    text = "# größer\n# or not\n" + FILE.replace("gamma: 0.9", "gamma: !larger 1")
+    Path("wrong.yaml").write_text(text, encoding="utf-8")
+    assert refusal(["train", "wrong.yaml", "--quiet"], capsys).startswith("wrong.yaml:17: ")
+
+
 @pytest.mark.parametrize(("name", "content", "said"), WRONG_FILES)
 def test_a_wrong_file_is_named(name, content, said, capsys):
     if content is not None:
@@ -189,7 +195,7 @@ WRONG_OVERRIDES = [  # what is given on the command line, and what is said
     (["--hyperparams.kl_threshold", "inf"], "numbers, but is inf; infinity is written .inf"),
     (["--stop_at_return", ".nan"], "stop_at_return=nan is no return; give a number"),
     (["--env_kwargs.maps.fill", "3"], "too deep; give all that env_kwargs.maps is to hold, as --e"),
-    (["--env_kwargs.a.b.c=3"], "env_kwargs.a is to hold, as --env_kwargs.a '{b.c: VALUE}'"),
+    (["--env_kwargs.a.b.c=3"], "env_kwargs.a is to hold, as --env_kwargs.a '{b: {c: VALUE}}'"),
 ]
 
 

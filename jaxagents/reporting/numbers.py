@@ -48,6 +48,11 @@ def progress(run: Run) -> tuple[int, int]:
     return run.n_updates_done, run.config["agent"]["n_steps"]
 
 
+def n_evaluated(runs: Sequence[Run]) -> int:
+    """Count the runs that have been evaluated at their end."""
+    return sum(run.final_summary is not None for run in runs)
+
+
 def rows_of_actors(
     statistics: Mapping[str, Any], names: Sequence[str]
 ) -> list[tuple[str, list[Any]]]:
@@ -70,8 +75,7 @@ def estimates(runs: Sequence[Run]) -> list[tuple[str, Estimate]]:
     Only what was evaluated after training counts. Nothing is estimated where returns are not
     finite.
     """
-    summaries = [run.summary for run in runs if run.summary and not run.is_unfinished]
-    means = [summary["returns"]["mean"] for summary in summaries]
+    means = [run.final_summary["returns"]["mean"] for run in runs if run.final_summary]
     if not means or any(None in row for row in means):
         return []
     values: Float[np.ndarray, "runs actors"] = np.array(means, np.float64)

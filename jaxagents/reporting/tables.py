@@ -9,6 +9,7 @@ from jaxagents.reporting.numbers import (
     all_runs,
     counted,
     estimates,
+    n_evaluated,
     name_of,
     number,
     rows_of_actors,
@@ -53,7 +54,7 @@ def _table_of_runs(runs: Sequence[Run], named: bool) -> Markup:
 
 def _table_of_groups(groups: Groups) -> list[Markup]:
     rows = [
-        [label, subject, str(sum(run.summary is not None for run in runs)), *map(_datum, estimate)]
+        [label, subject, str(n_evaluated(runs)), *map(_datum, estimate)]
         for label, runs in groups.items()
         for subject, estimate in estimates(runs)
     ]

@@ -17,6 +17,7 @@ from jaxagents.reporting.numbers import (
     counted,
     estimates,
     listed,
+    n_evaluated,
     name_of,
     number,
     progress,
@@ -120,7 +121,7 @@ def key_figures(groups: Groups) -> Markup:
     summaries = [run.summary for run in runs if run.summary]
     figures = []
     if len(runs) > 1:
-        figures.append(("Runs", str(len(runs)), f"{len(summaries)} of them evaluated"))
+        figures.append(("Runs", str(len(runs)), f"{n_evaluated(runs)} of them evaluated"))
     elif summaries:
         figures += _of_evaluation(summaries[0])
     steps = sum(run.records[-1]["n_environment_steps"] for run in runs if run.records)

@@ -22,6 +22,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.checkpointing import Checkpoints, _digest_of_json
+from jaxagents.errors import CheckpointError
 from jaxagents.saving import Checkpoint, Saver
 from tests.ippo.test_training import FAST, TINY, assert_trees_equal
 from tests.probes import Aim, Walk
@@ -397,6 +398,16 @@ def test_where_files_cannot_be_locked_a_run_is_written_all_the_same(tmp_path, mo
     assert f"{tmp_path} cannot be locked" in caplog.text
     restored, _ = agent_with(tmp_path).restore(mode="last")
     assert_trees_equal(restored.actor, runner.actor)
+
+
+@pytest.mark.parametrize("number", [errno.EWOULDBLOCK, errno.EACCES])
+def test_a_lock_that_is_held_is_told_by_either_error(tmp_path, monkeypatch, number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    with pytest.raises(CheckpointError, match="another training writes to"):
+        Saver(Checkpoints(tmp_path), 1, 1, {})
 
 
 WRITING = """
