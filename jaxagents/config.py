@@ -48,8 +48,8 @@ def check_seed(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value} is too large; it must be below 2**32 = {2**32}.")
 
 
-def make_plain(config: Any) -> None:
-    """Make Python's integers of a frozen dataclass's integers of numpy, which no file holds."""
+def use_python_integers(config: Any) -> None:
+    """Replace numpy's integers in a frozen dataclass, as no file holds them."""
     for name, value in vars(config).items():
         if isinstance(value, np.integer):
             object.__setattr__(config, name, value.item())
@@ -90,7 +90,7 @@ class Layers:
             for size in sizes:
                 _check_integer(name, size, minimum=1)
             object.__setattr__(self, name, tuple(map(int, sizes)))
-        make_plain(self)
+        use_python_integers(self)
         _check_integer("memory_size", self.memory_size, minimum=1)
         if self.activation is not None:
             _check_choice("activation", self.activation, Activation)
@@ -235,7 +235,7 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         """Check all that is known without the environment."""
-        make_plain(self)
+        use_python_integers(self)
         for name in _SIZES:
             _check_integer(name, getattr(self, name), minimum=1)
         for name in ("n_evals", "keep_best"):
@@ -359,7 +359,7 @@ _CHOICES = (
 )
 
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function, where another prints it
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of a function, other in each process
 _STRUCTURE = (
     "batch_size",
     "rollout_length",  # by which updates are counted as environment steps

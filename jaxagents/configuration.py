@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jaxagents
-from jaxagents.config import AgentConfig, check_seed, make_plain
+from jaxagents.config import AgentConfig, check_seed, use_python_integers
 from jaxagents.errors import ExperimentError
 from jaxagents.fields import Field, fields_of, keys_of, of_no_file, type_text
+from jaxagents.files import write_at_once
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.sources import (
     Source,
@@ -51,7 +52,7 @@ class EvaluationConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        make_plain(self)
+        use_python_integers(self)
         if self.n_evals < 1:
             raise ValueError(f"n_evals={self.n_evals} is too small; evaluate at least 1 episode.")
         check_seed("seed", self.seed)
@@ -111,7 +112,7 @@ class ExperimentConfig:
     runs_dir: str = "runs"
 
     def __post_init__(self) -> None:
-        make_plain(self)
+        use_python_integers(self)
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name!r} cannot name a directory; use letters and digits.")
         check_seed("seed", self.seed)
@@ -218,9 +219,7 @@ def save_config(config: ExperimentConfig, path: Path) -> None:
     import yaml
 
     header = f"# Written by jaxagents {jaxagents.__version__}. To repeat: jaxagents train {path}\n"
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(header + yaml.safe_dump(to_plain(config), sort_keys=False), encoding="utf-8")
-    new.replace(path)
+    write_at_once(path, header + yaml.safe_dump(to_plain(config), sort_keys=False))
 
 
 def help_text(width: int) -> str:

@@ -34,6 +34,7 @@ from jaxagents.configuration import (
     to_plain,
 )
 from jaxagents.errors import OF_FILES, ExperimentError, explained
+from jaxagents.files import write_at_once
 from jaxagents.hyperparameters import check_hyperparams
 from jaxagents.provenance import append_start, describe_start
 from jaxagents.runs import path_of_config, read_config
@@ -192,8 +193,8 @@ class Experiment:
             mine, given = getattr(self.config, name), begun.get(name)
             if given not in (mine, None):
                 raise ExperimentError(
-                    f"{name}={mine!r}, but the run has begun with {given!r}, of which a checkpoint "
-                    f"has come: leave {name} out, or train another run."
+                    f"{name}={mine!r}, but the run has begun with {given!r}, and all that it has "
+                    f"learnt is of that: leave {name} out, or train another run."
                 )
 
     def _has_reached_target(self, metrics: Mapping[str, Any]) -> bool:
@@ -243,7 +244,8 @@ class Experiment:
             "training": training,
             "versions": {"jaxagents": jaxagents.__version__, "jax": jax.__version__},
         }
-        self._write_summary(summary)
+        text = json.dumps(summary, indent=2, allow_nan=False)
+        write_at_once(self.directory / "summary.json", text + "\n")
         if self.config.agent.n_evals:
             self._plot(metrics)
         return summary
@@ -254,13 +256,6 @@ class Experiment:
             text = (self.directory / "summary.json").read_text(encoding="utf-8")
             training = json.loads(text)["training"]
             return training if training["n_updates_done"] == n_updates_done else None
-
-    def _write_summary(self, summary: Mapping[str, Any]) -> None:
-        path = self.directory / "summary.json"
-        new = path.with_name(f"{path.name}.new")
-        text = json.dumps(summary, indent=2, allow_nan=False)
-        new.write_text(text + "\n", encoding="utf-8")
-        new.replace(path)
 
     def restore(self, mode: str | None = None) -> "IPPOBase":
         """Load the "best" or the "last" checkpoint; None: the one that the configuration judges.

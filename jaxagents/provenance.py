@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 import jaxagents
+from jaxagents.files import write_at_once
 
 _logger = logging.getLogger(__name__)
 
@@ -47,10 +48,7 @@ def append_start(path: Path, start: dict[str, Any]) -> None:
     """Add a start to those that a file lists; it is warned of where that cannot be done."""
     try:
         starts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-        text = json.dumps([*starts, start], indent=2)
-        new = path.with_name(f"{path.name}.new")
-        new.write_text(text + "\n", encoding="utf-8")
-        new.replace(path)
+        write_at_once(path, json.dumps([*starts, start], indent=2) + "\n")
     except (OSError, ValueError, TypeError) as error:
         _logger.warning("%s could not be continued: %s", path, error)
 

@@ -142,13 +142,11 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def _experiment(config: Mapping[str, Any]) -> dict[str, Any]:
     """Take what matters of a configuration; a key that an older one lacks is null in newer ones."""
-    whole = {**config, "agent": {**config["agent"], "progress_bar": None}}
+    agent = _given(config["agent"], except_for=("progress_bar",))
+    return _given({**config, "agent": agent}, except_for=_NOT_OF_THE_EXPERIMENT)
+
+
+def _given(values: Mapping[str, Any], except_for: Sequence[str]) -> dict[str, Any]:
     return {
-        name: _given(each) if name == "agent" else each
-        for name, each in _given(whole).items()
-        if name not in _NOT_OF_THE_EXPERIMENT
+        name: each for name, each in values.items() if each is not None and name not in except_for
     }
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in values.items() if each is not None}

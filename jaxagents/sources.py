@@ -25,7 +25,7 @@ class Source(NamedTuple):
     """The file that a configuration is read from, and what overrides it."""
 
     path: str
-    text: str  # of the file, in ASCII: locales that have no more cannot take it elsewhere
+    text: str  # of the file, in ASCII: what reads it next may know no more letters
     entries: Mapping[str, Entry]  # by dotted key; mappings, and what they hold
     overrides: Sequence[str]  # as on the command line
 

@@ -73,7 +73,7 @@ LAYERS = [
     {"config", "fields"},
     {"drawing"},
     {"hyperparameters", "errors", "resampling", "palette", "reporting.markup"},
-    {"gradients", "rendering.animation", "selection"},
+    {"files", "gradients", "rendering.animation", "selection"},
 ]
 LEVEL = {module: len(LAYERS) - i for i, layer in enumerate(LAYERS) for module in layer}
 # Their __init__ files hold names at most.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jaxagents
 from jaxagents.errors import ExperimentError, explained
+from jaxagents.files import write_at_once
 from jaxagents.reporting.configuration import complete_configurations, differences, origins
 from jaxagents.reporting.markup import Markup, element
 from jaxagents.reporting.numbers import Groups, all_runs
@@ -50,10 +51,8 @@ def write_report(
     groups = read_groups(directories)
     path = _target(all_runs(groups), path)
     page = _page(groups, replay)
-    new = path.with_name(f"{path.name}.new")
     with explained():
-        new.write_text(page, encoding="utf-8")
-        new.replace(path)
+        write_at_once(path, page)
     return path
 
 
