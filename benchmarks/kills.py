@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxagents.checkpointing import Checkpoints
+from jaxagents.training.checkpoints import Checkpoints
 
 COMMON = """
 name: {name}

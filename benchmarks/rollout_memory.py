@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxagents as ja
-from jaxagents import compilation
+from jaxagents.compiler import jit as compilation
 from jaxagents.config import Layers
 
 SPREAD = "jaxmarl/MPE_simple_spread_v3"

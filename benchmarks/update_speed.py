@@ -20,7 +20,7 @@ import jaxmarl_recipe
 import jaxmarl_recurrent_recipe
 from learning import make_agent
 
-from jaxagents.configuration import load_config
+from jaxagents.experiments.config_files.file import load_config
 
 N_UPDATES = 200
 # Without evaluations, as the recipes have none.

@@ -4,20 +4,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxagents.callbacks import StopAtReturn
     from jaxagents.config import AgentConfig, Layers
     from jaxagents.environments.protocol import Environment
     from jaxagents.environments.registry import make, register
     from jaxagents.environments.spaces import Box, Discrete
-    from jaxagents.finiteness import NonFiniteError
+    from jaxagents.experiments.profiling import Profile, profile
     from jaxagents.hyperparameters import HyperParameters, OptimizerParams
-    from jaxagents.interruption import Interrupted
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
-    from jaxagents.profiling import Profile, profile
-    from jaxagents.recurrence import RecurrentNetwork
-    from jaxagents.tracking import Evaluation, Tracker
+    from jaxagents.networks.recurrent import RecurrentNetwork
+    from jaxagents.ppo.finiteness import NonFiniteError
+    from jaxagents.training.callbacks import Evaluation, StopAtReturn
+    from jaxagents.training.interruption import Interrupted
+    from jaxagents.training.trackers import Tracker
     from jaxagents.types import MetricStats, Observation, Runner
 
 __version__ = "1.0.0"
@@ -29,22 +29,22 @@ _MODULE_OF = {
     "Discrete": "environments.spaces",
     "DiscreteIPPO": "ippo.discrete",
     "Environment": "environments.protocol",
-    "Evaluation": "tracking",
+    "Evaluation": "training.callbacks",
     "HyperParameters": "hyperparameters",
     "IPPOBase": "ippo.base",
-    "Interrupted": "interruption",
+    "Interrupted": "training.interruption",
     "Layers": "config",
     "MetricStats": "types",
-    "NonFiniteError": "finiteness",
+    "NonFiniteError": "ppo.finiteness",
     "Observation": "types",
     "OptimizerParams": "hyperparameters",
-    "Profile": "profiling",
-    "RecurrentNetwork": "recurrence",
+    "Profile": "experiments.profiling",
+    "RecurrentNetwork": "networks.recurrent",
     "Runner": "types",
-    "StopAtReturn": "callbacks",
-    "Tracker": "tracking",
+    "StopAtReturn": "training.callbacks",
+    "Tracker": "training.trackers",
     "make": "environments.registry",
-    "profile": "profiling",
+    "profile": "experiments.profiling",
     "register": "environments.registry",
 }
 

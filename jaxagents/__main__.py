@@ -2,6 +2,6 @@
 
 import sys
 
-from jaxagents.cli import main
+from jaxagents.cli.main import main
 
 sys.exit(main())

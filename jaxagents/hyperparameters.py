@@ -9,9 +9,9 @@ import numpy as np
 import optax
 from flax import struct
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from jaxagents.gradients import clip_by_global_norm
+from jaxagents.compiler.reductions import global_norm
 
 ScalarLike = float | Float[Array, ""]
 """A Python number or a traced one."""
@@ -74,6 +74,21 @@ class HyperParameters(struct.PyTreeNode):
     huber_delta: PerPolicy = 10.0
     actor_optimizer_params: OptimizerParams = OptimizerParams()
     critic_optimizer_params: OptimizerParams = OptimizerParams()
+
+
+def clip_by_global_norm(max_norm: ScalarLike) -> optax.GradientTransformation:
+    """Scale gradients down to the global norm ``max_norm`` if they exceed it.
+
+    Source: Pascanu et al. 2013, https://arxiv.org/abs/1211.5063.
+    """
+
+    def clip(gradients: PyTree, params: PyTree) -> PyTree:
+        del params
+        norm = global_norm(gradients)
+        scale = jnp.where(norm < max_norm, 1.0, max_norm / norm)
+        return jax.tree.map(lambda leaf: (leaf * scale).astype(leaf.dtype), gradients)
+
+    return optax.stateless(clip)
 
 
 def adam(params: OptimizerParams) -> optax.GradientTransformation:

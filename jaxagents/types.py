@@ -7,8 +7,12 @@ always has them; the same type serves single and stacked values.
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+Metrics = dict[str, Array]
+"""Metrics of training and evaluation by name."""
 
 
 class Observation(NamedTuple):
@@ -33,6 +37,11 @@ class TimeStep(NamedTuple):
     episode_over: Bool[Array, "envs"]  # for every actor: the environment was reset
     info: dict[str, Array]  # the environment's scalar infos, [envs]
     final_state: PyTree = None  # before any reset, [envs, ...]; None: the environment hides it
+
+    @property
+    def episode_over_for_actors(self) -> Bool[Array, "*time envs actors"]:
+        """The end of the environment's episode, repeated for each actor."""
+        return jnp.broadcast_to(self.episode_over[..., None], self.active.shape)
 
 
 class Memory(NamedTuple):

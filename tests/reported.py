@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from jaxagents.config import AgentConfig
-from jaxagents.configuration import ExperimentConfig, to_plain
+from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 
 N_EVALUATIONS, N_STEPS, STEPS_PER_UPDATE = 6, 50, 2048
 

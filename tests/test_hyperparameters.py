@@ -5,16 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.hyperparameters import (
-    HyperParameters,
-    OptimizerParams,
-    adam,
-    as_arrays,
-    check_hyperparams,
-    flat_items,
-    per_policy,
-)
-from jaxagents.schedules import scale_learning_rates
+from jaxagents.hyperparameters import HyperParameters, OptimizerParams, adam, as_arrays, check_hyperparams, flat_items, per_policy
+from jaxagents.ppo.schedules import scale_learning_rates
 
 NAMES = [
     "gamma",

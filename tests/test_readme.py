@@ -5,7 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
-from jaxagents import cli
+from jaxagents.cli import main as cli
 
 REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "README.md").read_text()

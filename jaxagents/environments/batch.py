@@ -12,14 +12,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
 
-from jaxagents.environments.examination import examine
-from jaxagents.environments.features import append_agent_id, for_each_actor, joint_features
+from jaxagents.compiler.batch_parts import apply_where
+from jaxagents.compiler.random_keys import THREEFRY, key_of, to_draw, to_store
+from jaxagents.environments.observation_features import (
+    append_agent_id,
+    for_each_actor,
+    joint_features,
+)
 from jaxagents.environments.protocol import Environment, as_observation
+from jaxagents.environments.protocol_check import examine
 from jaxagents.environments.spaces import Box, Discrete
-from jaxagents.selection import apply_where
-from jaxagents.tracing import key_of
 from jaxagents.types import Observation, TimeStep
-from jaxagents.unrolling import rolled, unrolled
 
 _FEW_RESETS = 32  # environments; see benchmarks/RESULTS.md
 
@@ -208,9 +211,9 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         )
 
     def _fast(self, rng: PRNGKeyArray) -> PRNGKeyArray:
-        """Choose the kind of key that is drawn from fast, unless states would be of its type."""
-        # Kept, a key has to draw for its own environment alone, which those of "rbg" do not.
-        return key_of(rolled(rng), "threefry2x32") if self._keeps_keys else unrolled(rng)
+        """Return keys that draw fast, unless the environment stores keys in its state."""
+        # A stored key must draw for its own environment only, which those of "rbg" do not.
+        return key_of(to_store(rng), THREEFRY) if self._keeps_keys else to_draw(rng)
 
     def _reset_where(
         self,
@@ -219,7 +222,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         others: tuple[Observation, PyTree],
     ) -> tuple[Observation, PyTree]:
         # Keys of "rbg" would draw for all environments of a part by the first one's.
-        rng = self._fast(key_of(rolled(rng), "threefry2x32"))
+        rng = self._fast(key_of(to_store(rng), THREEFRY))
         n_envs = len(episode_over)
         return apply_where(
             episode_over,

@@ -168,7 +168,7 @@ def _make_gymnax(name: str, env_kwargs: dict[str, Any]) -> Any:
 
 
 def _make_jaxmarl(name: str, env_kwargs: dict[str, Any]) -> Any:
-    from jaxagents.environments import jaxmarl
+    from jaxagents.environments.jaxmarl import adapter as jaxmarl
 
     env_id = f"jaxmarl/{name}"
     if not jaxmarl.is_registered(name):
@@ -184,7 +184,7 @@ def _make_hunting(name: str, env_kwargs: dict[str, Any]) -> Any:
     if env_id not in HUNTING_IDS:
         raise _unknown(env_id)
 
-    from jaxagents.environments import hunting
+    from jaxagents.environments.hunting import environment as hunting
 
     variants = {"discrete": hunting.DiscreteHunting, "continuous": hunting.ContinuousHunting}
     return _construct(env_id, variants[name], env_kwargs, _PARAMS_REMEDY)

@@ -1,214 +1,160 @@
-"""What an agent's policies and critics compute, whatever trains them."""
+"""Actors and critics: the networks, applied to one policy's samples or to all actors at once."""
 
-import abc
-import math
 from functools import partial
-from typing import Any
+from typing import final
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from jaxagents.architecture import Network, Stack, make_module, torso_of
-from jaxagents.batches import Valuation
+from jaxagents.compiler.batch_parts import apply_where
+from jaxagents.compiler.random_keys import draw_in_one_row
 from jaxagents.config import AgentConfig
-from jaxagents.environments.batch import JaxEnvironmentBatch
-from jaxagents.environments.spaces import Box, Discrete
-from jaxagents.hyperparameters import HyperParameters
-from jaxagents.losses import ActorStats, actor_loss, critic_loss, huber_error, squared_error
-from jaxagents.networks import PolicyNetwork, ValueNetwork
-from jaxagents.normalization import Normalizers, RewardScale, no_statistics, normalize_features
-from jaxagents.policies import make_policy_map
-from jaxagents.selection import apply_where
+from jaxagents.environments.batch import EnvironmentBatch
+from jaxagents.ippo.distributions import Distribution, Head
+from jaxagents.networks.feed_forward import PolicyNetwork, ValueNetwork
+from jaxagents.networks.network import Network, Stack, make_module, torso_of
+from jaxagents.ppo.batches import Valuation
+from jaxagents.ppo.normalization import normalize_features
+from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.types import Batch, Inference, Memory, Observation, Runner, Transition
 
 _FEW_VALUES = 2_048  # time steps of environments; see benchmarks/RESULTS.md
 
-Head = Any
-"""The parameters of a distribution over actions, a pytree of arrays ``[*batch, ...]``."""
 
+@final
+class ActorCritic:
+    """The actor and critic networks of an agent's policies; holds no parameters.
 
-class ActorCritic(abc.ABC):
-    """The networks of all policies, bound to an environment; frozen once it is built.
-
-    Subclasses bring a distribution of actions: networks yield its parameters, the head, and the
-    hooks at the end of this class draw from it and weigh it.
+    Attributes:
+        actor: Maps an actor's observation to what its distribution is made of.
+        torso: The actor's layers that the critic shares; None if it shares none.
+        critic: The critic's own layers: what its loss trains.
+        value: Maps what a critic observes to a value: the critic, behind any torso.
     """
 
-    _frozen = False
-    _mutable = ""
-
-    def __init__(self, env: Any, env_params: PyTree, config: AgentConfig):
-        if jnp.zeros(()).dtype != jnp.float32:
-            raise ValueError(
-                "jax_enable_x64 is on, and agents learn in float32; switch it off, by "
-                'jax.config.update("jax_enable_x64", False) or without JAX_ENABLE_X64.'
-            )
-        self.env = env
-        self.env_params = env_params
-        self.config = config
-        self.environments = JaxEnvironmentBatch(
-            env,
-            env_params,
-            max_episode_steps=config.max_episode_steps,
-            agent_id=config.agent_id,
-            global_state=config.centralized_critic,
-        )
-        self._check_space(self.environments.space)
-        self.policies = make_policy_map(
-            config.parameter_sharing, self.environments.n_actors, self.environments.teams
-        )
-        if config.shaped_reward_steps is not None and not self.environments.has_shaped_reward:
-            raise ValueError(
-                f"shaped_reward_steps={config.shaped_reward_steps}, but {type(env).__name__} "
-                "shapes no rewards; leave it None."
-            )
-        observation = self.environments.observation
+    def __init__(
+        self,
+        environments: EnvironmentBatch,
+        policies: PolicyMap,
+        distribution: Distribution,
+        config: AgentConfig,
+    ):
+        self._environments = environments
+        self._policies = policies
+        self._distribution = distribution
+        self._centralized = config.centralized_critic
+        observation = environments.observation
         features, critic_features = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype),
-            (observation.features, jax.eval_shape(self._critic_features, observation)),
+            (observation.features, jax.eval_shape(self.critic_features, observation)),
         )
-        self.actor_network = self._make_actor_network(features)
+        self.actor = _make_actor(config, features, distribution.n_outputs)
         self.torso: Network | None = None
         if config.shared_torso:
-            self.torso, critic_features = torso_of(self.actor_network)
-        # What is trained, and what is applied to observations.
-        self.critic_network = self._make_critic_network(critic_features)
-        self.critic = Stack(self.torso, self.critic_network) if self.torso else self.critic_network
+            self.torso, critic_features = torso_of(self.actor)
+        self.critic = _make_critic(config, critic_features)
+        self.value = Stack(self.torso, self.critic) if self.torso else self.critic
 
-    def _make_actor_network(self, features: jax.ShapeDtypeStruct) -> Network:
-        config, cell = self.config, self.config.recurrent
-        make_policy = partial(PolicyNetwork, self._n_outputs)
-        module = config.actor_network or make_module(
-            features.shape, config.actor_layers, cell, make_policy, self._compute_dtype()
+    def init_actor(self, rng: PRNGKeyArray) -> PyTree:
+        """Draw one policy's actor parameters."""
+        return self._distribution.with_own_params(self.actor.init(rng))
+
+    def init_critic(self, rng: PRNGKeyArray) -> PyTree:
+        """Draw one policy's critic parameters."""
+        return self.critic.init(rng)
+
+    def initial_memory(self, *batch_shape: int) -> Memory:
+        """Return the recurrent state of actors and critics at an episode's start."""
+        return Memory(
+            actor=self.actor.empty_memory(*batch_shape),
+            critic=self.value.empty_memory(*batch_shape),
         )
-        network = Network(module, features, recurrent=cell is not None)
-        network.check("actor_network", (self._n_outputs,))
-        return network
 
-    def _make_critic_network(self, features: jax.ShapeDtypeStruct) -> Network:
-        config = self.config
-        has_memory = config.recurrent_critic and not config.shared_torso
-        cell = config.recurrent if has_memory else None
-        module = config.critic_network or make_module(
-            features.shape, config.critic_layers, cell, ValueNetwork, self._compute_dtype()
+    def actor_of(self, runner: Runner) -> Inference:
+        """Return what applying the actors of a runner takes."""
+        return Inference(params=runner.actor.params, features=runner.normalizers.observation)
+
+    def critic_of(self, runner: Runner) -> Inference:
+        """Return what applying the critics of a runner takes."""
+        params, normalizers = runner.critic.params, runner.normalizers
+        if self.torso is not None:
+            params = (self._distribution.network_params(runner.actor.params), params)
+        return Inference(
+            params=params, features=normalizers.critic_features or normalizers.observation
         )
-        network = Network(module, features, recurrent=cell is not None)
-        network.check("critic_network", ())
-        return network
 
-    def _compute_dtype(self) -> str:
-        return self.config.compute_dtype or "float32"
+    # All actors at once, each by its policy.
 
-    def _freeze(self, except_for: str) -> None:
-        """Refuse every later assignment but to one attribute, which no traced code may read."""
-        self._mutable = except_for
-        self._frozen = True
+    def heads(
+        self, actor: Inference, observation: Observation, memory: PyTree
+    ) -> tuple[Head, PyTree]:
+        """Apply every actor's policy to its observation, ``[envs, actors, ...]``."""
+        local = observation._replace(global_state=None)
+        return self._policies.apply(self.head, actor, local, memory, axis=1)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if self._frozen and name != self._mutable:
-            raise AttributeError(
-                f"{type(self).__name__}.{name} is fixed at construction, because compiled code "
-                "would go on with the old value; build a new agent."
-            )
-        super().__setattr__(name, value)
-
-    # All actors' policies at once.
-
-    def _act(
+    def act(
         self,
         actor: Inference,
         observation: Observation,
         memory: PyTree,
         rng: PRNGKeyArray | None,
     ) -> tuple[Array, PyTree]:
-        """Choose the environments' actions ``[envs, actors, ...]``: the likeliest without a key."""
-        head, memory = self._heads(actor, observation, memory)
+        """Choose the environments' actions ``[envs, actors, ...]``: the mode without a key."""
+        head, memory = self.heads(actor, observation, memory)
         if rng is None:
-            action = self._likeliest_actions(head)
+            action = self._distribution.mode(head)
         else:
-            action = self._sample_actions(
-                self._draw_noise(rng, *observation.features.shape[:2]), head
-            )
-        return self._environment_action(action), memory
+            noise = self.draw_noise(rng, *observation.features.shape[:2])
+            action = self._distribution.sample(head, noise)
+        return self._distribution.to_environment(action), memory
 
-    def _heads(
-        self, actor: Inference, observation: Observation, memory: PyTree
-    ) -> tuple[Head, PyTree]:
-        """Apply every actor's policy to what it sees, ``[envs, actors, ...]``."""
-        local = observation._replace(global_state=None)
-        return self.policies.apply(self._step_actor, actor, local, memory, axis=1)
+    def draw_noise(self, rng: PRNGKeyArray, *batch_shape: int) -> Float[Array, "*batch outputs"]:
+        """Draw the noise that actions are sampled from, which does not depend on heads."""
+        shape = (*batch_shape, self._distribution.n_outputs)
+        return draw_in_one_row(self._distribution.noise, rng, shape)
 
-    def _draw_noise(self, rng: PRNGKeyArray, *batch_shape: int) -> Float[Array, "*batch outputs"]:
-        """Draw what actions are sampled with, which needs no head and so may be done ahead."""
-        shape = (*batch_shape, self._n_outputs)
-        # Drawn in the shape of actions, with short axes at the end, this would not be vectorised
-        # on a CPU.
-        return jax.lax.optimization_barrier(self._noise(rng, math.prod(shape))).reshape(shape)
-
-    def _critic_features(self, observation: Observation) -> Array:
-        """Choose what every actor's critic sees, ``[*batch, actors, ...]``."""
-        if self.config.centralized_critic:
-            return self.environments.global_features(observation)
+    def critic_features(self, observation: Observation) -> Array:
+        """Return what every actor's critic observes, ``[*batch, actors, ...]``."""
+        if self._centralized:
+            return self._environments.global_features(observation)
         return observation.features
 
-    def _critic_of(self, runner: Runner) -> Inference:
-        """Choose what valuing takes."""
-        params, normalizers = runner.critic.params, runner.normalizers
-        if self.torso is not None:
-            params = (self._network_params(runner.actor.params), params)
-        return Inference(
-            params=params, features=normalizers.critic_features or normalizers.observation
-        )
+    def values_of_actors(
+        self, critic: Inference, observation: Observation, memory: PyTree
+    ) -> tuple[Float[Array, " actors"], PyTree]:
+        """Apply every actor's critic to one environment's observation."""
+        features = self.critic_features(observation)
+        return self._policies.apply(self.step_value, critic, features, memory, axis=0)
 
-    def _empty_memory(self, *batch_shape: int) -> Memory:
-        """Give what actors and critics remember when an episode begins, ``[*batch, ...]``."""
-        return Memory(
-            actor=self.actor_network.empty_memory(*batch_shape),
-            critic=self.critic.empty_memory(*batch_shape),
-        )
+    def value_rollout(self, runner: Runner, transitions: Transition) -> tuple[Runner, Valuation]:
+        """Apply the critics to the observations of a rollout and to those that follow each step.
 
-    def _no_normalizers(self) -> Normalizers:
-        """Begin to normalise what is configured, each policy by its own statistics."""
-        config, none = self.config, Normalizers()
-        n_policies, n_members = self.policies.membership().shape
-        if config.normalize_observations:
-            none = none._replace(observation=no_statistics(self.actor_network.observation.shape))
-            if config.centralized_critic:
-                seen = self.critic_network.observation.shape
-                none = none._replace(critic_features=no_statistics(seen))
-        if config.normalize_values:
-            none = none._replace(value=no_statistics(()))
-        if config.scale_rewards:
-            returns = jnp.zeros((config.batch_size, n_members))
-            none = none._replace(reward=RewardScale(no_statistics(()), returns))
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_policies, *leaf.shape)), none)
-
-    def _value_rollout(self, runner: Runner, transitions: Transition) -> tuple[Valuation, PyTree]:
-        """Apply the critics to a rollout ``[time, envs, actors, ...]`` and what comes after it.
+        A truncated step is followed by its final observation, from before the reset; every other
+        step by the observation that is acted on next.
 
         Args:
-            runner: Its observation is the one after the rollout, its memory that before it.
-            transitions: The rollout.
+            runner: After the rollout, but for its critics' recurrent state.
+            transitions: ``[time, envs, actors, ...]``.
 
         Returns:
-            The valuation, ``[policies, time, envs, actors, ...]``, and the critics' memory after
-            the rollout, ``[envs, actors, ...]``.
+            The runner with its critics' recurrent state after the rollout; the values,
+            ``[policies, time, envs, actors, ...]``.
         """
-        to_policies = partial(self.policies.to_policies, axis=2)
-        critic, over = self._critic_of(runner), transitions.episode_over
+        to_policies = partial(self._policies.to_policies, axis=2)
+        critic, over = self.critic_of(runner), transitions.episode_over
         observations = jax.tree.map(
             lambda during, after: jnp.concatenate([during, after[None]]),
             transitions.observation,
             runner.observation,
         )
-        features = to_policies(self._critic_features(observations))
+        features = to_policies(self.critic_features(observations))
         begins = to_policies(jnp.concatenate([jnp.zeros_like(over[:1]), over]))
-        memory = self.policies.to_policies(runner.memory.critic, axis=1)
-        value, memories = jax.vmap(self._apply_critic)(critic, features, memory, begins)
+        memory = self._policies.to_policies(runner.memory.critic, axis=1)
+        value, memories = jax.vmap(self.sequence_value)(critic, features, memory, begins)
 
         before_reset = jax.tree.map(lambda leaf: leaf[:, :-1], memories)
-        final_value = self._value_where_truncated(critic, transitions, before_reset)
+        final_value = self.bootstrap_values(critic, transitions, before_reset)
         valuation = Valuation(
             features=features[:, :-1],
             memory=jax.tree.map(
@@ -220,172 +166,122 @@ class ActorCritic(abc.ABC):
             next_value=jnp.where(to_policies(transitions.truncated), final_value, value[:, 1:]),
         )
         last = jax.tree.map(lambda leaf: leaf[:, -2], memories)
-        last = self.policies.to_actors(last, axis=1)
-        return valuation, self.critic.emptied(last, over[-1])
+        last = self.value.reset_memory(self._policies.to_actors(last, axis=1), over[-1])
+        return runner.replace(memory=runner.memory._replace(critic=last)), valuation
 
-    def _value_where_truncated(
+    def bootstrap_values(
         self, critic: Inference, transitions: Transition, memory: PyTree
     ) -> Float[Array, "policies time envs actors"]:
-        """Value final observations, ``memory`` being that before each, ``[policies, time, ...]``.
+        """Value the final observations of truncated steps; 0 for all other steps.
 
-        Only a truncated step bootstraps from an observation that nobody acts on.
+        Args:
+            critic: The critics.
+            transitions: ``[time, envs, actors, ...]``.
+            memory: Of the critics, before each final observation, ``[policies, time, ...]``.
         """
 
         def values(final: tuple[Observation, PyTree]) -> Float[Array, "samples policies actors"]:
             observation, memory = final
-            features = self.policies.to_policies(self._critic_features(observation), axis=1)
-            step = jax.vmap(self._step_critic, in_axes=(0, 0, 1), out_axes=1)
+            features = self._policies.to_policies(self.critic_features(observation), axis=1)
+            step = jax.vmap(self.step_value, in_axes=(0, 0, 1), out_axes=1)
             return step(critic, features, memory)[0]
 
         memory = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), memory)
-        unread = self.policies.to_policies(jnp.zeros(transitions.truncated.shape), axis=2)
-        final_value = apply_where(
+        zeros = self._policies.to_policies(jnp.zeros(transitions.truncated.shape), axis=2)
+        value = apply_where(
             jnp.any(transitions.truncated, axis=-1),
             values,
             (transitions.final_observation, memory),
-            jnp.moveaxis(unread, 0, 2),
+            jnp.moveaxis(zeros, 0, 2),
             smallest_part=_FEW_VALUES,
         )
-        return jnp.moveaxis(final_value, 2, 0)
+        return jnp.moveaxis(value, 2, 0)
 
     # One policy.
 
-    def _step_actor(
+    def head(
         self, actor: Inference, observation: Observation, memory: PyTree
     ) -> tuple[Head, PyTree]:
         """Apply one policy to single steps ``[*batch, *obs]``."""
         features = normalize_features(actor.features, observation.features)
-        params = self._network_params(actor.params)
-        outputs, memory = self.actor_network.step(params, features, memory)
-        return self._head(actor.params, outputs, observation.action_mask), memory
+        params = self._distribution.network_params(actor.params)
+        outputs, memory = self.actor.step(params, features, memory)
+        return self._distribution.head(actor.params, outputs, observation.action_mask), memory
 
-    def _apply_critic(
-        self, critic: Inference, features: Array, memory: PyTree, begins: Bool[Array, "time *batch"]
-    ) -> tuple[Float[Array, "time *batch"], PyTree]:
-        """Apply one policy's critic to sequences ``[time, *batch, *obs]``."""
-        features = normalize_features(critic.features, features)
-        return self.critic(critic.params, features, memory, begins)
-
-    def _step_critic(
+    def step_value(
         self, critic: Inference, features: Array, memory: PyTree
     ) -> tuple[Float[Array, "*batch"], PyTree]:
         """Apply one policy's critic to single steps ``[*batch, *obs]``."""
         features = normalize_features(critic.features, features)
-        return self.critic.step(critic.params, features, memory)
+        return self.value.step(critic.params, features, memory)
 
-    def _with_critic_features(self, actor: PyTree, batch: Batch) -> Batch:
-        """Give the critic's own layers what they learn from, behind the torso of an actor."""
+    def sequence_value(
+        self, critic: Inference, features: Array, memory: PyTree, begins: Bool[Array, "time *batch"]
+    ) -> tuple[Float[Array, "time *batch"], PyTree]:
+        """Apply one policy's critic to sequences ``[time, *batch, *obs]``."""
+        features = normalize_features(critic.features, features)
+        return self.value(critic.params, features, memory, begins)
+
+    def batch_head(self, params: PyTree, batch: Batch) -> Head:
+        """Apply one policy to a batch or minibatch of its samples."""
+        outputs, _ = self.actor(
+            self._distribution.network_params(params),
+            batch.observation.features,
+            _first(batch.memory.actor),
+            batch.begins,
+        )
+        return self._distribution.head(params, outputs, batch.observation.action_mask)
+
+    def batch_value(self, params: PyTree, batch: Batch) -> Float[Array, "*batch"]:
+        """Apply one policy's critic to a batch or minibatch of its samples."""
+        value, _ = self.critic(
+            params, batch.critic_features, _first(batch.memory.critic), batch.begins
+        )
+        return value
+
+    def log_ratio(self, params: PyTree, batch: Batch) -> Float[Array, "*batch"]:
+        """Return the log ratio of one policy's probabilities to those during the rollout."""
+        head = self.batch_head(params, batch)
+        return self._distribution.log_prob(head, batch.action) - batch.log_prob
+
+    def with_torso_features(self, actor: PyTree, batch: Batch) -> Batch:
+        """Replace what the critic observes by the output of any torso it shares with an actor."""
         if self.torso is None:
             return batch
         hidden, _ = self.torso(
-            self._network_params(actor),
+            self._distribution.network_params(actor),
             batch.critic_features,
             _first(batch.memory.critic),
             batch.begins,
         )
         return batch._replace(critic_features=hidden)
 
-    def _actor_loss(
-        self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
-    ) -> tuple[Float[Array, ""], tuple[ActorStats, Float[Array, ""]]]:
-        head = self._batch_head(params, minibatch)
-        loss, stats = actor_loss(
-            log_prob=self._log_prob(head, minibatch.action),
-            old_log_prob=minibatch.log_prob,
-            advantage=minibatch.advantage,
-            entropy=self._entropy(head),
-            weight=minibatch.weight,
-            eps_clip=hyperparams.eps_clip,
-            ent_coeff=hyperparams.ent_coeff,
-        )
-        return loss, (stats, jnp.sum(minibatch.weight))
 
-    def _log_ratio(self, params: PyTree, batch: Batch) -> Float[Array, "*batch"]:
-        """Tell how much likelier what was done has become since the rollout."""
-        return self._log_prob(self._batch_head(params, batch), batch.action) - batch.log_prob
+def _make_actor(config: AgentConfig, features: jax.ShapeDtypeStruct, n_outputs: int) -> Network:
+    cell = config.recurrent
+    module = config.actor_network or make_module(
+        features.shape,
+        config.actor_layers,
+        cell,
+        partial(PolicyNetwork, n_outputs),
+        config.compute_dtype or "float32",
+    )
+    network = Network(module, features, recurrent=cell is not None)
+    network.check("actor_network", (n_outputs,))
+    return network
 
-    def _batch_head(self, params: PyTree, batch: Batch) -> Head:
-        outputs, _ = self.actor_network(
-            self._network_params(params),
-            batch.observation.features,
-            _first(batch.memory.actor),
-            batch.begins,
-        )
-        return self._head(params, outputs, batch.observation.action_mask)
 
-    def _critic_loss(
-        self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
-    ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
-        value, _ = self.critic_network(
-            params, minibatch.critic_features, _first(minibatch.memory.critic), minibatch.begins
-        )
-        huber = partial(huber_error, delta=hyperparams.huber_delta)
-        loss = critic_loss(
-            value=value,
-            value_target=minibatch.value_target,
-            weight=minibatch.value_weight,
-            vf_coeff=hyperparams.vf_coeff,
-            error_cost=huber if self.config.critic_error == "huber" else squared_error,
-            old_value=minibatch.value if self.config.clip_values else None,
-            eps_clip=hyperparams.eps_clip,
-        )
-        return loss, (loss, jnp.sum(minibatch.value_weight))
-
-    # What a distribution of actions brings.
-
-    @property
-    @abc.abstractmethod
-    def _n_outputs(self) -> int:
-        """Units of the actor network's last layer."""
-
-    @abc.abstractmethod
-    def _check_space(self, space: Discrete | Box) -> None:
-        """Raise TypeError, naming the right agent, if the actions are not this agent's kind."""
-
-    @abc.abstractmethod
-    def _init_actor_params(self, rng: PRNGKeyArray) -> PyTree:
-        """Draw one policy's actor parameters."""
-
-    @abc.abstractmethod
-    def _network_params(self, params: PyTree) -> PyTree:
-        """Choose the network's parameters among an actor's."""
-
-    @abc.abstractmethod
-    def _head(
-        self, params: PyTree, outputs: Array, action_mask: Bool[Array, "*batch n"] | None
-    ) -> Head:
-        """Make a distribution of what one policy's network put out, ``[*batch, n_outputs]``."""
-
-    @abc.abstractmethod
-    def _noise(self, rng: PRNGKeyArray, size: int) -> Float[Array, " size"]:
-        """Draw noise for as many of the network's outputs."""
-
-    @abc.abstractmethod
-    def _sample_actions(self, noise: Float[Array, "*batch outputs"], head: Head) -> Array:
-        """Sample actions ``[*batch, ...]`` with noise of their own."""
-
-    @abc.abstractmethod
-    def _likeliest_actions(self, head: Head) -> Array:
-        """Choose the actions of highest probability, before any squashing."""
-
-    @abc.abstractmethod
-    def _log_prob(self, head: Head, action: Array) -> Float[Array, "*batch"]:
-        """Give the log probability (density) of drawn actions."""
-
-    @abc.abstractmethod
-    def _entropy(self, head: Head) -> Float[Array, "*batch"]:
-        """Give the distribution's entropy, in nats."""
-
-    @abc.abstractmethod
-    def _environment_action(self, action: Array) -> Array:
-        """Turn drawn actions into what the environment takes."""
+def _make_critic(config: AgentConfig, features: jax.ShapeDtypeStruct) -> Network:
+    has_memory = config.recurrent_critic and not config.shared_torso
+    cell = config.recurrent if has_memory else None
+    module = config.critic_network or make_module(
+        features.shape, config.critic_layers, cell, ValueNetwork, config.compute_dtype or "float32"
+    )
+    network = Network(module, features, recurrent=cell is not None)
+    network.check("critic_network", ())
+    return network
 
 
 def _first(memory: PyTree) -> PyTree:
-    """Take the memories that a minibatch's sequences begin with."""
+    """Take the recurrent states at the start of a minibatch's sequences."""
     return jax.tree.map(lambda leaf: leaf[0], memory)
-
-
-def actor_of(runner: Runner) -> Inference:
-    """Choose what acting takes."""
-    return Inference(params=runner.actor.params, features=runner.normalizers.observation)

@@ -1,60 +1,84 @@
 """Independent PPO: the algorithm, top to bottom.
 
-IPPO is PPO, vmapped over policies: losses and updates are written for one policy and its
-samples, and the policies axis appears in a `jax.vmap` around them.
+IPPO is PPO, vmapped over policies: losses and updates are written for one policy and its samples,
+and the policies axis appears in `each_policy` around them.
 
 Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2017,
 https://arxiv.org/abs/1707.06347.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from jaxagents.architecture import Network
-from jaxagents.batches import Valuation, make_batch, normalize_targets, with_estimates
-from jaxagents.finiteness import find_nonfinite
-from jaxagents.hyperparameters import HyperParameters, OptimizerParams, per_policy
-from jaxagents.ippo.actor_critic import actor_of
-from jaxagents.ippo.player import Metrics
-from jaxagents.ippo.trainer import Trainer
-from jaxagents.losses import ActorStats
-from jaxagents.normalization import RunningStatistics
-from jaxagents.optimization import init_network, run_epoch
-from jaxagents.schedules import adapt_learning_rate, scheduled
-from jaxagents.statistics import explained_variance
-from jaxagents.tracing import key_of
+from jaxagents.compiler.jit import (
+    Workload,
+    compiled_for_speed,
+    compiled_quickly,
+    is_traced,
+    overlapping_pays,
+    with_overlapping_loops,
+)
+from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
+from jaxagents.compiler.threads import map_in_threads, vmap_by_members
+from jaxagents.hyperparameters import (
+    HyperParameters,
+    OptimizerParams,
+    per_policy,
+)
+from jaxagents.ippo.agent import Agent
+from jaxagents.ppo.batches import Valuation, make_batch, normalize_targets, with_estimates
+from jaxagents.ppo.finiteness import (
+    QUANTITIES,
+    find_nonfinite,
+    keep_finite_policies,
+    raise_nonfinite,
+)
+from jaxagents.ppo.losses import ActorStats, actor_loss, critic_loss, error_cost
+from jaxagents.ppo.minibatches import unit_of
+from jaxagents.ppo.normalization import RunningStatistics, init_normalizers
+from jaxagents.ppo.optimization import init_network, run_epoch
+from jaxagents.ppo.policy_map import each_policy, while_any_policy
+from jaxagents.ppo.schedules import adapt_learning_rate, reward_to_learn_from, scheduled
+from jaxagents.ppo.statistics import explained_variance
+from jaxagents.training.blocks import (
+    block_sizes,
+    metrics_of_block,
+    open_block,
+    run_blocks,
+    update_repeatedly,
+)
+from jaxagents.training.metric_tables import joined
+from jaxagents.training.named_arrays import Leaves, pack, strip_keys, unpack
 from jaxagents.types import (
     ActorLoop,
     Batch,
     CriticLoop,
+    Metrics,
     Move,
     NetworkState,
     Rollout,
     Runner,
-    TimeStep,
+    Training,
     Transition,
+    Updates,
 )
-from jaxagents.unrolling import rolled, unrolled
 
-_POLICIES = "policies"  # the axis over which policies are vmapped
+_logger = logging.getLogger(__name__)
 
-
-def each_policy(stage: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a stage of an update that is written for one policy one of all, ``[policies, ...]``."""
-    return jax.vmap(stage, axis_name=_POLICIES)
+NonFinite = Bool[Array, "policies quantities"]
+"""Which `QUANTITIES` of each policy are NaN or infinite."""
 
 
-class IPPOBase(Trainer):
-    """A multi-agent IPPO agent; subclasses bring the distribution of actions.
-
-    An agent is static under `jax.jit`: what its compiled methods read is fixed at construction,
-    and assigning it raises. Trained states travel as `Runner` arguments; the agent merely keeps
-    the one that it was given by `collect_training` or `restore`.
+class IPPOBase(Agent):
+    """A multi-agent IPPO agent; subclasses choose the distribution of actions.
 
     Args:
         env: An environment of `jaxagents.make`, or any with the interface of
@@ -62,43 +86,135 @@ class IPPOBase(Trainer):
         env_params: Its parameters.
         config: Sizes and choices.
         callbacks: Called on the host with each `Evaluation` of a training, between two compiled
-            programs, so that they may act, play or compute by its ``policy``, ``agent`` and
-            ``runner``; one that returns True ends the training there.
+            programs: they may use jax, and the ``policy``, ``agent`` and ``runner`` they are
+            given. A callback that returns True ends the training.
 
     Raises:
         TypeError: the environment's actions are not this agent's kind, or it breaks the protocol.
         ValueError: the configuration does not fit the environment; jax computes in 64 bits.
     """
 
+    # Public methods: Python that checks and waits, around compiled programs.
+
+    def train(
+        self,
+        rng: PRNGKeyArray | None,
+        hyperparams: HyperParameters,
+        runner: Runner | None = None,
+    ) -> tuple[Runner, Metrics]:
+        """Train for ``n_steps`` updates, evaluating every ``eval_frequency`` of them.
+
+        Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters. On
+        a CPU the members of a `jax.vmap` train in threads, one per core, and are bit-identical to
+        single runs; on other devices, or if the `jax.vmap` is itself compiled, they train as one
+        batch. With checkpoints or callbacks it runs in another thread, to which context managers
+        of jax do not apply.
+
+        Args:
+            rng: Random key; unused if a runner is given, which has its own.
+            hyperparams: Each leaf a scalar or one value per policy.
+            runner: Continue from here, up to ``n_steps`` updates in all.
+
+        Returns:
+            The runner after training, and the metrics as float32 with one row per evaluation:
+            ``returns``, ``final_rewards``, ``terminated``, ``truncated`` ``[n_evaluations,
+            n_evals, n_actors]``, ``episode_lengths`` and ``info_<name>`` ``[n_evaluations,
+            n_evals]``, ``n_updates_done`` ``[n_evaluations]``, and the training metrics as means
+            over the block's updates ``[n_evaluations, n_policies]``. Rows that did not run are
+            NaN.
+
+        Raises:
+            ValueError: a hyperparameter is out of range; ``checkpoint_dir`` already holds a run,
+                or cannot be written; the key's generator could not be restored from a checkpoint;
+                nothing is left to train.
+            NonFiniteError: a loss, gradient or parameter is NaN or infinite, and ``on_nonfinite``
+                is "stop". (Under `jax.vmap` the rows from there on are NaN instead.)
+            Interrupted: Ctrl-C or SIGTERM ended the training of an agent with checkpoints or
+                callbacks, after the block in flight; a second signal ends it at once.
+        """
+        initial = self.config.initial_evaluation
+        if is_traced((rng, hyperparams, runner)):
+            self._refuse_to_be_traced(runner)
+            training, metrics = self._train_traced(as_key(rng), self._checked(hyperparams))
+            return training.runner, metrics
+        self._recorder.prepare(rng if runner is None else runner.rng)
+        if runner is None:
+            return self._train(self.init(rng, hyperparams), 0, initial)
+        rng = key_of(runner.rng, self.config.prng_impl)
+        runner = runner.replace(rng=rng, hyperparams=self._checked(hyperparams))
+        return self._train(runner, int(runner.n_updates_done), initial)
+
+    def resume(self, hyperparams: HyperParameters | None = None) -> tuple[Runner, Metrics]:
+        """Continue the run in ``checkpoint_dir`` from its last checkpoint to ``n_steps``.
+
+        Args:
+            hyperparams: Replace those of the checkpoint.
+
+        Returns:
+            As `train`; the metrics begin with those of the run so far.
+
+        Raises:
+            ValueError: there is no checkpoint, or it belongs to an agent of another structure;
+                nothing is left to train.
+            NonFiniteError: as for `train`.
+            Interrupted: as for `train`.
+        """
+        runner, history = self._recorder.restore_to_resume(self._runner_shapes())
+        if hyperparams is not None:
+            runner = runner.replace(hyperparams=self._checked(hyperparams))
+        return self._train(runner, int(runner.n_updates_done), initial=False, history=history)
+
+    def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
+        """Build the runner with which training starts."""
+        return self._begin(as_key(rng), self._checked(hyperparams))
+
+    def step(self, runner: Runner) -> tuple[Runner, Metrics]:
+        """Do one update: collect a rollout and learn from it.
+
+        A policy whose update has a NaN or infinite quantity stays as it was, and is counted in
+        ``runner.n_updates_skipped``.
+
+        Returns:
+            The runner, and the training metrics, each ``[n_policies]``.
+        """
+        runner, metrics, _ = self._step(runner)
+        return runner, metrics
+
+    # The algorithm: where it starts, and one update.
+
     def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
-        rng = key_of(rng, self.config.prng_impl)
+        config, n_policies = self.config, self.policies.n_policies
+        rng = key_of(rng, config.prng_impl)
         rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
-        observation, env_state = self.environments.reset(rng_env, self.config.batch_size)
+        observation, env_state = self.environments.reset(rng_env, config.batch_size)
 
         def init_actor(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
             rng, params = args
-            return init_network(self._init_actor_params(rng), self.config.optimizer(params))
+            return init_network(self.networks.init_actor(rng), config.optimizer(params))
 
         def init_critic(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
             rng, params = args
-            return init_network(self.critic_network.init(rng), self.config.optimizer(params))
+            return init_network(self.networks.init_critic(rng), config.optimizer(params))
 
-        n_policies = self.policies.n_policies
-        optimizers = per_policy(hyperparams, n_policies)
         rngs_actor = jax.random.split(rng_actor, n_policies)
         rngs_critic = jax.random.split(rng_critic, n_policies)
-        # One after the other: a user's initializer may call LAPACK, whose batched calls can wait
-        # for each other for ever (see networks.orthogonal).
+        params = per_policy(hyperparams, n_policies)
+        # Policy by policy: batched LAPACK calls of a user's initializer can deadlock on a CPU.
         return Runner(
-            actor=jax.lax.map(init_actor, (rngs_actor, optimizers.actor_optimizer_params)),
-            critic=jax.lax.map(init_critic, (rngs_critic, optimizers.critic_optimizer_params)),
+            actor=jax.lax.map(init_actor, (rngs_actor, params.actor_optimizer_params)),
+            critic=jax.lax.map(init_critic, (rngs_critic, params.critic_optimizer_params)),
             env_state=env_state,
             observation=observation,
-            memory=self._empty_memory(self.config.batch_size, self.policies.n_actors),
-            normalizers=self._no_normalizers(),
+            memory=self.networks.initial_memory(config.batch_size, self.policies.n_actors),
+            normalizers=init_normalizers(
+                config,
+                observation_shape=self.networks.actor.observation.shape,
+                critic_shape=self.networks.critic.observation.shape,
+                policies_shape=(n_policies, self.policies.n_members),
+            ),
             learning_rate=(
-                optimizers.actor_optimizer_params.learning_rate
-                if self.config.learning_rate_schedule == "kl"
+                params.actor_optimizer_params.learning_rate
+                if config.learning_rate_schedule == "kl"
                 else None
             ),
             rng=rng,
@@ -107,14 +223,13 @@ class IPPOBase(Trainer):
             n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
         )
 
-    # The stages of one update.
-
-    def _update(self, runner: Runner) -> tuple[Runner, Metrics, Bool[Array, "policies quantities"]]:
+    def _update(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
         before, n_policies = runner, self.policies.n_policies
-        rng, rng_rollout, rng_actor, rng_critic = jax.random.split(unrolled(runner.rng), 4)
-        hyperparams = per_policy(self._scheduled(runner), n_policies)
+        rng, rng_rollout, rng_actor, rng_critic = jax.random.split(to_draw(runner.rng), 4)
+        hyperparams = self._scheduled(runner)
         runner, transitions = self._collect_rollout(runner, rng_rollout)
-        runner, batch = self._make_batch(runner, transitions, hyperparams)
+        runner, valuation = self.networks.value_rollout(runner, transitions)
+        runner, batch = self._estimate_advantages(runner, transitions, valuation, hyperparams)
         actor, actor_metrics = each_policy(self._update_actor)(
             runner.actor, batch, hyperparams, jax.random.split(rng_actor, n_policies)
         )
@@ -124,55 +239,64 @@ class IPPOBase(Trainer):
         critic, critic_metrics = each_policy(self._update_critic)(
             runner.critic, batch, hyperparams, jax.random.split(rng_critic, n_policies)
         )
-        runner = runner.replace(
-            actor=actor,
-            critic=critic,
-            normalizers=runner.normalizers._replace(value=value_statistics),
-            learning_rate=adapt_learning_rate(
-                runner.learning_rate, actor_metrics["kl"], hyperparams.kl_target
-            ),
-            rng=rolled(rng),
-            n_updates_done=runner.n_updates_done + 1,
-        )
         metrics = actor_metrics | critic_metrics | value_metrics
-        nonfinite = each_policy(find_nonfinite)(batch, actor, critic, runner.normalizers, metrics)
-        learning_rate = jnp.asarray(hyperparams.actor_optimizer_params.learning_rate)
-        metrics["learning_rate"] = learning_rate
-        return _with_finite_policies(runner, before, nonfinite), metrics, nonfinite
+        normalizers = runner.normalizers._replace(value=value_statistics)
+        learning_rate = adapt_learning_rate(
+            runner.learning_rate, metrics["kl"], hyperparams.kl_target
+        )
+        runner = runner.replace(
+            actor=actor, critic=critic, normalizers=normalizers, learning_rate=learning_rate,
+            rng=to_store(rng), n_updates_done=runner.n_updates_done + 1,
+        )  # fmt: skip
+        nonfinite = each_policy(find_nonfinite)(batch, actor, critic, normalizers, metrics)
+        metrics["learning_rate"] = jnp.asarray(hyperparams.actor_optimizer_params.learning_rate)
+        return keep_finite_policies(runner, before, nonfinite), metrics, nonfinite
+
+    def _scheduled(self, runner: Runner) -> HyperParameters:
+        """Return this update's hyperparameters, one value per policy.
+
+        They depend on the updates done, not on the optimizer's own count: a policy whose epochs
+        stop early would anneal more slowly.
+        """
+        progress = runner.n_updates_done / self.config.n_steps
+        hyperparams = scheduled(runner.hyperparams, self.config, progress, runner.learning_rate)
+        return per_policy(hyperparams, self.policies.n_policies)
 
     def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:
         """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``."""
+        distribution, actor = self.distribution, self.networks.actor_of(runner)
 
         def act(rollout: Rollout, now: tuple[PRNGKeyArray, Array]) -> tuple[Rollout, Move]:
             rng, noise = now
-            head, memory = self._heads(actor_of(runner), rollout.observation, rollout.memory)
-            action = self._sample_actions(noise, head)
+            head, memory = self.networks.heads(actor, rollout.observation, rollout.memory)
+            action = distribution.sample(head, noise)
             step, env_state = self.environments.step(
-                rng, rollout.env_state, self._environment_action(action)
+                rng, rollout.env_state, distribution.to_environment(action)
             )
-            memory = self.actor_network.emptied(memory, _over_for_actors(step))
+            memory = self.networks.actor.reset_memory(memory, step.episode_over_for_actors)
             step = step._replace(info={}, final_state=None)
             move = Move(rollout.observation, rollout.memory, head, action, step)
             return Rollout(env_state, step.observation, memory), move
 
         rng_noise, rng_env = jax.random.split(rng)
         n_steps, shape = self.config.rollout_length, runner.observation.features.shape[:2]
+        noise = self.networks.draw_noise(rng_noise, n_steps, *shape)
         rollout, moves = jax.lax.scan(
             act,
             Rollout(runner.env_state, runner.observation, runner.memory.actor),
-            (jax.random.split(rng_env, n_steps), self._draw_noise(rng_noise, n_steps, *shape)),
+            (jax.random.split(rng_env, n_steps), noise),
         )
         step = moves.step
         transitions = Transition(
             observation=moves.observation,
             memory=moves.memory,
             action=moves.action,
-            log_prob=self._log_prob(moves.head, moves.action),
-            reward=self._reward(step, runner.n_updates_done),
+            log_prob=distribution.log_prob(moves.head, moves.action),
+            reward=reward_to_learn_from(step, self.config, runner.n_updates_done),
             terminated=step.terminated,
             truncated=step.truncated,
             active=step.active,
-            episode_over=_over_for_actors(step),
+            episode_over=step.episode_over_for_actors,
             final_observation=step.final_observation._replace(action_mask=None),
         )
         runner = runner.replace(
@@ -182,34 +306,16 @@ class IPPOBase(Trainer):
         )
         return runner, transitions
 
-    def _reward(
-        self, step: TimeStep, n_updates_done: Int[Array, ""]
-    ) -> Float[Array, "*time envs actors"]:
-        """Give the reward to learn from: the environment's, and early on its shaped one too."""
-        if step.shaped_reward is None or self.config.shaped_reward_steps is None:
-            return step.reward
-        # By updates, not by environment steps: these can be too many for an int32.
-        n_updates = self.config.shaped_reward_steps / self.config.steps_per_update
-        factor = jnp.maximum(0.0, 1.0 - n_updates_done / n_updates)
-        return step.reward + factor * step.shaped_reward
-
-    def _make_batch(
-        self, runner: Runner, transitions: Transition, hyperparams: HyperParameters
-    ) -> tuple[Runner, Batch]:
-        """Value the rollout and make of it each policy's batch, ``[policies, ...]``."""
-        valuation, memory = self._value_rollout(runner, transitions)
-        runner = runner.replace(memory=runner.memory._replace(critic=memory))
-        return self._make_valued_batch(runner, transitions, valuation, hyperparams)
-
-    def _make_valued_batch(
+    def _estimate_advantages(
         self,
         runner: Runner,
         transitions: Transition,
         valuation: Valuation,
         hyperparams: HyperParameters,
     ) -> tuple[Runner, Batch]:
+        """Turn a rollout into each policy's batch, ``[policies, ...]``, and update normalizers."""
         local = transitions.observation._replace(global_state=None)
-        # Final observations have served, in the valuation: they need not go to the policies.
+        # Final observations have been valued: the policies do not need them.
         transitions = transitions._replace(observation=local, final_observation=local)
         make = partial(
             make_batch,
@@ -238,29 +344,20 @@ class IPPOBase(Trainer):
                 loop.stats.kl <= hyperparams.kl_threshold
             )
 
-        def any_unfinished(loop: ActorLoop) -> Bool[Array, ""]:
-            # The same for all policies, so that jax has nothing to select for a single one.
-            return jax.lax.pmax(unfinished(loop), _POLICIES)
-
         def train_epoch(loop: ActorLoop) -> ActorLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
-            samples = self._reestimated(loop.actor, batch, hyperparams)
-            is_single = self.policies.n_policies == 1
-            goes_on = unfinished(loop)
-            if not is_single:
-                # From samples without weight a policy that has stopped learns nothing.
-                samples = samples._replace(weight=jnp.where(goes_on, samples.weight, 0.0))
-            actor, stats, norm = self._run_epoch(
-                self.actor_network, loop.actor, samples, loss, optimizer, rng_epoch
+            actor, stats, norm = run_epoch(
+                loop.actor,
+                self._reestimated(loop.actor, batch, hyperparams),
+                loss,
+                optimizer,
+                rng_epoch,
+                n_minibatches=self.config.n_minibatches,
+                unit=unit_of(self.config, self.networks.actor.recurrent),
             )
-            trained = ActorLoop(
+            return ActorLoop(
                 actor=actor, stats=stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng
             )
-            if is_single:
-                return trained
-            chosen = jax.tree.map(partial(jnp.where, goes_on), trained, loop)
-            # Some generators draw for all policies by the first one's key: it must go on.
-            return chosen._replace(actor=actor, rng=rng)
 
         zero = jnp.zeros(())
         loop = ActorLoop(
@@ -270,7 +367,7 @@ class IPPOBase(Trainer):
             epoch=jnp.zeros((), jnp.int32),
             rng=rng,
         )
-        loop = jax.lax.while_loop(any_unfinished, train_epoch, loop)
+        loop = while_any_policy(unfinished, train_epoch, loop, self.policies.n_policies)
         return loop.actor, {
             "actor_loss": loop.stats.loss,
             "entropy": loop.stats.entropy,
@@ -280,6 +377,30 @@ class IPPOBase(Trainer):
             "actor_epochs": loop.epoch,
         }
 
+    def _actor_loss(
+        self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
+    ) -> tuple[Float[Array, ""], tuple[ActorStats, Float[Array, ""]]]:
+        head = self.networks.batch_head(params, minibatch)
+        loss, stats = actor_loss(
+            log_prob=self.distribution.log_prob(head, minibatch.action),
+            old_log_prob=minibatch.log_prob,
+            advantage=minibatch.advantage,
+            entropy=self.distribution.entropy(head),
+            weight=minibatch.weight,
+            eps_clip=hyperparams.eps_clip,
+            ent_coeff=hyperparams.ent_coeff,
+        )
+        return loss, (stats, jnp.sum(minibatch.weight))
+
+    def _reestimated(
+        self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters
+    ) -> Batch:
+        """Estimate advantages and targets anew for the current policy, with V-trace."""
+        if self.config.advantages == "gae":
+            return batch
+        log_ratio = self.networks.log_ratio(actor.params, batch)
+        return with_estimates(batch, hyperparams, self.config.n_chunks, log_ratio)
+
     def _make_targets(
         self,
         actor: NetworkState,
@@ -287,25 +408,16 @@ class IPPOBase(Trainer):
         statistics: RunningStatistics | None,
         hyperparams: HyperParameters,
     ) -> tuple[Batch, RunningStatistics | None, Metrics]:
-        """Make what one policy's critic should learn, and tell how much of it the values explain.
+        """Make one policy's value targets.
 
         Returns:
-            The batch; the statistics of the targets, where these are normalised; a metric.
+            The batch; the running statistics of the targets, if these are normalised; a metric.
         """
         batch = self._reestimated(actor, batch, hyperparams)
         explained = explained_variance(batch.path.value, batch.value_target, batch.value_weight)
         batch, statistics = normalize_targets(batch, statistics)
-        batch = self._with_critic_features(actor.params, batch)
+        batch = self.networks.with_torso_features(actor.params, batch)
         return batch, statistics, {"explained_variance": explained}
-
-    def _reestimated(
-        self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters
-    ) -> Batch:
-        """Estimate advantages and targets for a policy that has moved, if they depend on that."""
-        if self.config.advantages == "gae":
-            return batch
-        log_ratio = self._log_ratio(actor.params, batch)
-        return with_estimates(batch, hyperparams, self.config.n_chunks, log_ratio)
 
     def _update_critic(
         self, critic: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray
@@ -316,8 +428,14 @@ class IPPOBase(Trainer):
 
         def train_epoch(_: Array, loop: CriticLoop) -> CriticLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
-            critic, mean, norm = self._run_epoch(
-                self.critic_network, loop.critic, batch, loss, optimizer, rng_epoch
+            critic, mean, norm = run_epoch(
+                loop.critic,
+                batch,
+                loss,
+                optimizer,
+                rng_epoch,
+                n_minibatches=self.config.n_minibatches,
+                unit=unit_of(self.config, self.networks.critic.recurrent),
             )
             return CriticLoop(critic=critic, loss=mean, gradient_norm=norm, rng=rng)
 
@@ -326,52 +444,193 @@ class IPPOBase(Trainer):
         loop = jax.lax.fori_loop(0, self.config.critic_epochs, train_epoch, loop)
         return loop.critic, {"critic_loss": loop.loss, "critic_gradient_norm": loop.gradient_norm}
 
-    def _run_epoch(
-        self, network: Network, *arguments: Any
-    ) -> tuple[NetworkState, Any, Float[Array, ""]]:
-        """Call `run_epoch` with the minibatches that suit a network."""
-        return run_epoch(
-            *arguments,
-            n_minibatches=self.config.n_minibatches,
-            unit=self._minibatch_unit(network),
+    def _critic_loss(
+        self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
+    ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
+        loss = critic_loss(
+            value=self.networks.batch_value(params, minibatch),
+            value_target=minibatch.value_target,
+            weight=minibatch.value_weight,
+            vf_coeff=hyperparams.vf_coeff,
+            error_cost=error_cost(self.config.critic_error, hyperparams.huber_delta),
+            old_value=minibatch.value if self.config.clip_values else None,
+            eps_clip=hyperparams.eps_clip,
+        )
+        return loss, (loss, jnp.sum(minibatch.value_weight))
+
+    # A training: blocks of updates, each followed by an evaluation and a report to the host.
+
+    def _train(
+        self, runner: Runner, n_updates_done: int, initial: bool, history: Leaves | None = None
+    ) -> tuple[Runner, Metrics]:
+        """Run the blocks that are left, and record them if that was asked for."""
+        sizes = block_sizes(n_updates_done, self.config, initial)
+
+        def train() -> tuple[Training, Metrics]:
+            if self._recorder.has_work and not initial and history is None:
+                self._recorder.save(jax.device_get(strip_keys(runner)))
+            # A recorder has a progress bar of its own.
+            is_shown = self.config.progress_bar and not self._recorder.has_work
+            update = self._updates_compiled_for(runner)
+            return self._run_blocks(runner, sizes, update, is_shown)
+
+        training, metrics = self._recorder.record(train, n_updates_done, history)
+        if self.config.on_nonfinite == "stop":
+            raise_nonfinite(np.asarray(training.nonfinite), int(training.runner.n_updates_done))
+        if history:
+            metrics = jax.tree.map(jnp.asarray, joined(history, metrics))
+        return training.runner, metrics
+
+    def _run_blocks(
+        self,
+        runner: Runner,
+        sizes: Sequence[int],
+        update: Callable[..., Updates],
+        is_shown: bool = False,
+    ) -> tuple[Training, Metrics]:
+        """Run blocks one by one, so that callbacks may use jax in between; see `run_blocks`."""
+        return run_blocks(
+            lambda training, size: self._run_block(training, size, update),
+            self._first_block(runner),
+            sizes,
+            ends=lambda training: self._recorder.call_back(self, training.runner),
+            is_shown=is_shown,
         )
 
-    def _minibatch_unit(self, network: Network) -> str:
-        return "sequence" if network.recurrent else self.config.minibatch_unit
+    def _updates_compiled_for(self, runner: Runner) -> Callable[..., Updates]:
+        """Choose how `_update_repeatedly` is compiled."""
+        n_samples = self.config.steps_per_update * self.environments.n_actors
+        workload = Workload(
+            n_samples=self.config.n_steps * n_samples,
+            n_samples_per_call=n_samples,
+            # Actor and critic need each other with V-trace and with a shared torso only.
+            has_independent_loops=self.config.advantages == "gae" and not self.config.shared_torso,
+        )
+        if overlapping_pays(workload, runner.n_updates_done):
+            return _update_repeatedly_overlapping
+        return IPPOBase._update_repeatedly
 
-    def _scheduled(self, runner: Runner) -> HyperParameters:
-        """Give the hyperparameters of this update.
+    def _train_traced(
+        self, rng: PRNGKeyArray, hyperparams: HyperParameters
+    ) -> tuple[Training, Metrics]:
+        """Train from the beginning under `jax.vmap`, or as a part of a compiled program."""
+        sizes = block_sizes(0, self.config, self.config.initial_evaluation)
+        train = partial(self._train_as_one_program, sizes=tuple(sizes))
+        return vmap_by_members(train, partial(self._train_members, sizes))(rng, hyperparams)
 
-        By the updates done, never by an optimizer's own count: a policy that stops its epochs
-        early would anneal more slowly.
-        """
-        progress = runner.n_updates_done / self.config.n_steps
-        return scheduled(runner.hyperparams, self.config, progress, runner.learning_rate)
+    def _train_members(
+        self, sizes: Sequence[int], members: Sequence[tuple[PRNGKeyArray, HyperParameters]]
+    ) -> list[tuple[Training, Metrics]]:
+        """Train several times from the beginning, one training per core."""
+        runners = [self._begin(*member) for member in members]
+        if len(members) == 1:
+            update = self._updates_compiled_for(runners[0])
+            return [self._run_blocks(runners[0], sizes, update, self.config.progress_bar)]
+        update = IPPOBase._update_repeatedly
+        # Compile once, here, instead of in each thread.
+        self._run_blocks(runners[0], [0], update)
+        train = partial(self._run_blocks, sizes=sizes, update=update)
+        return map_in_threads(train, runners, self.config.progress_bar)
+
+    @partial(jax.jit, static_argnames=("self", "sizes"))
+    def _train_as_one_program(
+        self, rng: PRNGKeyArray, hyperparams: HyperParameters, sizes: tuple[int, ...]
+    ) -> tuple[Training, Metrics]:
+        """Train from the beginning; see `_run_blocks`."""
+
+        def run_block(training: Training, now: tuple[Array, Array]) -> tuple[Training, Metrics]:
+            return self._run_block(training, now[1], IPPOBase._update_repeatedly)
+
+        shown: Any = run_block
+        if self.config.progress_bar:
+            from jax_tqdm.scan_pbar import scan_tqdm
+
+            shown = scan_tqdm(len(sizes), print_rate=1, desc="Training")(run_block)
+        blocks = (jnp.arange(len(sizes)), jnp.asarray(sizes, jnp.int32))
+        return jax.lax.scan(shown, self._first_block(self._begin(rng, hyperparams)), blocks)
+
+    def _first_block(self, runner: Runner) -> Training:
+        """Return the carry with which the first block begins."""
+        nothing = jnp.zeros((self.policies.n_policies, len(QUANTITIES)), bool)
+        return Training(runner=runner, stop=jnp.zeros((), bool), nonfinite=nothing)
+
+    def _run_block(
+        self, training: Training, n_updates: Int[Array, ""], update: Callable[..., Updates]
+    ) -> tuple[Training, Metrics]:
+        """Do some updates, evaluate, and report to the host; do nothing after a stop."""
+        updates = update(self, self._open_block(training, n_updates))
+        evaluation = {}
+        if self.config.n_evals:
+            rng = jax.random.key(self.config.eval_seed)
+            actor = self.networks.actor_of(updates.runner)
+            evaluation = self._player.evaluate(rng, actor, self.config.n_evals, True)
+        return self._close_block(training, updates, evaluation)
+
+    # The parts of a block, one program each.
+
+    @compiled_quickly(static_argnames=("self",), optimized=False)
+    def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
+        return self._init(rng, hyperparams)
+
+    @compiled_for_speed(static_argnames=("self",))
+    def _step(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
+        return self._update(runner)
+
+    @compiled_quickly(static_argnames=("self",), optimized=False)
+    def _open_block(self, training: Training, n_updates: Int[Array, ""]) -> Updates:
+        return open_block(training, n_updates, jax.eval_shape(self._step, training.runner))
+
+    @compiled_for_speed(static_argnames=("self",))
+    def _update_repeatedly(self, updates: Updates) -> Updates:
+        return update_repeatedly(self._step, updates, self._has_failed)
+
+    @compiled_quickly(static_argnames=("self",), optimized=False)
+    def _close_block(
+        self, training: Training, updates: Updates, evaluation: Metrics
+    ) -> tuple[Training, Metrics]:
+        """Make the block's row of metrics, and report it to the host."""
+        runner, failed = updates.runner, self._has_failed(updates.nonfinite)
+        lost = training.stop | failed
+        metrics = metrics_of_block(updates, evaluation, lost)
+        stop = lost | self._report(runner, metrics, failed)
+        return Training(runner, stop, training.nonfinite | updates.nonfinite), metrics
+
+    def _has_failed(self, nonfinite: NonFinite) -> Bool[Array, ""]:
+        """True if NaN or infinite quantities end the training."""
+        return jnp.any(nonfinite) & (self.config.on_nonfinite == "stop")
+
+    # The host's side.
+
+    def _report(self, runner: Runner, metrics: Metrics, failed: Bool[Array, ""]) -> Bool[Array, ""]:
+        """Hand an evaluation to the host, which answers whether to stop."""
+        if not self._recorder.has_work:
+            return jnp.zeros((), bool)
+        report = (strip_keys(runner), metrics, failed)
+        shapes = jax.eval_shape(lambda: report)
+        stop = jax.ShapeDtypeStruct((), bool)
+        return io_callback(partial(self._on_evaluation, shapes), stop, pack(report), ordered=True)
+
+    def _on_evaluation(self, shapes: PyTree, report: dict[str, Any]) -> np.bool_:
+        runner, metrics, failed = unpack(report, shapes)
+        # No checkpoint of a failed block: a training resumed from it would fail again.
+        return np.bool_(True) if failed else self._recorder.on_evaluation(runner, metrics)
+
+    def _refuse_to_be_traced(self, runner: Runner | None) -> None:
+        if self._recorder.has_work:
+            raise ValueError(
+                "train writes checkpoints or calls callbacks, which jax.vmap cannot do; use an "
+                "agent with checkpoint_dir=None and without callbacks there."
+            )
+        if runner is not None:
+            raise ValueError("train continues a runner only outside of jax transformations.")
+        if self.config.prng_impl is not None:
+            raise ValueError(
+                f"prng_impl={self.config.prng_impl!r} would draw for all members of a jax.vmap by "
+                "the first one's key; use an agent with prng_impl=None there."
+            )
 
 
-def _over_for_actors(step: TimeStep) -> Bool[Array, "*time envs actors"]:
-    return jnp.broadcast_to(step.episode_over[..., None], step.active.shape)
-
-
-def _with_finite_policies(
-    runner: Runner, before: Runner, nonfinite: Bool[Array, "policies quantities"]
-) -> Runner:
-    """Leave policies of which something is not finite as they were before the update."""
-    finite = ~jnp.any(nonfinite, axis=1)
-
-    def choose(new: Array, old: Array) -> Array:
-        return jnp.where(finite.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-
-    def of_policies(runner: Runner) -> PyTree:
-        return runner.actor, runner.critic, runner.normalizers, runner.learning_rate
-
-    actor, critic, normalizers, learning_rate = jax.tree.map(
-        choose, of_policies(runner), of_policies(before)
-    )
-    return runner.replace(
-        actor=actor,
-        critic=critic,
-        normalizers=normalizers,
-        learning_rate=learning_rate,
-        n_updates_skipped=before.n_updates_skipped + ~finite,
-    )
+# The updates' input is the output of another program, and nobody else's: it may be donated.
+_update_repeatedly_overlapping = with_overlapping_loops(
+    IPPOBase._update_repeatedly, static_argnames=("self",), donate_argnames=("updates",)
+)

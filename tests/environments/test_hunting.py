@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxagents.environments.hunting import (
-    DIRECTIONS,
-    ContinuousHunting,
-    DiscreteHunting,
-    Hunting,
-    HuntingParams,
-    HuntingState,
-)
+from jaxagents.environments.hunting.environment import DIRECTIONS, ContinuousHunting, DiscreteHunting, Hunting, HuntingParams, HuntingState
 from jaxagents.environments.spaces import Box, Discrete
 
 RIGHT, UP, LEFT, DOWN = range(4)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.checkpointing import Checkpoints
+from jaxagents.training.checkpoints import Checkpoints
 from tests.ippo.test_training import FAST, TINY, assert_trees_equal
 from tests.probes import Aim, Walk
 

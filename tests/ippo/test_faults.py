@@ -21,9 +21,9 @@ import orbax.checkpoint as ocp
 import pytest
 
 import jaxagents as ja
-from jaxagents.checkpointing import Checkpoints, _digest_of_json
+from jaxagents.training.checkpoints import Checkpoints, _digest_of_json
 from jaxagents.errors import CheckpointError
-from jaxagents.saving import Checkpoint, Saver
+from jaxagents.training.checkpoint_writer import Checkpoint, Saver
 from tests.ippo.test_training import FAST, TINY, assert_trees_equal
 from tests.probes import Aim, Walk
 
@@ -100,7 +100,7 @@ def assert_step_6_is_restored(agent, directory, runners) -> None:
 
 
 def _leaves(runner):
-    from jaxagents.leaves import strip_keys, to_leaves
+    from jaxagents.training.named_arrays import strip_keys, to_leaves
 
     return to_leaves(jax.device_get(strip_keys(runner)))
 

@@ -12,7 +12,7 @@ import jaxagents as ja
 from jaxagents.config import Layers
 from jaxagents.hyperparameters import per_policy
 from jaxagents.ippo.base import each_policy
-from jaxagents.normalization import Normalizers
+from jaxagents.ppo.normalization import Normalizers
 from jaxagents.types import Batch, NetworkState, Transition
 from tests.ippo.test_training import FAST, assert_trees_equal, tiny
 from tests.probes import RealWalk, Team, Walk

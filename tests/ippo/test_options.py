@@ -11,7 +11,7 @@ import pytest
 import jaxagents as ja
 from jaxagents import Environment
 from jaxagents.hyperparameters import per_policy
-from jaxagents.leaves import strip_keys
+from jaxagents.training.named_arrays import strip_keys
 from tests.ippo.test_training import (
     FAST,
     assert_trees_close,

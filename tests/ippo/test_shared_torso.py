@@ -7,7 +7,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.hyperparameters import per_policy
-from jaxagents.networks import MLP, PolicyNetwork
+from jaxagents.networks.feed_forward import MLP, PolicyNetwork
 from tests.ippo.test_memory import collect_twice, opinionated, success_at_recall
 from tests.ippo.test_training import FAST, assert_trees_equal, largest_change, tiny
 from tests.probes import RealWalk, Walk

@@ -11,11 +11,11 @@ import pytest
 from flax import linen as nn
 
 import jaxagents as ja
-from jaxagents import minibatches
+from jaxagents.ppo import minibatches
 from jaxagents.hyperparameters import adam
 from jaxagents.ippo import base, loop
-from jaxagents.leaves import strip_keys
-from jaxagents.optimization import run_epoch
+from jaxagents.training.named_arrays import strip_keys
+from jaxagents.ppo.optimization import run_epoch
 from tests.probes import Aim, Coordination, Shaped, Walk
 
 TINY = ja.AgentConfig(

@@ -1,0 +1,83 @@
+"""What there is to train on, and a file to begin with: ``envs`` and ``config``."""
+
+import argparse
+
+from jaxagents.cli.arguments import Commands
+from jaxagents.cli.output import markdown_table, table
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands of this module."""
+    _add_envs(commands)
+    _add_config(commands)
+
+
+def _add_envs(commands: Commands) -> None:
+    command = commands.add_parser(
+        "envs",
+        help="list the environments",
+        description="List the environments: their actors, and what one of these observes and does.",
+        allow_abbrev=False,
+    )
+    command.add_argument("filter", metavar="FILTER", nargs="?", default="", help="part of an id")
+    command.add_argument("--markdown", action="store_true", help="as a table in Markdown")
+    command.set_defaults(command=envs)
+
+
+def _add_config(commands: Commands) -> None:
+    command = commands.add_parser(
+        "config",
+        help="print a configuration file to begin with",
+        description="Print a configuration file for an environment: every key, explained.",
+        allow_abbrev=False,
+    )
+    command.add_argument("env", metavar="ENV", help="one of those that `jaxagents envs` lists")
+    command.add_argument("--to", metavar="FILE", help="write it there, where there is none yet")
+    command.set_defaults(command=config)
+
+
+def envs(parsed: argparse.Namespace) -> None:
+    """List the environments whose ids contain the filter."""
+    from jaxagents.environments.registry import describe, registered_ids
+
+    matching = [each for each in registered_ids() if parsed.filter.lower() in each.lower()]
+    if not matching:
+        from jaxagents.errors import ExperimentError
+
+        raise ExperimentError(f"no environment's id contains {parsed.filter!r}")
+    rows = [["id", "actors", "observation", "actions", "also", "episodes are truncated by"]]
+    for env_id in matching:
+        try:
+            info = describe(env_id)
+        except OSError:  # of one of them
+            rows.append([env_id, "", "", "", "", "not available here: its data are downloaded"])
+            continue
+        shape = "x".join(map(str, info.observation_shape)) or "scalar"
+        observation = f"{shape} {info.observation_dtype}"
+        traits = ", ".join(info.traits)
+        rows.append(
+            [
+                env_id,
+                str(info.n_actors),
+                observation,
+                info.action_space,
+                traits,
+                info.truncation_rule,
+            ]
+        )
+    print(markdown_table(rows) if parsed.markdown else table(rows))
+
+
+def config(parsed: argparse.Namespace) -> None:
+    """Print a configuration file for an environment, or write it."""
+    from jaxagents.errors import explained
+    from jaxagents.experiments.config_files.starting_file import starting_file
+
+    with explained(), explained("its data cannot be had: ", kinds=(OSError,)):
+        text = starting_file(parsed.env)
+    if parsed.to is None:
+        print(text, end="")
+        return
+    with explained("the file cannot be written: "), open(parsed.to, "x", encoding="utf-8") as file:
+        file.write(text)
+    print(f"jaxagents train {parsed.to}")

@@ -1,0 +1,259 @@
+"""What commands print."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from jaxagents.evaluation.comparison import Comparison, Group
+    from jaxagents.experiments.config_files.schema import ExperimentConfig
+    from jaxagents.experiments.experiment import Experiment
+    from jaxagents.experiments.profiling import Profile
+    from jaxagents.training.callbacks import Evaluation
+
+_MOST_ACTORS_IN_A_LINE = 4
+
+
+@final
+class EvaluationLines:
+    """A callback that prints a line per evaluation."""
+
+    def __init__(self, beside_bar: bool):
+        self._beside_bar = beside_bar
+        self._has_titles = False
+
+    def __call__(self, evaluation: "Evaluation") -> None:
+        """Print the line, with the environment steps per second since the one before."""
+        returns = _mean_returns(evaluation.metrics)
+        if not self._has_titles:
+            self._has_titles = True
+            self._print(_line(["updates", "env steps", "steps/s", "time", *_titles(returns)]))
+        rate = evaluation.steps_per_second
+        numbers = [
+            f"{evaluation.n_updates_done:,}",
+            f"{evaluation.n_environment_steps:,}",
+            f"{rate:,.0f}" if rate > 0 else "",
+            _clock(evaluation.seconds),
+        ]
+        self._print(_line([*numbers, *map(_number, returns)]))
+
+    def _print(self, line: str) -> None:
+        # Training matters more than a line that nobody may be reading any more.
+        with contextlib.suppress(OSError, ValueError):
+            if self._beside_bar:
+                import tqdm
+
+                tqdm.tqdm.write(line, file=sys.stdout)
+                sys.stdout.flush()
+            else:
+                print(line, flush=True)
+
+
+def _line(cells: Sequence[str]) -> str:
+    widths = (8, 12, 10, 8, 12)
+    return "".join(cell.rjust(widths[min(i, 4)]) for i, cell in enumerate(cells))
+
+
+def _mean_returns(metrics: dict[str, Any]) -> list[float]:
+    """Average over episodes: per actor, or one number if all are equal or they are many."""
+    if "returns" not in metrics:
+        return []
+    means = metrics["returns"].mean(axis=0)
+    alike = bool((metrics["returns"] == metrics["returns"][:, :1]).all())
+    many = len(means) > _MOST_ACTORS_IN_A_LINE
+    return [float(means.mean())] if alike or many else means.tolist()
+
+
+def _titles(returns: Sequence[float]) -> list[str]:
+    if len(returns) == 1:
+        return ["return"]
+    return [f"return {i}" for i in range(len(returns))]
+
+
+def titled(config: "ExperimentConfig") -> str:
+    """Say what a training is to be."""
+    return (
+        f"{config.name}: {config.env}, {config.agent.n_steps:,} updates, "
+        f"{config.n_environment_steps:,} environment steps"
+    )
+
+
+def described(experiment: "Experiment") -> str:
+    """Say what was built for a training, and where its run is."""
+    agent = experiment.agent
+    n_actors, n_policies = agent.environments.n_actors, agent.policies.n_policies
+    policies = "one policy" if n_policies == 1 else f"{n_policies} policies"
+    actors = "one actor" if n_actors == 1 else f"{n_actors} actors"
+    return f"{type(agent).__name__}, {policies} for {actors}, in {experiment.directory}\n"
+
+
+def summary_text(summary: dict[str, Any]) -> str:
+    """Set out an evaluation's statistics as a table."""
+    evaluation, checkpoint, returns = (
+        summary[key] for key in ("evaluation", "checkpoint", "returns")
+    )
+    n_actors = len(returns["mean"])
+    columns = ("mean", "ci_low", "ci_high", "std", "min", "median", "max")
+    titles = ["", "mean", "95 % from", "to", "std", "min", "median", "max"]
+    values = [[_number(returns[name][i]) for name in columns] for i in range(n_actors)]
+    if all(each == values[0] for each in values):
+        rows = [["return" if n_actors == 1 else f"return of each of {n_actors} actors", *values[0]]]
+    else:
+        rows = [[f"return of actor {i}", *each] for i, each in enumerate(values)]
+    length = _number(summary["means"]["episode_lengths"])
+    return "\n".join(
+        [
+            f"\n{summary['name']} ({summary['env']}), the {evaluation['mode']} checkpoint: "
+            f"{checkpoint['n_updates_done']:,} updates, "
+            f"{checkpoint['n_environment_steps']:,} environment steps",
+            f"{evaluation['n_evals']:,} {'greedy' if evaluation['greedy'] else 'sampled'} "
+            f"episodes of {length} steps on average\n",
+            table([titles, *rows], right_from=1),
+        ]
+    )
+
+
+def early_end_text(experiment: "Experiment", summary: dict[str, Any]) -> str:
+    """Say why a training ended before its last update, if it did."""
+    n_done, n_steps = summary["training"]["n_updates_done"], experiment.config.agent.n_steps
+    if n_done >= n_steps:
+        return ""
+    return (
+        f"\nEnded after {n_done:,} of {n_steps:,} updates: the return has reached "
+        f"stop_at_return={experiment.config.stop_at_return}."
+    )
+
+
+def next_steps_text(experiment: "Experiment") -> str:
+    """Say what can be done with a run that has ended."""
+    directory = experiment.directory
+    rows = [
+        ["learning curve", str(directory / "learning_curve.png")],
+        ["see all of it", f"jaxagents report {directory}"],
+        ["watch it play", f"jaxagents replay {directory}"],
+        ["evaluate again", f"jaxagents eval {directory}"],
+        ["repeat the run", f"jaxagents train {directory / 'config.yaml'}"],
+        ["extend the run", f"jaxagents resume {directory} --agent.n_steps N"],
+        ["from Python", "from jaxagents.experiment import Experiment"],
+        ["", f'agent = Experiment.of_run("{directory}").restore()'],
+    ]
+    return "\n" + table(rows)
+
+
+def table(rows: Sequence[Sequence[str]], right_from: int = 100) -> str:
+    """Align columns, those from ``right_from`` on at their right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if i >= right_from else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Set out rows, the first of which are titles, in Markdown."""
+    title, *body = rows
+    lines = [title, ["---"] * len(title), *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02}"
+
+
+def comparison_text(comparisons: Sequence["Comparison"]) -> str:
+    """Set out groups of runs as a table, and say of each pair which earns more."""
+    from jaxagents.evaluation.comparison import sentence
+
+    groups = {group.label: group for each in comparisons for group in (each.first, each.second)}
+    rows = [
+        [label, str(len(group.returns)), *map(_number, _of_runs(group))]
+        for label, group in groups.items()
+    ]
+    titles = ["", "runs", "mean", "iqm", "lowest", "highest"]
+    notes = [
+        "Returns are those of the runs' summaries, averaged over actors; what one group earns more",
+        "is the difference of interquartile means (iqm). Intervals are a bootstrap over seeds.",
+    ]
+    return "\n".join(
+        [table([titles, *rows], right_from=1), "", *map(sentence, comparisons), "", *notes]
+    )
+
+
+def _of_runs(group: "Group") -> tuple[float, ...]:
+    returns = group.returns
+    return (float(returns.mean()), group.iqm, float(returns.min()), float(returns.max()))
+
+
+def profile_text(profile: "Profile") -> str:
+    """Set out where an update's time goes as a table."""
+    from jaxagents.experiments.profiling import PARTS
+
+    stages = profile.stages
+    labels = {name: name for name in PARTS} | {
+        "actor": f"actor, {_count(profile.actor_epochs, 'epoch')}",
+        "critic": f"critic, {_count(profile.critic_epochs, 'epoch')}",
+        "shuffle": "shuffle, within actor and critic",
+        "update": "whole update",
+    }
+    for name in stages.keys() - labels.keys():
+        seconds, every = _milliseconds(stages[name].seconds), stages[name].every
+        labels[name] = f"{name}, {seconds} ms every {_count(every, 'update')}"
+
+    def row(name: str) -> list[str]:
+        limit = profile.share_of_limit(name)
+        return [
+            labels[name],
+            _milliseconds(stages[name].seconds_per_update),
+            _percent(profile.share(name)),
+            "" if limit is None else _percent(limit),
+            f"{stages[name].compile_seconds:.1f}",
+        ]
+
+    remainder = profile.remainder
+    share = _percent(remainder / stages["update"].seconds)
+    rows = [
+        ["", "ms per update", "share", "of the limit", "s to compile"],
+        *map(row, PARTS),
+        ["remainder", _milliseconds(remainder), share, "", ""],
+        row("update"),
+        [""] * 5,
+        *[row(name) for name in stages if name not in (*PARTS, "update")],
+    ]
+    return "\n".join([table(rows, right_from=1), "", *_profile_notes(profile)])
+
+
+def _profile_notes(profile: "Profile") -> list[str]:
+    rate, size = profile.product_flops_per_second, profile.product_size
+    return [
+        f"An update is {_count(profile.n_envs, 'environment')} of "
+        f"{_count(profile.rollout_length, 'step')}: {profile.steps_per_second:,.0f} environment "
+        "steps/s,",
+        f"and {profile.steps_per_second_of_training:,.0f} with what comes between updates. Each "
+        "part was compiled for itself; the",
+        "remainder is what the whole takes beyond them, or saves (-). The limit is that of matrix "
+        "products:",
+        f"{rate / 1e9:,.0f} GFLOP/s, measured with {size:,} x {size:,} matrices on "
+        f"{profile.device}. All epochs ran, none ended early.",
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.2f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,109 @@
+"""What came of runs: ``plot``, ``compare`` and ``report``."""
+
+import argparse
+import os
+
+from jaxagents.cli.arguments import Commands, add_runs
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands of this module."""
+    _add_plot(commands)
+    _add_compare(commands)
+    _add_report(commands)
+
+
+def _add_plot(commands: Commands) -> None:
+    command = commands.add_parser(
+        "plot",
+        help="draw the learning curves of runs",
+        description=(
+            "Draw the learning curves of runs. Runs that differ in their seed only are one curve: "
+            "their interquartile mean, and its 95 %% bootstrap interval. A curve ends where its "
+            "shortest run does."
+        ),
+        allow_abbrev=False,
+    )
+    add_runs(command)
+    command.add_argument(
+        "--metrics",
+        metavar="NAME,...",
+        default="return",
+        help="what to draw, as in metrics.jsonl: return,kl,actor_loss for example",
+    )
+    command.add_argument(
+        "--to",
+        metavar="FILE",
+        help="a .png or .svg file; by default RUN/curves.png, of several runs ./curves.png",
+    )
+    command.set_defaults(command=plot)
+
+
+def _add_compare(commands: Commands) -> None:
+    command = commands.add_parser(
+        "compare",
+        help="tell whether some runs earn more than others",
+        description=(
+            "Compare the returns of groups of runs, by their summaries. Runs that differ in their "
+            "seed only are one group."
+        ),
+        allow_abbrev=False,
+    )
+    add_runs(command)
+    command.set_defaults(command=compare)
+
+
+def _add_report(commands: Commands) -> None:
+    command = commands.add_parser(
+        "report",
+        help="write a page about runs: curves, evaluation, an episode, configuration",
+        description=(
+            "Write one HTML page about runs, finished or still training, which needs nothing "
+            "beside itself. Runs that differ in their seed only are shown as a group."
+        ),
+        allow_abbrev=False,
+    )
+    add_runs(command)
+    command.add_argument(
+        "--to",
+        metavar="FILE.html",
+        help="by default RUN/report.html, of several runs ./report.html; an earlier report there "
+        "is replaced, any other file is not",
+    )
+    command.add_argument("--no-replay", action="store_true", help="show no episode")
+    command.set_defaults(command=report)
+
+
+def plot(parsed: argparse.Namespace) -> None:
+    """Draw the learning curves of runs."""
+    from pathlib import Path
+
+    from jaxagents.errors import explained
+    from jaxagents.evaluation.runs import read_groups
+    from jaxagents.visual.plots import check_replaceable, check_suffix, plot_runs
+
+    directory = parsed.runs[0] if len(parsed.runs) == 1 else "."
+    path = Path(parsed.to or os.path.join(directory, "curves.png"))
+    check_suffix(path)
+    groups = read_groups(parsed.runs)
+    metrics = list(dict.fromkeys(parsed.metrics.split(",")))
+    with explained(kinds=(OSError,)):
+        check_replaceable(path)
+        plot_runs(groups, path, metrics=metrics)
+    print(path)
+
+
+def compare(parsed: argparse.Namespace) -> None:
+    """Compare the returns of groups of runs."""
+    from jaxagents.cli.output import comparison_text
+    from jaxagents.evaluation.comparison import compare_groups
+    from jaxagents.evaluation.runs import read_groups
+
+    print(comparison_text(compare_groups(read_groups(parsed.runs))))
+
+
+def report(parsed: argparse.Namespace) -> None:
+    """Write a page about runs."""
+    from jaxagents.experiments.report.page import write_report
+
+    print(write_report(parsed.runs, parsed.to, replay=not parsed.no_replay))

@@ -1,0 +1,133 @@
+"""Training: ``train`` and ``resume``."""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+from jaxagents.cli.arguments import Commands, add_quiet, add_run
+from jaxagents.cli.exit_status import FAILED, INTERRUPTED, complain
+from jaxagents.cli.output import (
+    EvaluationLines,
+    described,
+    early_end_text,
+    next_steps_text,
+    summary_text,
+    titled,
+)
+
+if TYPE_CHECKING:
+    from jaxagents.experiments.experiment import Experiment
+
+_MOST_COLUMNS = 100
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands of this module."""
+    _add_train(commands)
+    _add_resume(commands)
+
+
+def _add_train(commands: Commands) -> None:
+    command = commands.add_parser(
+        "train",
+        help="train an agent as a configuration file says",
+        usage="jaxagents train CONFIG [--quiet] [--KEY VALUE ...]",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    command.add_argument("config", metavar="CONFIG", help="a YAML file")
+    add_quiet(command)
+    command.add_argument("--help", "-h", action=_TrainHelp, nargs=0, help="show this and exit")
+    command.set_defaults(command=train, takes_overrides=True)
+
+
+def _add_resume(commands: Commands) -> None:
+    command = commands.add_parser(
+        "resume",
+        help="go on with a training that was interrupted, or extend one",
+        description=(
+            "Go on from a run's last good checkpoint, as if it had never been interrupted. "
+            "--agent.n_steps N extends a run; hyperparameters may change too, networks may not."
+        ),
+        usage="jaxagents resume RUN [--quiet] [--KEY VALUE ...]",
+        allow_abbrev=False,
+    )
+    add_run(command)
+    add_quiet(command)
+    command.set_defaults(command=resume, takes_overrides=True)
+
+
+@final
+class _TrainHelp(argparse.Action):
+    """Shows the command's own help, then that of every key of a configuration."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from jaxagents.experiments.config_files.file import help_text
+
+        print(parser.format_help())
+        print("Keys of CONFIG, each of which --KEY VALUE overrides:\n")
+        print(help_text(min(shutil.get_terminal_size().columns, _MOST_COLUMNS)))
+        parser.exit()
+
+
+def train(parsed: argparse.Namespace) -> int:
+    """Train as a configuration file says, and show how it goes."""
+    from jaxagents.experiments.config_files.file import load_config, places_named
+    from jaxagents.experiments.experiment import Experiment
+
+    config = load_config(parsed.config, parsed.overrides)
+    if not parsed.quiet:
+        print(titled(config), flush=True)
+    with places_named(parsed.config, parsed.overrides):
+        experiment = Experiment(config, **_shown(parsed.quiet))
+    return _run(experiment, experiment.train, parsed.quiet)
+
+
+def resume(parsed: argparse.Namespace) -> int:
+    """Go on with a run, and show how it goes."""
+    from jaxagents.experiments.experiment import Experiment
+
+    experiment = Experiment.of_run(parsed.run, parsed.overrides, **_shown(parsed.quiet))
+    if not parsed.quiet:
+        print(titled(experiment.config), flush=True)
+    return _run(experiment, experiment.resume, parsed.quiet)
+
+
+def _shown(quiet: bool) -> dict[str, Any]:
+    show_bar = not quiet and sys.stderr.isatty()
+    callbacks = [] if quiet else [EvaluationLines(beside_bar=show_bar)]
+    return {"callbacks": callbacks, "progress_bar": show_bar}
+
+
+def _run(experiment: "Experiment", work: Callable[[], dict[str, Any]], quiet: bool) -> int:
+    """Do the work of a command that trains; return its exit status."""
+    from jaxagents.ppo.finiteness import NonFiniteError
+    from jaxagents.training.interruption import Interrupted
+
+    if not quiet:
+        print(described(experiment), flush=True)
+    try:
+        summary = work()
+    except Interrupted as interrupted:
+        sys.stdout.flush()
+        status = 128 + interrupted.signal_number
+        complain(f"interrupted; go on by: jaxagents resume {experiment.directory}", status)
+        if interrupted.at_once:
+            os._exit(status)  # nothing else ends the thread that trains
+        return status
+    except KeyboardInterrupt:  # while something else than training went on
+        sys.stdout.flush()
+        return complain(
+            f"interrupted; go on by: jaxagents resume {experiment.directory}", INTERRUPTED
+        )
+    except NonFiniteError as error:
+        return complain(f"error: {error} What there is, is in {experiment.directory}", FAILED)
+    if quiet:
+        print(experiment.directory)
+    else:
+        texts = (early_end_text(experiment, summary), summary_text(summary))
+        print(*filter(None, texts), next_steps_text(experiment), sep="\n")
+    return 0

@@ -1,0 +1,163 @@
+"""Computing only the part of a batch that is needed, or a batch in parts that fit in caches."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from jaxagents.compiler.switch import is_plain
+
+_MOST_PARTS = 8  # 16 are no faster
+# Samples of a part: fewer do not pay for another iteration, and more do not fit in the caches.
+# Parts pay where loops overlap, and from thousands of environments on. Elsewhere they take a tenth
+# longer, but the way a program is compiled should not change its results. See
+# benchmarks/RESULTS.md.
+_FEWEST_SAMPLES, _MOST_SAMPLES = 1_000, 4_000
+
+
+def apply_where(
+    needed: Bool[Array, "*batch"],
+    function: Callable[[PyTree], PyTree],
+    samples: PyTree,
+    others: PyTree,
+    smallest_part: int,
+) -> PyTree:
+    """Apply a function to the samples that need it, if there are any.
+
+    On a CPU these samples are gathered and computed in parts of ``smallest_part`` samples or an
+    eighth of the batch, whichever is more. On other devices the function is applied to the whole
+    batch.
+
+    Args:
+        needed: Which samples need it.
+        function: From samples ``[n, ...]`` to results ``[n, ...]``, each of its own sample only.
+            Its results for samples that do not need it are discarded.
+        samples: ``[*batch, ...]``.
+        others: The results of the samples that do not need it, ``[*batch, ...]``.
+        smallest_part: The fewest samples worth an iteration. Gathering takes a fraction of a second
+            to compile: a batch of at most this size is one part.
+
+    Returns:
+        The results ``[*batch, ...]``, of the shapes and dtypes of ``others``.
+    """
+    batch_shape, flat = needed.shape, needed.reshape(-1)
+    part_size = max(smallest_part, -(-flat.size // _MOST_PARTS))
+    samples, others = _reshape((samples, others), needed.ndim, (flat.size,))
+
+    def at_once() -> PyTree:
+        return jax.lax.cond(
+            jnp.any(flat), lambda: _select(flat, function(samples), others), lambda: others
+        )
+
+    def in_parts() -> PyTree:
+        return _apply_in_parts(flat, function, samples, others, part_size)
+
+    if is_plain():
+        results = _select(flat, function(samples), others)
+    elif part_size >= flat.size:
+        results = at_once()
+    else:
+        results = jax.lax.platform_dependent(cpu=in_parts, default=at_once)
+    return _reshape(results, 1, batch_shape)
+
+
+def weighted_means_of_units(
+    function: Callable[[Int[Array, " units"]], tuple[PyTree, Float[Array, ""]]],
+    units: Int[Array, " units"],
+    n_samples: int,
+) -> tuple[PyTree, Float[Array, ""]]:
+    """Compute means over the units of a minibatch, such as its gradients.
+
+    On a CPU they are accumulated over parts of the minibatch whose activations fit in the caches.
+
+    Args:
+        function: From some units to weighted means over their samples, and the total weight.
+        units: The indices of all units.
+        n_samples: Number of samples of all units.
+
+    Returns:
+        What the function returns for all units.
+    """
+    n_parts = 1 if is_plain() else count_parts(n_samples, len(units))
+    if n_parts == 1:
+        return function(units)
+    function = jax.jit(function)  # to be traced once for all uses
+    return jax.lax.platform_dependent(
+        cpu=lambda: _accumulate(function, units.reshape(n_parts, -1)),
+        default=lambda: function(units),
+    )
+
+
+def count_parts(n_samples: int, n_units: int) -> int:
+    """Choose the number of parts in which a CPU computes a minibatch's gradient.
+
+    Args:
+        n_samples: Samples of the minibatch.
+        n_units: Its units, which are not divided.
+    """
+    largest = max(1, min(n_units, n_samples // _FEWEST_SAMPLES))
+    divisors = [n for n in range(1, largest + 1) if n_units % n == 0]
+    return next((n for n in divisors if n_samples <= n * _MOST_SAMPLES), divisors[-1])
+
+
+def _accumulate(
+    function: Callable[[Int[Array, " units"]], tuple[PyTree, Float[Array, ""]]],
+    parts: Int[Array, "parts units"],
+) -> tuple[PyTree, Float[Array, ""]]:
+    """Average what a function returns for parts of a minibatch, by their weights."""
+    means, weight = jax.eval_shape(function, parts[0])
+
+    def add(
+        total: tuple[PyTree, Float[Array, ""]], part: Int[Array, " units"]
+    ) -> tuple[tuple[PyTree, Float[Array, ""]], None]:
+        means, weight = function(part)
+        sums = jax.tree.map(lambda sum_, mean: sum_ + weight * mean, total[0], means)
+        return (sums, total[1] + weight), None
+
+    def zeros_of(leaf: Array) -> Array:
+        return jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))
+
+    zeros = jax.tree.map(zeros_of, means), jnp.zeros(weight.shape, weight.dtype)
+    (sums, weight), _ = jax.lax.scan(add, zeros, parts)
+    divisor = jnp.where(weight > 0, weight, 1)
+    return jax.tree.map(lambda sum_, leaf: (sum_ / divisor).astype(leaf.dtype), sums, means), weight
+
+
+def _apply_in_parts(
+    needed: Bool[Array, " samples"],
+    function: Callable[[PyTree], PyTree],
+    samples: PyTree,
+    others: PyTree,
+    part_size: int,
+) -> PyTree:
+    # Those that need it first. By sorting: jnp.nonzero takes three times as long to compile.
+    n_samples = needed.size
+    order = jnp.sort(jnp.where(needed, jnp.arange(n_samples), n_samples))
+    n_needed = jnp.sum(needed)
+
+    def add_part(done: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+        start, results = done
+        part = jax.lax.dynamic_slice_in_dim(order, start, part_size)
+        computed = function(jax.tree.map(lambda leaf: leaf.at[part].get(mode="clip"), samples))
+
+        def put(old: Array, new: Array) -> Array:
+            return old.at[part].set(new.astype(old.dtype), mode="drop")
+
+        return start + part_size, jax.tree.map(put, results, computed)
+
+    start = jnp.zeros((), n_needed.dtype)
+    _, results = jax.lax.while_loop(lambda done: done[0] < n_needed, add_part, (start, others))
+    return results
+
+
+def _select(needed: Bool[Array, " samples"], results: PyTree, others: PyTree) -> PyTree:
+    def select(result: Array, other: Array) -> Array:
+        mask = needed.reshape(-1, *[1] * (other.ndim - 1))
+        return jnp.where(mask, result, other).astype(other.dtype)
+
+    return jax.tree.map(select, results, others)
+
+
+def _reshape(tree: PyTree, n_axes: int, batch_shape: tuple[int, ...]) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf.reshape(*batch_shape, *leaf.shape[n_axes:]), tree)

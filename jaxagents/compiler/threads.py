@@ -1,0 +1,69 @@
+"""The members of a `jax.vmap` in threads, one per core, where that is faster than one batch."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jax.custom_batching import custom_vmap
+from jax.typing import ArrayLike
+from jaxtyping import PyTree
+
+from jaxagents.compiler.switch import is_plain
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+def map_in_threads(
+    function: Callable[[Argument], Result], arguments: Sequence[Argument], progress_bar: bool
+) -> list[Result]:
+    """Call a function with each argument, as many at a time as there are cores; keep the order."""
+    from tqdm.auto import tqdm
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(function, arguments)
+        return list(tqdm(results, "Training", len(arguments), disable=not progress_bar))
+
+
+def vmap_by_members(
+    function: Callable[..., PyTree], map_members: Callable[[list[Any]], list[PyTree]]
+) -> Callable[..., PyTree]:
+    """Let `jax.vmap` of a function compute its members one by one on a CPU.
+
+    On other devices, and if the `jax.vmap` is itself compiled, they are computed as one batch.
+
+    Args:
+        function: What to compute.
+        map_members: Computes it for a list of argument tuples.
+    """
+
+    def batched(n_members: int, is_batched: Any, *arguments: PyTree) -> tuple[PyTree, PyTree]:
+        def with_axis(leaf: Any, has_axis: bool) -> jax.Array:
+            return leaf if has_axis else jnp.broadcast_to(leaf, (n_members, *jnp.shape(leaf)))
+
+        arguments = jax.tree.map(with_axis, arguments, tuple(is_batched))
+        leaves = jax.tree.leaves(arguments)
+        if is_plain() or not all(map(_is_concrete_on_cpu, leaves)):
+            results = jax.vmap(function)(*arguments)
+        else:
+            members = [jax.tree.map(itemgetter(i), arguments) for i in range(n_members)]
+            results = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map_members(members))
+        return results, jax.tree.map(lambda _: True, results)
+
+    mappable = custom_vmap(function)
+    mappable.def_vmap(batched)
+    return mappable
+
+
+def is_on_cpu(array: ArrayLike) -> bool:
+    """True if an array lies, or jax would put it, on a CPU."""
+    return all(device.platform == "cpu" for device in jnp.asarray(array).devices())
+
+
+def _is_concrete_on_cpu(leaf: Any) -> bool:
+    return not isinstance(leaf, Tracer) and is_on_cpu(leaf)

@@ -1,0 +1,1 @@
+"""JaxMARL's environments, adapted to the protocol."""

@@ -1,0 +1,241 @@
+"""JaxMARL environments, their actors stacked in the library's order."""
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, PyTree
+
+from jaxagents.environments.jaxmarl.families import (
+    FAMILIES,
+    Family,
+    Step,
+    family_of,
+    supported_family,
+)
+from jaxagents.environments.jaxmarl.lazy_import import load
+from jaxagents.environments.jaxmarl.muted_output import SILENCE
+from jaxagents.environments.protocol import Environment, StepResult
+from jaxagents.environments.spaces import Box, Discrete, as_space
+from jaxagents.types import Observation
+
+
+@final
+class JaxMARLEnvironment(Environment):
+    """A JaxMARL environment.
+
+    Actors are in the order of the library's ``env.agents``. Where they differ, vectors that they
+    observe are padded with zeros at the end, and `Observation.action_mask` says which actions,
+    or which dimensions of a Box, an actor has; so it does where the library says that actions
+    are unavailable. An actor of a turn-based game has one action while it is not its turn.
+
+    Rewards are those of the library's ``step_env``: its baselines multiply the rewards of MPE by
+    the number of agents, this class does not. JaxMARL's only sign of an episode's end is
+    ``done``: what of it is truncation is known per family, the rest is termination.
+
+    Args:
+        env: an environment of JaxMARL, such as ``jaxmarl.make`` returns.
+
+    Attributes:
+        teams: Each actor's team: those named alike but for a number share one.
+        rewards_after_death: Whether actors that are done go on earning until the episode's end.
+
+    Raises:
+        ValueError: the environment is of no supported family, or its actors differ in what
+            padding and masks cannot express.
+    """
+
+    def __init__(self, env: Any):
+        family = family_of(env)
+        self.env = env
+        self.name = env.name
+        self.n_actors = len(env.agents)
+        self.teams = _teams(env.agents)
+        self.rewards_after_death = family.rewards_after_death
+        self._spaces = [as_space(env.action_space(name)) for name in env.agents]
+        self._space = _common_space(env.name, self._spaces)
+        # The library's declared observation spaces are wrong in places.
+        with SILENCE:
+            observation, _ = jax.eval_shape(env.reset, jax.eval_shape(jax.random.key, 0))
+        features = jax.eval_shape(functools.partial(family.features, env), observation)
+        self._observation_shape = _common_shape(env.name, [each.shape for each in features])
+
+    @property
+    def _family(self) -> Family:
+        return family_of(self.env)  # not stored: copies and pickles would hold its functions
+
+    @property
+    def truncation_rule(self) -> str:
+        """When an episode is truncated, in words."""
+        return self._family.truncation_rule.format(env=self.env)
+
+    def action_space(self, params: PyTree = None) -> Discrete | Box:
+        """Return the space that holds every actor's own."""
+        del params
+        return self._space
+
+    def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Observation, PyTree]:
+        """Begin an episode; see `Environment.reset_env`."""
+        del params
+        with SILENCE:
+            observation, state = self.env.reset(rng)
+        return self._observe(observation, state), _without_weak_types(state)
+
+    def step_env(
+        self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
+    ) -> StepResult:
+        """Step without resetting; see `Environment.step_env`."""
+        del params
+        actions = self._split(action)
+        with SILENCE:
+            observation, next_state, reward, done, info = self.env.step_env(
+                rng, state, self._family.pack(actions)
+            )
+        step = Step(previous_state=state, actions=actions, state=next_state)
+        truncated = jnp.broadcast_to(self._family.truncated(self.env, step), self.n_actors)
+        over = jnp.stack([done.get(name, False) | done["__all__"] for name in self.env.agents])
+        infos = {name: value for name, value in info.items() if getattr(value, "shape", None) == ()}
+        if "shaped_reward" in info:
+            infos["shaped_reward"] = self._stack(info["shaped_reward"]).astype(jnp.float32)
+        return (
+            self._observe(observation, next_state),
+            _without_weak_types(next_state),
+            self._stack(reward).astype(jnp.float32),
+            over & ~truncated,
+            truncated,
+            infos | self._family.infos(self.env, step),
+        )
+
+    def _split(self, action: Array) -> dict[Any, Array]:
+        """Give each actor what it has of the common action space."""
+        if isinstance(self._space, Discrete):
+            return dict(zip(self.env.agents, action, strict=True))
+        return {
+            name: action[i, : _size(space)]
+            for i, (name, space) in enumerate(zip(self.env.agents, self._spaces, strict=True))
+        }
+
+    def _stack(self, values: Mapping[Any, ArrayLike] | Sequence[ArrayLike] | Array) -> Array:
+        if isinstance(values, Mapping):
+            values = [values[name] for name in self.env.agents]
+        return jnp.asarray(values)
+
+    def _observe(self, observation: Any, state: PyTree) -> Observation:
+        features = self._family.features(self.env, observation)
+        return Observation(
+            features=jnp.stack([_padded(each, self._observation_shape) for each in features]),
+            action_mask=self._action_mask(state),
+            global_state=self._global_state(state),
+        )
+
+    def _global_state(self, state: PyTree) -> Array | None:
+        read = self._family.global_state
+        return None if read is None else read(self.env, state)
+
+    def _action_mask(self, state: PyTree) -> Bool[Array, "actors n_actions"] | None:
+        size = _size(self._space)
+        available = self._family.available
+        if available is not None and isinstance(self._space, Discrete):
+            masks = available(self.env, state)
+            return jnp.stack([_padded(each.astype(bool), (size,)) for each in masks])
+        sizes = np.array([_size(space) for space in self._spaces])
+        return None if np.all(sizes == size) else jnp.asarray(np.arange(size) < sizes[:, None])
+
+
+def construct(env_id: str, **env_kwargs: Any) -> Any:
+    """Construct the library's environment; scenarios and layouts may be given by name.
+
+    Raises:
+        TypeError: a keyword is one that the library would silently ignore.
+        ValueError: the id is not supported, or there is no such scenario or layout.
+    """
+    family = supported_family(env_id)
+    named = {
+        name: _look_up(name, env_kwargs[name], values)
+        for name, values in family.load_values().items()
+        if name in env_kwargs
+    }
+    with SILENCE:
+        env = family.load_constructor(env_id)(**{**env_kwargs, **named, **family.fixed_keywords})
+    known = set(family.load_silent_keywords())
+    for cls in type(env).__mro__[:-1]:
+        known.update(inspect.signature(cls.__init__).parameters)
+    known -= {"self", "kwargs", "env_kwargs", *family.fixed_keywords}
+    unknown = sorted(env_kwargs.keys() - known)
+    if unknown:
+        raise TypeError(
+            f"unexpected keyword argument {', '.join(map(repr, unknown))}; "
+            f"there are {', '.join(sorted(known))}"
+        )
+    return env
+
+
+def is_registered(env_id: str) -> bool:
+    """Whether the library knows the id, supported here or not."""
+    known = any(env_id in family.constructors for family in FAMILIES)
+    return known or env_id in load("jaxmarl.registered_envs")
+
+
+def _look_up(keyword: str, value: Any, values: Mapping[str, Any]) -> Any:
+    """Find what is named; anything but a name stands for itself."""
+    if not isinstance(value, str):
+        return value
+    if value not in values:
+        close = difflib.get_close_matches(value, values, n=3, cutoff=0.5)
+        suggestion = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise ValueError(
+            f"unknown {keyword} {value!r}.{suggestion} There are {', '.join(sorted(values))}"
+        )
+    return values[value]
+
+
+def _teams(agents: Sequence[Any]) -> list[int]:
+    # Of the library's own `agent_classes`, one counts a speaker and its listener as the same.
+    prefixes = [re.sub(r"_?\d+$", "", str(name)) for name in agents]
+    indices = {prefix: i for i, prefix in enumerate(dict.fromkeys(prefixes))}
+    return [indices[prefix] for prefix in prefixes]
+
+
+def _common_space(env_name: str, spaces: Sequence[Discrete | Box]) -> Discrete | Box:
+    """Find the space of the actor with the most actions or dimensions."""
+    largest = max(spaces, key=_size)
+    if isinstance(largest, Discrete):
+        return largest
+    for space in spaces:
+        if isinstance(space, Discrete) or not (
+            np.array_equal(space.low, largest.low[: space.size])
+            and np.array_equal(space.high, largest.high[: space.size])
+        ):
+            raise ValueError(f"The actors of JaxMARL's {env_name} act within different bounds.")
+    return largest
+
+
+def _common_shape(env_name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    largest = max(shapes)
+    if len(set(shapes)) > 1 and any(len(shape) != 1 for shape in shapes):
+        text = ", ".join(map(str, sorted(set(shapes))))
+        raise ValueError(
+            f"The actors of JaxMARL's {env_name} observe {text}; only vectors can be padded."
+        )
+    return largest
+
+
+def _size(space: Discrete | Box) -> int:
+    return space.n if isinstance(space, Discrete) else space.size
+
+
+def _padded(array: Array, shape: tuple[int, ...]) -> Array:
+    return jnp.pad(array, [(0, size - own) for size, own in zip(shape, array.shape, strict=True)])
+
+
+def _without_weak_types(tree: PyTree) -> PyTree:
+    """Make the states of resets and of steps equal in type, for loops to carry."""
+    return jax.tree.map(
+        lambda leaf: jax.lax.convert_element_type(leaf, jax.typeof(leaf).dtype), tree
+    )

@@ -1,0 +1,338 @@
+"""What JaxMARL's interface does not say about its environments, family by family."""
+
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
+
+from jaxagents.environments.jaxmarl.lazy_import import load
+
+_LIBRARY = "jaxmarl.environments"
+
+
+class Step(NamedTuple):
+    """One step of the library, as far as rules look at it."""
+
+    previous_state: Any
+    actions: Mapping[Any, Array]  # by the library's names of the actors
+    state: Any
+
+
+def _by_name(env: Any, values: Mapping[Any, Array]) -> list[Array]:
+    """List the actors' values; other entries, such as "world_state", are not theirs."""
+    return [values[name] for name in env.agents]
+
+
+class Family(NamedTuple):
+    """A group of JaxMARL's environments that work alike.
+
+    What the library defines is named by its path below ``jaxmarl.environments``, and imported when
+    it is needed: the whole library takes four seconds.
+    """
+
+    constructors: Mapping[str, str]  # by id
+    truncated: Callable[[Any, Step], Bool[Array, "*actors"]]
+    truncation_rule: str  # the same in words, to be formatted with env
+    base: tuple[str, ...] = ()  # classes of all its environments, where not those above
+    available: Callable[[Any, PyTree], Sequence[Array]] | None = None  # the actors' masks
+    features: Callable[[Any, Any], Sequence[Array]] = _by_name  # what each actor observes
+    global_state: Callable[[Any, PyTree], Array] | None = None
+    pack: Callable[[dict], Any] = lambda actions: actions  # into what step_env takes
+    infos: Callable[[Any, Step], dict[str, Array]] = lambda env, step: {}  # beside its own
+    rewards_after_death: bool = False
+    silent_keywords: frozenset[str] = frozenset()  # accepted at construction, in no signature
+    silent_class: str | None = None  # whose keywords are likewise
+    fixed_keywords: Mapping[str, Any] = {}
+    values: Mapping[str, str] = {}  # of keywords, that may be given by name
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The classes that all environments of the family derive from."""
+        return self.base or tuple(self.constructors.values())
+
+    def load_constructor(self, env_id: str) -> Callable[..., Any]:
+        """Import what constructs an environment."""
+        return _load(self.constructors[env_id])
+
+    def load_bases(self) -> tuple[type, ...]:
+        """Import `bases`."""
+        return tuple(map(_load, self.bases))
+
+    def load_values(self) -> dict[str, Mapping[str, Any]]:
+        """Import the values that keywords may name, by keyword."""
+        return {keyword: _load(path) for keyword, path in self.values.items()}
+
+    def load_silent_keywords(self) -> frozenset[str]:
+        """List the keywords that are accepted at construction, but are in no signature."""
+        if self.silent_class is None:
+            return self.silent_keywords
+        cls = _load(self.silent_class)
+        return self.silent_keywords | inspect.signature(cls.__init__).parameters.keys()
+
+
+def _load(path: str) -> Any:
+    return load(f"{_LIBRARY}.{path}")
+
+
+def _mpe_truncated(env: Any, step: Step) -> Array:
+    # The library compares the step count before it counts the step.
+    return step.previous_state.step >= env.max_steps
+
+
+def _smax_battle(state: Any) -> Any:
+    """Return the state of the battle, without that of the policy of built-in enemies."""
+    return getattr(state, "state", state)
+
+
+def _smax_sides(env: Any, state: Any) -> tuple[Array, Array]:
+    """Say which allies are alive, and which enemies."""
+    alive = _smax_battle(state).unit_alive
+    return alive[: env.num_allies], alive[env.num_allies :]
+
+
+def _smax_truncated(env: Any, step: Step) -> Array:
+    allies, enemies = _smax_sides(env, step.state)
+    # Here too the library compares before it counts.
+    time_up = _smax_battle(step.previous_state).step >= env.max_steps
+    alive = jnp.concatenate([allies, enemies])[: len(env.agents)]
+    return time_up & jnp.any(allies) & jnp.any(enemies) & alive
+
+
+def _smax_infos(env: Any, step: Step) -> dict[str, Array]:
+    allies, enemies = _smax_sides(env, step.state)
+    return {"won": (jnp.any(allies) & ~jnp.any(enemies)).astype(jnp.float32)}
+
+
+def _smax_global_state(env: Any, state: Any) -> Array:
+    return env.get_world_state(state)
+
+
+def _smax_available(env: Any, state: Any) -> list[Array]:
+    return _by_name(env, env.get_avail_actions(state))
+
+
+def _riddle_truncated(env: Any, step: Step) -> Array:
+    in_room = step.previous_state.agent_in_room
+    told = jnp.stack(_by_name(env, step.actions))[in_room] == env.game_actions["TELL"]
+    return (step.state.step >= env.max_steps) & ~told
+
+
+def _riddle_available(env: Any, state: Any) -> list[Array]:
+    """Leave only NOTHING to those outside the room, whose actions the library ignores."""
+    nothing = jnp.arange(len(env.game_actions)) == env.game_actions["NOTHING"]
+    return [nothing | (state.agent_in_room == i) for i in range(env.num_agents)]
+
+
+def _hanabi_available(env: Any, state: Any) -> list[Array]:
+    return _by_name(env, env.get_legal_moves(state))
+
+
+def _overcooked_truncated(env: Any, step: Step) -> Array:
+    return step.state.step >= env.max_steps
+
+
+def _repeated_game_truncated(env: Any, step: Step) -> Array:
+    del env
+    # The library ends nothing but the last repetition, and the count of its steps is gone then.
+    return step.state.done
+
+
+def _jaxnav_truncated(env: Any, step: Step) -> Array:
+    finished = step.state.goal_reached | step.state.move_term
+    # Those who do not evaporate stay until the episode is over for all.
+    finished = finished | step.previous_state.done if env.evaporating else jnp.all(finished)
+    return (step.state.step >= env.max_steps) & ~finished
+
+
+def _storm_features(env: Any, observation: Mapping[str, Array]) -> list[Array]:
+    # Rows: two kinds of coins, whether there are enough to interact, what others see of the two.
+    inventory = [jnp.roll(observation["inventory"], -i, axis=1) for i in range(env.num_agents)]
+    return [
+        _with_planes(image, jnp.concatenate([mine[:3, 0], mine[2:, 1:].T.ravel()]))
+        for image, mine in zip(observation["observations"], inventory, strict=True)
+    ]
+
+
+def _storm_2p_features(env: Any, observation: Sequence[Mapping[str, Array]]) -> list[Array]:
+    del env
+    return [_with_planes(each["observation"], each["inventory"]) for each in observation]
+
+
+def _with_planes(image: Array, values: Array) -> Array:
+    """Append each value to the image as a constant channel."""
+    planes = jnp.broadcast_to(values, (*image.shape[:2], values.size))
+    return jnp.concatenate([image, planes.astype(image.dtype)], axis=-1)
+
+
+_MPE = Family(
+    constructors={
+        "MPE_simple_v3": "mpe.simple.SimpleMPE",
+        "MPE_simple_tag_v3": "mpe.simple_tag.SimpleTagMPE",
+        "MPE_simple_world_comm_v3": "mpe.simple_world_comm.SimpleWorldCommMPE",
+        "MPE_simple_spread_v3": "mpe.simple_spread.SimpleSpreadMPE",
+        "MPE_simple_crypto_v3": "mpe.simple_crypto.SimpleCryptoMPE",
+        "MPE_simple_speaker_listener_v4": "mpe.simple_speaker_listener.SimpleSpeakerListenerMPE",
+        "MPE_simple_push_v3": "mpe.simple_push.SimplePushMPE",
+        "MPE_simple_adversary_v3": "mpe.simple_adversary.SimpleAdversaryMPE",
+        "MPE_simple_reference_v3": "mpe.simple_reference.SimpleReferenceMPE",
+        "MPE_simple_facmac_v1": "mpe.simple_facmac.SimpleFacmacMPE",
+        "MPE_simple_facmac_3a_v1": "mpe.simple_facmac.SimpleFacmacMPE3a",
+        "MPE_simple_facmac_6a_v1": "mpe.simple_facmac.SimpleFacmacMPE6a",
+        "MPE_simple_facmac_9a_v1": "mpe.simple_facmac.SimpleFacmacMPE9a",
+    },
+    base=("mpe.simple.SimpleMPE",),
+    truncated=_mpe_truncated,
+    truncation_rule="time limit: the step after max_steps = {env.max_steps} steps is the last",
+    silent_keywords=frozenset(
+        {"accel", "c_noise", "collide", "contact_force", "contact_margin", "damping"}
+        | {"mass", "max_speed", "moveable", "rad", "silent", "u_noise"}
+    ),
+)
+_SMAX = Family(
+    constructors={
+        "SMAX": "smax.smax_env.SMAX",
+        "HeuristicEnemySMAX": "smax.heuristic_enemy_smax_env.HeuristicEnemySMAX",
+    },
+    base=("smax.smax_env.SMAX", "smax.heuristic_enemy_smax_env.EnemySMAX"),
+    truncated=_smax_truncated,
+    truncation_rule=(
+        "time limit: the step after max_steps = {env.max_steps} steps is the last, "
+        "unless it decides the battle"
+    ),
+    available=_smax_available,
+    global_state=_smax_global_state,
+    infos=_smax_infos,
+    rewards_after_death=True,
+    silent_class="smax.smax_env.SMAX",
+    values={"scenario": "smax.smax_env.MAP_NAME_TO_SCENARIO"},
+)
+_SWITCH_RIDDLE = Family(
+    constructors={"switch_riddle": "switch_riddle.switch_riddle.SwitchRiddle"},
+    truncated=_riddle_truncated,
+    truncation_rule="time limit: max_steps = {env.max_steps} steps, unless the last one tells",
+    available=_riddle_available,
+)
+_HANABI = Family(
+    constructors={"hanabi": "hanabi.hanabi.HanabiEnv"},
+    truncated=lambda env, step: jnp.array(False),
+    truncation_rule="never: the deck runs out",
+    available=_hanabi_available,
+)
+_OVERCOOKED = Family(
+    constructors={"overcooked": "overcooked.overcooked.Overcooked"},
+    truncated=_overcooked_truncated,
+    truncation_rule="time limit: max_steps = {env.max_steps} steps",
+    values={"layout": "overcooked.layouts.overcooked_layouts"},
+)
+_REPEATED_GAME = Family(
+    constructors={"coin_game": "coin_game.coin_game.CoinGame"},
+    truncated=_repeated_game_truncated,
+    truncation_rule=(
+        "time limit: num_inner_steps x num_outer_steps = "
+        "{env.num_inner_steps} x {env.num_outer_steps} steps"
+    ),
+)
+_JAXNAV = Family(
+    constructors={"jaxnav": "jaxnav.jaxnav_env.JaxNav"},
+    truncated=_jaxnav_truncated,
+    truncation_rule=(
+        "time limit: max_steps = {env.max_steps} steps, unless all reached their goals or collided"
+    ),
+    rewards_after_death=True,  # a part of them is the team's
+)
+
+
+_MABRAX = Family(
+    constructors={
+        "ant_4x2": "mabrax.mabrax_env.Ant",
+        "halfcheetah_6x1": "mabrax.mabrax_env.HalfCheetah",
+        "hopper_3x1": "mabrax.mabrax_env.Hopper",
+        "humanoid_9|8": "mabrax.mabrax_env.Humanoid",
+        "walker2d_2x3": "mabrax.mabrax_env.Walker2d",
+    },
+    base=("mabrax.mabrax_env.MABraxEnv",),
+    truncated=lambda env, step: step.state.info["truncation"] > 0,
+    truncation_rule="time limit: episode_length = {env.episode_length} steps",
+    # Brax would put the next episode's observation in the place of the last one.
+    fixed_keywords={"auto_reset": False},
+)
+FAMILIES = (
+    _MPE,
+    _SMAX,
+    _SWITCH_RIDDLE,
+    _HANABI,
+    _OVERCOOKED,
+    _OVERCOOKED._replace(
+        constructors={"overcooked_v2": "overcooked_v2.overcooked.OvercookedV2"},
+        values={"layout": "overcooked_v2.layouts.overcooked_v2_layouts"},
+    ),
+    _REPEATED_GAME,
+    _REPEATED_GAME._replace(
+        constructors={"storm": "storm.storm_env.InTheGrid"},
+        features=_storm_features,
+    ),
+    _REPEATED_GAME._replace(
+        constructors={"storm_2p": "storm.storm_2p.InTheGrid_2p"},
+        features=_storm_2p_features,
+        pack=lambda actions: tuple(actions.values()),
+    ),
+    _REPEATED_GAME._replace(
+        constructors={"storm_np": "storm.storm.InTheMatrix"},
+        features=lambda env, observation: list(observation),
+    ),
+    _JAXNAV,
+    _MABRAX,
+)
+
+
+def supported_family(env_id: str) -> Family:
+    """Find the family of one of the library's ids.
+
+    Raises:
+        ValueError: it is not supported, or not without what is not installed.
+    """
+    for family in FAMILIES:
+        if env_id in family.constructors:
+            _refuse_without_brax(family, env_id)
+            return family
+    if env_id == "LearnedPolicyEnemySMAX":
+        raise ValueError(
+            f"jaxmarl/{env_id} needs the enemies' policy, which an id cannot name; construct "
+            "JaxMARL's own environment and wrap it in JaxMARLEnvironment."
+        )
+    raise _unsupported(f"jaxmarl/{env_id}")
+
+
+def family_of(env: Any) -> Family:
+    """Find the family of one of the library's environments.
+
+    Raises:
+        ValueError: it is of no supported family.
+    """
+    paths = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(env).__mro__}
+    names = {path.removeprefix(f"{_LIBRARY}.") for path in paths}
+    for family in FAMILIES:
+        if not names.isdisjoint(family.bases):
+            return family
+    raise _unsupported(f"JaxMARL's {type(env).__name__}")
+
+
+def _refuse_without_brax(family: Family, env_id: str) -> None:
+    if family is not _MABRAX:
+        return
+    try:
+        family.load_bases()
+    except ImportError as error:
+        raise ValueError(
+            f'jaxmarl/{env_id} needs brax, which cannot be imported: pip install "jaxagents[brax]".'
+        ) from error
+
+
+def _unsupported(subject: str) -> ValueError:
+    has_brax = importlib.util.find_spec("brax") is not None
+    families = [family for family in FAMILIES if has_brax or family is not _MABRAX]
+    supported = ", ".join(env_id for family in families for env_id in family.constructors)
+    return ValueError(f"{subject} is not supported; of JaxMARL, there are {supported}.")

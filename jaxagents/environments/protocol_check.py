@@ -1,0 +1,155 @@
+"""Does an environment keep to the protocol? Found out by tracing it, without running it."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from jaxagents.compiler.random_keys import is_key
+from jaxagents.environments.spaces import Box, Discrete, as_space
+from jaxagents.types import Observation
+
+
+class Interface(NamedTuple):
+    """What an agent needs to know of an environment."""
+
+    n_actors: int
+    space: Discrete | Box  # one actor's
+    observation: Observation  # shapes and dtypes, [actors, *obs]
+    has_shaped_reward: bool
+    keeps_keys: bool  # random keys, in its state
+
+
+def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
+    """Read an environment's shapes from a traced reset and step, and check them.
+
+    Args:
+        env: The environment.
+        env_params: Its parameters.
+        resets_as_batch: Whether the agent will call ``reset_env`` and ``step_env``, or ``reset``
+            and ``step``.
+
+    Raises:
+        TypeError: what is missing or returned wrongly, in one line.
+    """
+    name = type(env).__name__
+    for attribute in ("n_actors", "action_space", "reset", "step"):
+        if not hasattr(env, attribute):
+            raise TypeError(
+                f"{name} has no {attribute}; an environment has n_actors, action_space(params), "
+                "reset and step (see jaxagents.Environment), and jaxagents.make builds those of "
+                "gymnax and JaxMARL."
+            )
+    n_actors, space = int(env.n_actors), as_space(env.action_space(env_params))
+    reset_name, step_name = ("reset_env", "step_env") if resets_as_batch else ("reset", "step")
+    rng = jax.random.key(0)
+    returned = jax.eval_shape(getattr(env, reset_name), rng, env_params)
+    observation, state = _expect(f"{name}.{reset_name}", returned, "observation, state")
+    observation = _as_observation(observation)
+    _check_observation(f"{name}.{reset_name}", observation, n_actors, space)
+    action = (
+        jax.ShapeDtypeStruct((n_actors,), jnp.int32)
+        if isinstance(space, Discrete)
+        else jax.ShapeDtypeStruct((n_actors, *space.shape), jnp.float32)
+    )
+    returned = jax.eval_shape(getattr(env, step_name), rng, state, action, env_params)
+    source = f"{name}.{step_name}"
+    names = ("observation", "state", "reward", "terminated", "truncated", "info")
+    step: dict[str, Any] = dict(
+        zip(names, _expect(source, returned, ", ".join(names)), strict=True)
+    )
+    step["observation"] = _as_observation(step["observation"])
+    _check_observation(source, step["observation"], n_actors, space)
+    _check_alike(source, "an observation", step["observation"], observation)
+    _check_alike(source, "a state", step["state"], state)
+    _check_flags(source, step, n_actors)
+    if not resets_as_batch:
+        _check_final_observation(source, step["info"], observation)
+    return Interface(
+        n_actors=n_actors,
+        space=space,
+        observation=observation,
+        has_shaped_reward="shaped_reward" in step["info"],
+        keeps_keys=any(map(is_key, jax.tree.leaves(state))),
+    )
+
+
+def _check_flags(source: str, step: dict[str, Any], n_actors: int) -> None:
+    if not isinstance(step["info"], dict):
+        kind = type(step["info"]).__name__
+        raise TypeError(f"{source} returns {kind} as info; it must be a dict.")
+    values = {name: step[name] for name in ("reward", "terminated", "truncated")}
+    if "shaped_reward" in step["info"]:
+        values["shaped_reward"] = step["info"]["shaped_reward"]
+    for name, value in values.items():
+        shape = getattr(value, "shape", type(value).__name__)
+        if shape != (n_actors,):
+            raise TypeError(
+                f"{source} returns {name} of shape {shape}; it must be ({n_actors},), one value "
+                "per actor."
+            )
+
+
+def _check_final_observation(source: str, info: dict[str, Any], observation: Observation) -> None:
+    if "final_observation" not in info:
+        raise TypeError(
+            f'{source} returns an info without "final_observation"; put the observation before '
+            "any reset there."
+        )
+    final_observation = _as_observation(info["final_observation"])
+    _check_alike(source, "a final_observation", final_observation, observation)
+
+
+def _expect(source: str, returned: Any, names: str) -> tuple:
+    n_values = len(names.split(","))
+    count = len(returned) if isinstance(returned, tuple) else 1
+    if count != n_values:
+        noun = "value" if count == 1 else "values"
+        raise TypeError(f"{source} returns {count} {noun}; the protocol has {n_values}: {names}.")
+    return returned
+
+
+def _check_alike(source: str, what: str, stepped: PyTree, reset: PyTree) -> None:
+    """A loop over steps carries observation and state: their types must not change."""
+    stepped_text, reset_text = _shapes(stepped), _shapes(reset)
+    for name in sorted(stepped_text.keys() | reset_text.keys()):
+        here, there = stepped_text.get(name, "nothing"), reset_text.get(name, "nothing")
+        if here != there:
+            raise TypeError(
+                f"{source} returns {what} whose {name or 'value'} is {here}, but {there} at the "
+                "reset; return the same shapes and types."
+            )
+
+
+def _shapes(tree: PyTree) -> dict[str, str]:
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def _as_observation(observation: Any) -> Observation:
+    return observation if isinstance(observation, Observation) else Observation(observation)
+
+
+def _check_observation(
+    source: str, observation: Observation, n_actors: int, space: Discrete | Box
+) -> None:
+    shape = getattr(observation.features, "shape", None)
+    if not shape or shape[0] != n_actors:
+        raise TypeError(
+            f"{source} returns observations of shape {shape}; the first axis must be the "
+            f"{n_actors} actors."
+        )
+    mask = observation.action_mask
+    if mask is None:
+        return
+    size, of = (space.n, "actions") if isinstance(space, Discrete) else (space.size, "dimensions")
+    if mask.shape != (n_actors, size):
+        raise TypeError(
+            f"{source} returns an action_mask of shape {mask.shape}; it must be "
+            f"({n_actors}, {size}), actors by {of}."
+        )
+    if mask.dtype != bool:
+        raise TypeError(f"{source} returns an action_mask of {mask.dtype}; it must be bool.")

@@ -1,0 +1,260 @@
+"""What a picture of runs shows: metrics over training, put together over actors and seeds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.bootstrap import (
+    interquartile_mean,
+    percentile_interval,
+    resampled_interquartile_means,
+)
+from jaxagents.evaluation.runs import Run
+
+_MOST_DIFFERENT = 6  # actors or policies with panels of their own, before policies' actors share
+_MOST_PANELS = 12  # of a metric, before one shows the mean
+_NOT_METRICS = ("n_updates_done", "n_environment_steps", "seconds")
+_PER_ACTOR = ("return", "final_rewards", "terminated", "truncated")
+
+
+class GroupCurve(NamedTuple):
+    """A metric of a group of runs over training.
+
+    Of several runs, the line is the interquartile mean over them and the band its 95 % bootstrap
+    interval. Of a single run, the line is what it recorded; the band, of returns that all actors
+    of the panel share, is one standard deviation of the episodes to either side, and the extremes
+    are the lowest and the highest episode.
+    """
+
+    n_environment_steps: Float[np.ndarray, "points"]
+    line: Float[np.ndarray, "points"]
+    band: Float[np.ndarray, "2 points"] | None = None
+    extremes: Float[np.ndarray, "2 points"] | None = None
+
+
+class Panel(NamedTuple):
+    """What one system of axes shows."""
+
+    metric: str
+    subject: str  # whose: "actor 0", "each of 3 actors", "policy 1", or nothing
+    curves: dict[str, GroupCurve]  # by the label of the group
+
+
+class _Part(NamedTuple):
+    """Actors or policies that share a panel."""
+
+    subject: str
+    columns: list[int] | None  # None: all, of which runs have different numbers
+    alike: bool  # their values are equal, in all runs
+
+
+class _Recorded(NamedTuple):
+    """A metric as a run recorded it, where it is finite anywhere."""
+
+    n_environment_steps: Float[np.ndarray, "evaluations"]
+    values: Float[np.ndarray, "evaluations columns"]
+    # Of returns: standard deviation, minimum and maximum over episodes.
+    spread: Float[np.ndarray, "3 evaluations columns"] | None
+
+
+def metric_names(run: Run) -> list[str]:
+    """List the metrics of which a run has recorded a finite value."""
+    names = {
+        _short(key)
+        for record in run.records
+        for key, value in record.items()
+        if key not in _NOT_METRICS and np.isfinite(np.array(value, np.float64)).any()
+    }
+    return sorted(names)
+
+
+def make_panels(groups: Mapping[str, Sequence[Run]], metric: str) -> list[Panel]:
+    """Put a metric of groups of runs together, in one panel per actor or policy that differs.
+
+    Actors whose values are equal in all runs share a panel. Where more than a few differ, those
+    of a policy do, by their mean, and where those are too many, or runs differ in their numbers
+    of actors or policies, all do.
+
+    Runs of a group that were evaluated at different points of training are interpolated linearly,
+    at all of these points. Their curve begins where the last of them begins and ends where the
+    first of them ends: nothing is extrapolated, and no point has fewer runs than another.
+
+    Raises:
+        ExperimentError: A run has not recorded the metric.
+    """
+    metric = metric.removesuffix("_mean")
+    recorded = {label: [_recorded(run, metric) for run in group] for label, group in groups.items()}
+    panels = []
+    for part in _parts(metric, groups, recorded):
+        curves = {label: _curve(label, group, part) for label, group in recorded.items()}
+        present = {label: curve for label, curve in curves.items() if curve is not None}
+        if present:
+            panels.append(Panel(metric, part.subject, present))
+    return panels
+
+
+def _short(key: str) -> str:
+    """Name a metric as its users do: by no reduction over episodes."""
+    if key in ("return_min", "return_max", "return_std"):
+        return "return"
+    return key.removesuffix("_mean")
+
+
+def _recorded(run: Run, metric: str) -> _Recorded:
+    keys = {key for record in run.records for key in record if _is_called(key, metric)}
+    key = next(iter(keys), "")
+    records = [record for record in run.records if record.get(key) is not None]
+    if not records or not np.isfinite(_columns(records, key)).any():
+        known = ", ".join(metric_names(run)) or "nothing yet"
+        raise ExperimentError(f"{run.directory} has recorded no {metric!r}; it has {known}.")
+    spread = None
+    if key == "return_mean":
+        of_episodes = ("return_std", "return_min", "return_max")
+        spread = np.stack([_columns(records, each) for each in of_episodes])
+    steps = np.array([record["n_environment_steps"] for record in records], np.float64)
+    return _Recorded(steps, _columns(records, key), spread)
+
+
+def _is_called(key: str, metric: str) -> bool:
+    return key in (metric, f"{metric}_mean") and key not in _NOT_METRICS
+
+
+def _columns(
+    records: Sequence[Mapping[str, Any]], key: str
+) -> Float[np.ndarray, "records columns"]:
+    """Read a metric of actors, of policies, or of neither: one column then; null is NaN."""
+    return np.array([np.ravel(record[key]) for record in records], np.float64)
+
+
+# Which actors or policies share a panel.
+
+
+def _parts(
+    metric: str, groups: Mapping[str, Sequence[Run]], recorded: Mapping[str, Sequence[_Recorded]]
+) -> list[_Part]:
+    everything = [each for group in recorded.values() for each in group]
+    counts = {each.values.shape[1] for each in everything}
+    of_actors = metric.startswith(_PER_ACTOR)
+    noun = "actor" if of_actors else "policy"
+    if len(counts) > 1:
+        return [_Part(f"mean of all {_plural(noun)}", None, alike=False)]
+    (n_columns,) = counts
+    if n_columns == 1:
+        return [_Part("", [0], alike=True)]
+    parts = _equal_columns(everything)
+    if len(parts) > _MOST_DIFFERENT and of_actors:
+        parts = _actors_of_policies(groups, n_columns) or parts
+    if len(parts) > _MOST_PANELS:
+        parts = [list(range(n_columns))]
+    return [_part(noun, columns, n_columns, everything) for columns in parts]
+
+
+def _part(noun: str, columns: list[int], n_columns: int, recorded: Sequence[_Recorded]) -> _Part:
+    alike = all(_are_equal(each, columns[0], i) for each in recorded for i in columns)
+    if len(columns) == 1:
+        subject = f"{noun} {columns[0]}"
+    elif len(columns) == n_columns:
+        subject = f"{'each' if alike else 'mean'} of {n_columns} {_plural(noun)}"
+    else:
+        subject = f"{'' if alike else 'mean of '}{_plural(noun)} {_listed(columns)}"
+    return _Part(subject, columns, alike)
+
+
+def _plural(noun: str) -> str:
+    return {"actor": "actors", "policy": "policies"}[noun]
+
+
+def _listed(indices: Sequence[int]) -> str:
+    """List indices, and ranges of three or more of them, as in "0 to 3, 7"."""
+    ranges: list[list[int]] = []
+    for i in indices:
+        if ranges and ranges[-1][-1] == i - 1:
+            ranges[-1].append(i)
+        else:
+            ranges.append([i])
+    parts = [f"{r[0]} to {r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in ranges]
+    return ", ".join(parts)
+
+
+def _equal_columns(recorded: Sequence[_Recorded]) -> list[list[int]]:
+    groups: list[list[int]] = []
+    for column in range(recorded[0].values.shape[1]):
+        for group in groups:
+            if all(_are_equal(each, group[0], column) for each in recorded):
+                group.append(column)
+                break
+        else:
+            groups.append([column])
+    return groups
+
+
+def _are_equal(recorded: _Recorded, first: int, second: int) -> bool:
+    arrays = [recorded.values, *([] if recorded.spread is None else recorded.spread)]
+    return all(np.allclose(a[:, first], a[:, second], equal_nan=True) for a in arrays)
+
+
+def _actors_of_policies(
+    groups: Mapping[str, Sequence[Run]], n_actors: int
+) -> list[list[int]] | None:
+    """Tell which actors each policy plays; None where runs differ in it, or do not say."""
+    maps = {_policy_of_actor(run, n_actors) for group in groups.values() for run in group}
+    known = maps.pop()
+    if maps or known is None:
+        return None
+    policy_of_actor = np.array(known)
+    return [np.flatnonzero(policy_of_actor == i).tolist() for i in np.unique(policy_of_actor)]
+
+
+def _policy_of_actor(run: Run, n_actors: int) -> tuple[int, ...] | None:
+    sharing = run.config["agent"].get("parameter_sharing", "shared")
+    if sharing == "shared":
+        return (0,) * n_actors
+    if sharing == "independent":
+        return tuple(range(n_actors))
+    # Only the environment knows its teams, whose actors mostly share their returns anyway.
+    return None if sharing == "team" else tuple(sharing)
+
+
+# Curves of groups.
+
+
+def _curve(label: str, recorded: Sequence[_Recorded], part: _Part) -> GroupCurve | None:
+    """Put the runs of a group together; None where one of them has nothing that is finite."""
+    lines = [_line(each, part) for each in recorded]
+    if not all(len(x) for x, _ in lines):
+        return None
+    if len(recorded) == 1:
+        return _with_spread(GroupCurve(*lines[0]), recorded[0], part)
+    points = np.unique(np.concatenate([x for x, _ in lines]))
+    first, last = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
+    points = points[(points >= first) & (points <= last)]
+    if not len(points):
+        raise ExperimentError(
+            f"the runs of {label} were evaluated in parts of training that do not overlap; "
+            "plot them one at a time."
+        )
+    values = np.stack([np.interp(points, x, y) for x, y in lines])
+    resamples = resampled_interquartile_means(values, np.random.default_rng(0))
+    return GroupCurve(points, interquartile_mean(values), percentile_interval(resamples))
+
+
+def _line(recorded: _Recorded, part: _Part) -> tuple[np.ndarray, np.ndarray]:
+    """Return where a run has values for a panel, and these."""
+    values = recorded.values
+    if part.columns is not None:
+        values = values[:, part.columns[: 1 if part.alike else None]]
+    values = values.mean(axis=1)
+    finite = np.isfinite(values)
+    return recorded.n_environment_steps[finite], values[finite]
+
+
+def _with_spread(curve: GroupCurve, recorded: _Recorded, part: _Part) -> GroupCurve:
+    if recorded.spread is None or part.columns is None or not part.alike:
+        return curve
+    column = part.columns[0]
+    deviation, lowest, highest = recorded.spread[:, np.isfinite(recorded.values[:, column]), column]
+    band = np.clip([curve.line - deviation, curve.line + deviation], lowest, highest)
+    return curve._replace(band=band, extremes=np.stack([lowest, highest]))

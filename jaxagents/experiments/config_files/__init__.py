@@ -1,0 +1,1 @@
+"""Configuration files: their schema, how they are read, checked and written."""

@@ -1,0 +1,175 @@
+"""A configuration file to begin with: every key, what it means, and values that suit."""
+
+import dataclasses
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxagents.environments.constructor_arguments import arguments_of
+from jaxagents.environments.registry import EnvironmentInfo, describe, make
+from jaxagents.experiments.config_files.documented_fields import Field, keys_of, yaml_text
+from jaxagents.experiments.config_files.schema import ExperimentConfig
+
+_COLUMNS = 100
+_INDENT = "  "
+
+# Where rewards depend on what was seen before and cannot be seen any more.
+_MEMORY_TASKS = (
+    "gymnax/MemoryChain-bsuite",
+    "gymnax/BernoulliBandit-misc",
+    "gymnax/GaussianBandit-misc",
+    "gymnax/MetaMaze-misc",
+    "jaxmarl/switch_riddle",
+)
+# Where actors want different things, although they are alike, and where they do not, unlike as
+# they are: nothing but rewards tells.
+_RIVALS = ("hunting/discrete", "hunting/continuous")
+_INDIVIDUALS = ("jaxmarl/coin_game", "jaxmarl/storm", "jaxmarl/storm_2p", "jaxmarl/storm_np")
+_PARTNERS = ("jaxmarl/MPE_simple_speaker_listener_v4",)
+
+
+class Suggestion(NamedTuple):
+    """A value that is better to begin with than the default."""
+
+    value: Any
+    why: str
+
+
+def starting_file(env_id: str) -> str:
+    """Write a configuration file with every key for an environment.
+
+    Raises:
+        ValueError: The environment is unknown.
+        OSError: It needs data that cannot be had.
+    """
+    info = describe(env_id)
+    suggestions = suggestions_for(info)
+    lines = list(_heading(info))
+    for key, field in keys_of(ExperimentConfig):
+        indent = _INDENT * key.count(".")
+        if not lines[-1].endswith(":"):
+            lines.append("")
+        lines += _documentation(field, indent)
+        if field.is_open:
+            lines += _commented_out(field.name, _DEFAULTS_OF[field.name](env_id))
+        elif field.is_group:
+            lines.append(f"{indent}{field.name}:")
+        else:
+            lines.append(f"{indent}{_assignment(field, suggestions.get(key))}")
+    return "\n".join(lines) + "\n"
+
+
+def suggestions_for(info: EnvironmentInfo) -> dict[str, Suggestion]:
+    """Choose what to begin with, by dotted key, where that is not the default."""
+    name = re.sub(r"[^\w.-]", "_", re.sub("^(gymnax|jaxmarl)/", "", info.id))
+    chosen = {
+        "name": Suggestion(name, ""),
+        "env": Suggestion(info.id, ""),
+        "agent.n_steps": Suggestion(488, "x 16 x 128: 999,424 environment steps"),
+        "agent.eval_frequency": Suggestion(61, "8 evaluations, and one before training"),
+        "agent.learning_rate_schedule": Suggestion("linear", "the last policies vary least"),
+    }
+    for network in ("actor", "critic"):
+        key = f"hyperparams.{network}_optimizer_params.learning_rate"
+        chosen[key] = Suggestion(1e-3, "larger than the default, as the schedule lowers it")
+    has_teams = any(each.startswith("teams") for each in info.traits)
+    if has_teams:
+        why = "unlike actors have policies of their own"
+        chosen["agent.parameter_sharing"] = Suggestion("team", why)
+    elif info.id in _RIVALS + _INDIVIDUALS:
+        why = "each wants something of its own"
+        chosen["agent.parameter_sharing"] = Suggestion("independent", why)
+    if info.id in _RIVALS or (has_teams and info.id not in _PARTNERS):
+        why = "one's gain is another's loss: no mean return is best"
+        chosen["evaluation.mode"] = Suggestion("last", why)
+    if info.id in _MEMORY_TASKS:
+        chosen["agent.recurrent"] = Suggestion("gru", "what was seen before matters")
+    if "shaped rewards" in info.traits:
+        chosen["agent.shaped_reward_steps"] = Suggestion(500_000, "half of the training")
+    return chosen
+
+
+# Text.
+
+
+def _heading(info: EnvironmentInfo) -> Iterator[str]:
+    actors = "one actor" if info.n_actors == 1 else f"{info.n_actors} actors"
+    shape = " x ".join(map(str, info.observation_shape)) or "a scalar"
+    facts = [
+        f"{info.id}: {actors}; observations of {shape} ({info.observation_dtype}), "
+        f"actions in {info.action_space}",
+        *info.traits,
+        f"episodes are truncated by the {info.truncation_rule}"
+        if info.truncation_rule.startswith("time limit")
+        else f"episodes are truncated: {info.truncation_rule}",
+    ]
+    yield from _comment("; ".join(facts) + ".")
+    yield "#"
+    yield "#   jaxagents train THIS_FILE"
+    yield "#"
+    yield from _comment(
+        "These are all keys there are. In parentheses stands what values a key takes, and its "
+        "default; what is left out has the default. Behind a value stands why it is another one. "
+        "Each key can be overridden on the command line, as by --agent.n_steps 1000."
+    )
+
+
+def _documentation(field: Field, indent: str) -> list[str]:
+    if field.is_group:
+        return _comment(field.meaning, indent)
+    values = f"({field.type_and_default})"
+    together = _comment(f"{field.meaning} {values}", indent)
+    if len(together) == 1:
+        return together
+    return _comment(field.meaning, indent) + _comment(values, indent)
+
+
+def _comment(text: str, indent: str = "", columns: int = _COLUMNS) -> list[str]:
+    start = f"{indent}# "
+    return textwrap.wrap(
+        text,
+        columns,
+        initial_indent=start,
+        subsequent_indent=start,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _assignment(field: Field, suggestion: Suggestion | None) -> str:
+    if suggestion is None:
+        return f"{field.name}: {yaml_text(field.default)}"
+    text = f"{field.name}: {yaml_text(suggestion.value)}"
+    return f"{text}  # {suggestion.why}" if suggestion.why else text
+
+
+def _commented_out(name: str, defaults: Mapping[str, tuple[Any, str]]) -> list[str]:
+    """Show what an environment takes, with its own defaults and remarks."""
+    if not defaults:
+        return [f"# {name}: {{}}  # this environment takes none"]
+    lines = [f"{name}:"]
+    for each, (value, remark) in defaults.items():
+        lines.append(f"{_INDENT}{each}: {yaml_text(value)}")
+        lines += _comment(remark, _INDENT, _COLUMNS - len("# "))
+    return [f"# {line}" for line in lines]
+
+
+def _arguments(env_id: str) -> dict[str, tuple[Any, str]]:
+    return {
+        each.name: (each.default, f"one of {', '.join(each.choices)}" if each.choices else "")
+        for each in arguments_of(env_id)
+    }
+
+
+def _params(env_id: str) -> dict[str, tuple[Any, str]]:
+    _, params = make(env_id)
+    if not dataclasses.is_dataclass(params):
+        return {}
+    names = [each.name for each in dataclasses.fields(params)]
+    return {name: (np.asarray(getattr(params, name)).tolist(), "") for name in names}
+
+
+_DEFAULTS_OF = {"env_kwargs": _arguments, "env_params": _params}

@@ -1,0 +1,70 @@
+"""From a configuration to its environment and its kind of agent.
+
+Both are imported where they are used: seconds may pass before what is wrong with a configuration is
+said otherwise.
+"""
+
+import dataclasses
+import typing
+from typing import Any
+
+import numpy as np
+
+from jaxagents.errors import explained
+from jaxagents.experiments.config_files.schema import ExperimentConfig
+
+if typing.TYPE_CHECKING:
+    from jaxagents.ippo.base import IPPOBase
+
+
+def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
+    """Make the configured environment, and its parameters with ``env_params`` applied.
+
+    Raises:
+        ExperimentError: The environment cannot be made.
+        ValueError: One of its parameters is unknown, or not of the shape of its default.
+        TypeError: The value of a parameter is no number.
+    """
+    from jaxagents.environments.registry import make
+
+    with explained("env: "):
+        env, params = make(config.env, **config.env_kwargs)
+    if not config.env_params:
+        return env, params
+    if not hasattr(params, "replace"):
+        raise ValueError(
+            f"env_params: {config.env} has no parameters; empty env_params, or use env_kwargs."
+        )
+    known = [each.name for each in dataclasses.fields(params)]
+    for name, value in config.env_params.items():
+        if name not in known:
+            raise ValueError(
+                f"env_params.{name} is no parameter of {config.env}; it has {', '.join(known)}."
+            )
+        _check_param(f"env_params.{name}", value, getattr(params, name))
+    arrays = {
+        name: np.asarray(value) if isinstance(value, list) else value
+        for name, value in config.env_params.items()
+    }
+    return env, params.replace(**arrays)
+
+
+def agent_class(env: Any, env_params: Any) -> "type[IPPOBase]":
+    """Choose the agent for an environment's kind of actions."""
+    from jaxagents.environments.spaces import Discrete, as_space
+    from jaxagents.ippo.continuous import ContinuousIPPO
+    from jaxagents.ippo.discrete import DiscreteIPPO
+
+    discrete = isinstance(as_space(env.action_space(env_params)), Discrete)
+    return DiscreteIPPO if discrete else ContinuousIPPO
+
+
+def _check_param(name: str, value: Any, default: Any) -> None:
+    numbers = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, bool | int | float | np.number) for each in numbers):
+        raise TypeError(f"{name} should be a number, but is {value!r}.")
+    if not np.all(np.isfinite(numbers)):
+        raise ValueError(f"{name} should be finite, but is {value!r}.")
+    if np.shape(value) != np.shape(default):
+        wanted = f"a list of {len(default)} numbers" if np.shape(default) else "one number"
+        raise ValueError(f"{name} should be {wanted}, but is {value!r}.")

@@ -1,0 +1,110 @@
+"""Trained policies for those who have neither jax nor this package: safetensors and JSON.
+
+``policy.safetensors`` holds the actors' parameters by name, as in a checkpoint, policies first
+``[policies, ...]``. ``policy.json`` says which actor plays which policy, what is observed and done,
+and which layers lie between; `examples/serve.py` plays by them with numpy alone.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+from safetensors.numpy import save
+
+from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.ippo.base import IPPOBase
+from jaxagents.networks.feed_forward import ACTIVATIONS, MLP, PolicyNetwork
+from jaxagents.ppo.normalization import FEATURE_LIMIT, standard_deviation
+from jaxagents.training.named_arrays import Leaves, to_leaves
+from jaxagents.types import Runner
+
+FORMAT_VERSION = 1
+_LAST_BIAS = ".params.Dense_0.bias"
+
+
+def export_policy(agent: IPPOBase, runner: Runner, directory: Path, env_id: str) -> list[Path]:
+    """Write both files, into a directory that has none of them.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        ValueError: there are such files already.
+        OSError: they cannot be written.
+    """
+    paths = [directory / "policy.safetensors", directory / "policy.json"]
+    for path in paths:
+        if path.exists():
+            raise ValueError(f"{path} exists already; move it away, or export elsewhere.")
+    tensors = _tensors(runner)
+    description = json.dumps(_describe(agent, tensors) | {"environment": env_id}, indent=2)
+    directory.mkdir(parents=True, exist_ok=True)
+    paths[0].write_bytes(save(tensors))
+    paths[1].write_text(description + "\n", encoding="utf-8")
+    return paths
+
+
+def _tensors(runner: Runner) -> Leaves:
+    tensors = to_leaves({"actor": jax.device_get(runner.actor.params)})
+    statistics = runner.normalizers.observation
+    if statistics is not None:
+        tensors["observation.mean"] = np.array(statistics.mean)
+        tensors["observation.std"] = np.array(standard_deviation(statistics))
+    return tensors
+
+
+def _describe(agent: IPPOBase, tensors: Leaves) -> dict[str, Any]:
+    """Tell all that it takes to act by the tensors, as plain data."""
+    observation, network = agent.environments.observation.features, agent.networks.actor
+    return {
+        "format_version": FORMAT_VERSION,
+        "policy_of_actor": agent.policies.policy_of_actor.tolist(),
+        # As networks see it, with the actor's index as a one-hot vector behind it, if configured.
+        "observation": {
+            "shape": list(observation.shape[1:]),
+            "dtype": str(observation.dtype),
+            "agent_id": agent.config.agent_id,
+            "normalized_within": None if "observation.mean" not in tensors else FEATURE_LIMIT,
+        },
+        "action": _describe_action(agent.environments.space, agent.config.squash),
+        "layers": _describe_layers(network.module, tensors),
+        "module": " ".join(repr(network.module).split()),
+        "tensors": {name: list(values.shape) for name, values in tensors.items()},
+    }
+
+
+def _describe_action(space: Discrete | Box, squash: bool) -> dict[str, Any]:
+    if isinstance(space, Discrete):
+        return {"kind": "discrete", "n": space.n}
+    return {
+        "kind": "box",
+        "shape": list(space.shape),
+        "low": np.broadcast_to(space.low, space.shape).tolist(),
+        "high": np.broadcast_to(space.high, space.shape).tolist(),
+        "squash": squash,
+    }
+
+
+def _describe_layers(module: nn.Module, tensors: Leaves) -> list[dict[str, Any]] | None:
+    """List the layers of a feed-forward network; None of any other."""
+    if type(module) is not PolicyNetwork or type(module.torso) is not MLP:
+        return None
+    names = {each: name for name, each in ACTIVATIONS.items()}
+    if module.torso.activation not in names:
+        return None
+    (last_bias,) = (name for name in tensors if name.endswith(_LAST_BIAS))
+    prefix = last_bias.removesuffix(".Dense_0.bias")
+    hidden = [
+        {
+            "kernel": f"{prefix}.torso.Dense_{i}.kernel",
+            "bias": f"{prefix}.torso.Dense_{i}.bias",
+            "layer_norm": f"{prefix}.torso.LayerNorm_{i}" if module.torso.layer_norm else None,
+            "activation": names[module.torso.activation],
+        }
+        for i in range(len(module.torso.hidden_sizes))
+    ]
+    last = {"kernel": f"{prefix}.Dense_0.kernel", "bias": f"{prefix}.Dense_0.bias"}
+    return [*hidden, {**last, "layer_norm": None, "activation": None}]

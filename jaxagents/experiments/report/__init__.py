@@ -1,0 +1,1 @@
+"""A page about runs, which needs nothing beside itself."""

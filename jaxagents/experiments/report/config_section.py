@@ -1,0 +1,106 @@
+"""What a report says of how runs were configured, and how to have them again."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from jaxagents.evaluation.runs import Run
+from jaxagents.experiments.report.formatting import Groups, all_runs, name_of
+from jaxagents.experiments.report.markup import Markup, element, table
+
+_BREAK = element("wbr")
+_REQUIRED = ("name", "env", "agent.n_steps")
+_OF_A_PLACE = ("name", "seed", "runs_dir")  # rather than of what a run computes
+
+
+def differences(groups: Groups) -> list[Markup]:
+    """Set out what differs from the defaults, or between groups."""
+    defaults = _defaults()
+    configs = {label: _flat(runs[0].config) for label, runs in groups.items()}
+    keys = dict.fromkeys(key for config in configs.values() for key in config)
+    rows = []
+    for key in keys:
+        values = [_shown(config, key) for config in configs.values()]
+        default = _shown(defaults, key)
+        if key not in _OF_A_PLACE and any(value != default for value in values):
+            rows.append([_key(key), *values, default])
+    titles = ["key", *(configs if len(configs) > 1 else ["value"]), "default"]
+    caption = "What is not at its default. Seeds are those of the runs."
+    return [table(titles, rows, caption, kind="words")]
+
+
+def _defaults() -> dict[str, Any]:
+    """Give the values of keys that are left out, of those that may be."""
+    from jaxagents.config import AgentConfig
+    from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
+
+    config = ExperimentConfig(name="any", env="any", agent=AgentConfig(n_steps=1))
+    defaults = _flat(to_plain(config))
+    return {key: value for key, value in defaults.items() if key not in _REQUIRED}
+
+
+def _key(key: str) -> Markup:
+    """Write a key such that narrow pages may break it at its dots."""
+    first, *others = key.split(".")
+    return element("code", first, *(text for each in others for text in (_BREAK, f".{each}")))
+
+
+def complete_configurations(groups: Groups) -> list[Markup]:
+    """Give the whole configuration of each group, folded away."""
+    return [
+        element(
+            "details",
+            element("summary", f"The complete configuration of {name_of(runs[0])}"),
+            element("pre", _yaml(runs[0].config), tabindex=0),
+        )
+        for runs in groups.values()
+    ]
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _shown(config: Mapping[str, Any], key: str) -> str:
+    """Write a value as YAML does in one line; nothing where there is none."""
+    return _text(config[key]) if key in config else ""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value)
+
+
+def _yaml(config: Mapping[str, Any]) -> str:
+    import yaml
+
+    return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True).rstrip()
+
+
+def origins(groups: Groups) -> list[Markup]:
+    """Say by which commands and with which versions the runs are had again."""
+    runs = all_runs(groups)
+    commands = "\n".join(f"jaxagents train {_config_path(run)}" for run in runs)
+    versions = [run.summary["versions"] for run in runs if run.summary]
+    names = list(dict.fromkeys(name for each in versions for name in each))
+    of_name = {name: {str(each.get(name, "?")) for each in versions} for name in names}
+    rows = [[name, ", ".join(sorted(values))] for name, values in of_name.items()]
+    return [
+        element("p", "A run's configuration repeats it exactly, with these versions:"),
+        element("pre", commands, tabindex=0),
+        *([table(["what", "version"], rows, "Versions", kind="words")] if rows else []),
+    ]
+
+
+def _config_path(run: Run) -> str:
+    return shlex.quote(str(run.directory / "config.yaml"))

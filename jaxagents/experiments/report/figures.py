@@ -1,0 +1,151 @@
+"""The pictures of a report: curves over training, and an episode."""
+
+import base64
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jaxagents.errors import ExperimentError, explained
+from jaxagents.evaluation.runs import Run
+from jaxagents.experiments.report.formatting import Groups, between, by_environment, listed, name_of
+from jaxagents.experiments.report.markup import Markup, element
+
+_LOSSES = {
+    "actor_loss": "loss of the actor",
+    "critic_loss": "loss of the critic",
+    "kl": "KL divergence of an update",
+    "entropy": "entropy of the policy",
+}
+
+
+def learning_curves(groups: Groups) -> list[Markup]:
+    """Draw the returns over training, of each environment apart."""
+    drawn = _with_values(groups, ["return_mean"])
+    if not drawn:
+        return [element("p", "There are no curves: nothing has been evaluated yet.")]
+    pictures = []
+    for env, of_env in by_environment(drawn).items():
+        ends = [f"{label} {_from_to(runs)}" for label, runs in of_env.items()]
+        alt = f"Returns on {env} over environment steps: {'; '.join(ends)}."
+        pictures.append(_curves(of_env, ["return"], alt))
+    return _with_titles(pictures, drawn)
+
+
+def losses(groups: Groups) -> list[Markup]:
+    """Draw what was minimised, and how far the policies moved, of each environment apart."""
+    drawn = _with_values(groups, list(_LOSSES))
+    if not drawn:
+        return [element("p", "There are none yet: no update has been recorded.")]
+    pictures = []
+    for env, of_env in by_environment(drawn).items():
+        alt = f"Over environment steps on {env}: {listed(list(_LOSSES.values()))}."
+        pictures.append(_curves(of_env, list(_LOSSES), alt))
+    return _with_titles(pictures, drawn)
+
+
+def _with_titles(pictures: Sequence[Markup], groups: Groups) -> list[Markup]:
+    """Put the environment's name above each picture, where there are several."""
+    envs = list(by_environment(groups))
+    if len(envs) == 1:
+        return list(pictures)
+    titles = [element("h3", env) for env in envs]
+    return [each for pair in zip(titles, pictures, strict=True) for each in pair]
+
+
+def _with_values(groups: Groups, keys: Sequence[str]) -> dict[str, list[Run]]:
+    """Leave out the runs that have not recorded all of these, and groups of only such runs."""
+    drawn = {
+        label: [run for run in runs if all(_values(run, key) for key in keys)]
+        for label, runs in groups.items()
+    }
+    return {label: runs for label, runs in drawn.items() if runs}
+
+
+def _values(run: Run, key: str) -> list[list[float]]:
+    """List a metric of all actors or policies, where an evaluation has any that is finite."""
+    rows = [[each for each in record.get(key) or [] if each is not None] for record in run.records]
+    return [row for row in rows if row]
+
+
+def _from_to(runs: Sequence[Run]) -> str:
+    values = [_values(run, "return_mean") for run in runs]
+    first, last = ([each for rows in values for each in rows[end]] for end in (0, -1))
+    return f"from {between(first)} at first to {between(last)} at last"
+
+
+def _curves(groups: Groups, metrics: Sequence[str], alt: str) -> Markup:
+    from jaxagents.visual.plots import plot_runs
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "curves.svg"
+        try:
+            plot_runs(groups, path, metrics=metrics)
+        except ExperimentError as error:  # the runs do not go together
+            return element("p", f"There is no picture: {error}")
+        # As wide as it was drawn, for letters to be of their size.
+        style = f"--width: {_width_of(path)}"
+        picture = element("img", src=_data_uri(path), alt=alt, class_="drawn", style=style)
+    box = element("div", picture, class_="box", role="region", aria_label=alt, tabindex=0)
+    return element("figure", box)
+
+
+def _width_of(drawing: Path) -> str:
+    width = re.search(r'<svg[^>]* width="([\d.]+pt)"', drawing.read_text(encoding="utf-8"))
+    return width[1] if width else "100%"
+
+
+def episodes(groups: Groups) -> list[Markup]:
+    """Let the first run of each group play an episode."""
+    shown = [
+        element("div", *([element("h3", label)] if len(groups) > 1 else []), _episode(runs[0]))
+        for label, runs in groups.items()
+    ]
+    return [element("div", *shown, class_="beside")]
+
+
+def _episode(run: Run) -> Markup:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            moving = _play(run, Path(folder))
+            still = _last_frame(moving)
+        except ExperimentError as error:
+            return element("p", f"No episode could be shown of {name_of(run)}: {error}")
+        alt = f"An episode of {run.config['env']}, played by the policies of {name_of(run)}."
+        # Those who ask for less motion get the end of the episode.
+        picture = element(
+            "picture",
+            element("source", media="(prefers-reduced-motion: reduce)", srcset=_data_uri(still)),
+            element("img", src=_data_uri(moving), alt=alt),
+        )
+    return element("figure", picture, element("figcaption", alt))
+
+
+def _play(run: Run, folder: Path) -> Path:
+    with explained():
+        from jaxagents.experiments.experiment import Experiment
+
+        pictures = Experiment.of_run(run.directory).replay(folder, n_episodes=1)
+    return next(path for path in pictures if path.suffix == ".gif")
+
+
+def _last_frame(moving: Path) -> Path:
+    from PIL import Image
+
+    still = moving.with_suffix(".png")
+    with Image.open(moving) as image:
+        image.seek(getattr(image, "n_frames", 1) - 1)
+        image.convert("RGB").save(still)
+    return still
+
+
+_MEDIA_TYPES: Mapping[str, str] = {
+    ".gif": "image/gif",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+
+
+def _data_uri(path: Path) -> str:
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f"data:{_MEDIA_TYPES[path.suffix]};base64,{data}"

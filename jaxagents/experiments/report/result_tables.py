@@ -1,0 +1,94 @@
+"""The tables of a report: how policies were evaluated, and what came of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxagents.evaluation.runs import Run
+from jaxagents.experiments.report.formatting import (
+    Groups,
+    all_runs,
+    counted,
+    estimates,
+    n_evaluated,
+    name_of,
+    number,
+    rows_of_actors,
+)
+from jaxagents.experiments.report.markup import Markup, element, joined, table
+
+_STATISTICS = ("mean", "ci_low", "ci_high", "iqm", "std", "min", "median", "max")
+_TITLES = ("mean", "95 % from", "to", "IQM", "std", "min", "median", "max")
+_LATEST = ("return_mean", "return_std", "return_min", "return_max")
+
+
+def evaluation_tables(groups: Groups) -> list[Markup]:
+    """Set out returns after training, per run and actor and, of several runs, per group.
+
+    Where no run has been evaluated after training, the latest evaluation during it stands instead.
+    """
+    runs = all_runs(groups)
+    if not any(run.summary for run in runs):
+        return [_table_of_latest(runs)]
+    if len(runs) == 1:
+        return [_table_of_runs(runs, named=False)]
+    return [*_table_of_groups(groups), _table_of_runs(runs, named=True)]
+
+
+def _table_of_runs(runs: Sequence[Run], named: bool) -> Markup:
+    rows = []
+    for run in runs:
+        if run.summary:
+            names = [name_of(run)] if named else []
+            steps = f"{run.summary['checkpoint']['n_environment_steps']:,}"
+            for subject, values in rows_of_actors(run.summary["returns"], _STATISTICS):
+                rows.append([*names, subject, *map(_datum, values), steps])
+    titles = [*(["run"] if named else []), "return of", *_TITLES, "steps"]
+    # Said once for all that were evaluated alike.
+    hows = dict.fromkeys(_how(run.summary) for run in runs if run.summary)
+    caption = (
+        f"{' '.join(hows)} Steps are those of the checkpoint. The interval is the mean's, by "
+        "bootstrap over episodes."
+    )
+    return table(titles, rows, caption, n_headers=1 + named)
+
+
+def _table_of_groups(groups: Groups) -> list[Markup]:
+    rows = [
+        [label, subject, str(n_evaluated(runs)), *map(_datum, estimate)]
+        for label, runs in groups.items()
+        for subject, estimate in estimates(runs)
+    ]
+    titles = ["group", "return of", "runs", "IQM", "95 % from", "to"]
+    caption = (
+        "Runs that differ in their seed only: the interquartile mean (IQM) of their mean returns, "
+        "and its interval by bootstrap over runs."
+    )
+    return [table(titles, rows, caption, n_headers=2)] if rows else []
+
+
+def _table_of_latest(runs: Sequence[Run]) -> Markup:
+    latest = [(run, run.records[-1]) for run in runs if run.records]
+    rows = []
+    for run, record in latest:
+        if "return_mean" in record:
+            name, steps = name_of(run), f"{record['n_environment_steps']:,}"
+            for subject, values in rows_of_actors(record, _LATEST):
+                rows.append([name, subject, steps, *map(_datum, values)])
+    if not rows:
+        return element("p", "Nothing has been evaluated yet.")
+    titles = ["run", "return of", "environment steps", "mean", "std", "min", "max"]
+    return table(titles, rows, "The latest evaluation during training.", n_headers=2)
+
+
+def _how(summary: Any) -> str:
+    """Say how a run was evaluated."""
+    how = summary["evaluation"]
+    episodes = counted(how["n_evals"], f"{'greedy' if how['greedy'] else 'sampled'} episode")
+    return f"{episodes} of the {how['mode']} checkpoint."
+
+
+def _datum(value: float | None) -> Markup:
+    """Write a number; its full precision is there for machines, and for who points at it."""
+    if value is None:
+        return joined([number(value)])
+    return element("data", number(value), value=repr(value), title=repr(value))

@@ -1,0 +1,336 @@
+"""What every agent is: an environment, policies and networks, and acting by them."""
+
+import abc
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from jaxagents.compiler.random_keys import as_key
+from jaxagents.config import AgentConfig, structure_of
+from jaxagents.environments.batch import JaxEnvironmentBatch
+from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.evaluation.statistics import summarize
+from jaxagents.evaluation.trajectories import Trajectory, record_episodes
+from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperparams, flat_items
+from jaxagents.ippo.actor_critic import ActorCritic
+from jaxagents.ippo.distributions import Distribution
+from jaxagents.ippo.player import Player
+from jaxagents.ppo.policy_map import make_policy_map
+from jaxagents.training.callbacks import Callback
+from jaxagents.training.named_arrays import Leaves
+from jaxagents.training.recorder import Recorder, highest_return
+from jaxagents.types import Memory, Metrics, MetricStats, Observation, Runner
+
+_logger = logging.getLogger(__name__)
+
+
+class Agent(abc.ABC):
+    """Policies for an environment, and the public methods that apply them.
+
+    An agent is static under `jax.jit`: what its compiled methods read is fixed at construction,
+    and assigning it raises. Trained states are `Runner` arguments; the agent only keeps the one
+    given to `collect_training` or loaded by `restore`.
+
+    Attributes:
+        env: The environment.
+        env_params: Its parameters.
+        config: Sizes and choices.
+        environments: The batch of environments that the agent plays.
+        distribution: The distribution over actions.
+        policies: Which policy each actor has.
+        networks: The actor and critic networks.
+    """
+
+    _is_frozen = False
+
+    def __init__(
+        self,
+        env: Any,
+        env_params: PyTree,
+        config: AgentConfig,
+        callbacks: Sequence[Callback] = (),
+    ):
+        if jnp.zeros(()).dtype != jnp.float32:
+            raise ValueError(
+                "jax_enable_x64 is on, and agents learn in float32; switch it off, by "
+                'jax.config.update("jax_enable_x64", False) or without JAX_ENABLE_X64.'
+            )
+        self.env = env
+        self.env_params = env_params
+        self.config = config
+        self.environments = JaxEnvironmentBatch(
+            env,
+            env_params,
+            max_episode_steps=config.max_episode_steps,
+            agent_id=config.agent_id,
+            global_state=config.centralized_critic,
+        )
+        self.distribution = self._make_distribution(self.environments.space)
+        self.policies = make_policy_map(
+            config.parameter_sharing, self.environments.n_actors, self.environments.teams
+        )
+        if config.shaped_reward_steps is not None and not self.environments.has_shaped_reward:
+            raise ValueError(
+                f"shaped_reward_steps={config.shaped_reward_steps}, but {type(env).__name__} "
+                "shapes no rewards; leave it None."
+            )
+        self.networks = ActorCritic(self.environments, self.policies, self.distribution, config)
+        self._player = Player(self.environments, self.policies, self.networks)
+        structure = {
+            "agent": type(self).__name__,
+            "environment": type(env).__name__,
+            "policy_of_actor": self.policies.policy_of_actor.tolist(),
+            **structure_of(config),
+        }
+        self._recorder = Recorder(config, callbacks, structure)
+        self._collected: tuple[Runner, Metrics | Leaves] | None = None
+        self._is_frozen = True
+
+    @abc.abstractmethod
+    def _make_distribution(self, space: Discrete | Box) -> Distribution:
+        """Build the distribution over one actor's actions.
+
+        Raises:
+            TypeError: the agent cannot play such actions; the message names the one that can.
+        """
+
+    @abc.abstractmethod
+    def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
+        """Build the runner with which training starts; traceable."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._is_frozen and name != "_collected":
+            raise AttributeError(
+                f"{type(self).__name__}.{name} is fixed at construction, because compiled code "
+                "would go on with the old value; build a new agent."
+            )
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        config, n_actors = self.config, self.environments.n_actors
+        features = self.environments.observation.features
+        sizes = {
+            name: f"{_count_params(init):,}"
+            for name, init in (
+                ("actor", self.networks.init_actor),
+                ("critic", self.networks.init_critic),
+            )
+        }
+        n_policies = self.policies.n_policies
+        return "\n".join(
+            [
+                f"{type(self).__name__} of {n_policies} polic{'y' if n_policies == 1 else 'ies'} "
+                f"for {n_actors} actor{'' if n_actors == 1 else 's'}",
+                f"  environment: {type(getattr(self.env, 'env', self.env)).__name__}, "
+                f"{config.batch_size} in parallel",
+                f"  observation: {features.dtype}{list(features.shape[1:])}",
+                f"  action:      {_described(self.environments.space)}",
+                f"  parameters:  actor {sizes['actor']}, critic {sizes['critic']} per policy",
+                f"  training:    {config.n_steps:,} updates of {config.steps_per_update:,} "
+                "environment steps",
+            ]
+        )
+
+    def eval(
+        self,
+        rng: PRNGKeyArray,
+        n_evals: int | None = None,
+        greedy: bool = True,
+        runner: Runner | None = None,
+    ) -> Metrics:
+        """Play whole episodes with the trained policies.
+
+        Args:
+            rng: Random key.
+            n_evals: Number of episodes; None: the configuration's.
+            greedy: Take the most probable actions instead of sampling.
+            runner: Whose policies; None: the collected training's.
+
+        Returns:
+            ``returns`` (undiscounted sums of the environment's rewards), ``final_rewards``,
+            ``terminated`` and ``truncated`` ``[n_evals, n_actors]``; ``episode_lengths`` and the
+            last step's scalar infos, as ``info_<name>``, ``[n_evals]``.
+        """
+        n_evals = self.config.n_evals if n_evals is None else n_evals
+        if n_evals < 1:
+            raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
+        actor = self.networks.actor_of(self._runner_or_collected(runner))
+        return self._player.evaluate(as_key(rng), actor, n_evals, greedy)
+
+    def record(
+        self,
+        rng: PRNGKeyArray,
+        n_episodes: int = 1,
+        n_evals: int | None = None,
+        greedy: bool = True,
+        runner: Runner | None = None,
+    ) -> list[Trajectory]:
+        """Play as `eval` does, and keep the first episodes step by step.
+
+        Args:
+            rng: Random key.
+            n_episodes: Number of episodes to keep.
+            n_evals: Number of episodes to play, at least ``n_episodes``: the kept ones are the
+                first of those that `eval` plays with the same key and number.
+            greedy: As for `eval`.
+            runner: As for `eval`.
+        """
+        if n_episodes < 1:
+            raise ValueError(f"n_episodes={n_episodes}; record at least 1.")
+        n_evals = max(n_episodes, self.config.n_evals if n_evals is None else n_evals)
+        actor = self.networks.actor_of(self._runner_or_collected(runner))
+        return record_episodes(
+            self._player.begin_play(as_key(rng), actor, n_evals, greedy),
+            lambda play: self._player.record_step(actor, play, n_episodes, greedy),
+            n_episodes,
+        )
+
+    def summarize(self, values: Any) -> MetricStats:
+        """Compute a metric's statistics over episodes; see `evaluation.statistics.summarize`."""
+        return summarize(values)
+
+    def policy(
+        self,
+        runner: Runner | None,
+        observation: Observation | Array,
+        carry: Memory | None = None,
+        rng: PRNGKeyArray | None = None,
+    ) -> Any:
+        """Choose every actor's action, as the environment takes it.
+
+        Args:
+            runner: Whose policies; None: the collected training's.
+            observation: One environment's, ``[n_actors, *obs]``.
+            carry: The recurrent state of a recurrent agent: first `initial_carry`, then what this
+                method returned; see also `reset_carry`.
+            rng: Random key to sample with; None takes the most probable actions.
+
+        Returns:
+            ``[n_actors]`` int32, or ``[n_actors, dimensions]`` float32; a recurrent agent returns
+            that and the carry for the next step.
+
+        Raises:
+            ValueError: the agent is recurrent and there is no carry, or the other way round.
+        """
+        runner = self._runner_or_collected(runner)
+        carry = self._checked_carry(carry)
+        rng = None if rng is None else as_key(rng)
+        actor, critic = self.networks.actor_of(runner), self.networks.critic_of(runner)
+        action, carry = self._player.act(actor, critic, observation, carry, rng)
+        return action if self.config.recurrent is None else (action, carry)
+
+    def value(
+        self,
+        runner: Runner | None,
+        observation: Observation | Array,
+        carry: Memory | None = None,
+    ) -> Float[Array, " actors"]:
+        """Estimate every actor's discounted return from one environment's observation.
+
+        Args:
+            runner: As for `policy`.
+            observation: As for `policy`.
+            carry: The one that `policy` gets with this observation.
+        """
+        runner = self._runner_or_collected(runner)
+        carry = self._checked_carry(carry)
+        critic = self.networks.critic_of(runner)
+        return self._player.value(critic, runner.normalizers.value, observation, carry)
+
+    def initial_carry(self) -> Memory:
+        """Return a recurrent agent's recurrent state at an episode's start."""
+        return self.networks.initial_memory(self.policies.n_actors)
+
+    def reset_carry(self, carry: Memory, mask: Bool[Array, " actors"]) -> Memory:
+        """Reset the recurrent state of actors whose episode begins: where ``mask`` is True."""
+        mask = jnp.asarray(mask, bool)
+        return Memory(
+            actor=self.networks.actor.reset_memory(carry.actor, mask),
+            critic=self.networks.value.reset_memory(carry.critic, mask),
+        )
+
+    def collect_training(self, runner: Runner, metrics: Metrics | Leaves | None = None) -> None:
+        """Keep the result of a training for `eval`, `policy` and `value`."""
+        self._collected = (runner, metrics or {})
+
+    def restore(
+        self,
+        mode: str = "best",
+        best_fn: Callable[[Leaves], int] | None = None,
+    ) -> tuple[Runner, Leaves]:
+        """Load a checkpoint and collect it, as `collect_training` does.
+
+        Args:
+            mode: "last", or "best": the highest return, averaged over episodes and actors. That
+                average means nothing if one actor's gain is another's loss, as in the hunting
+                environments: pass a ``best_fn`` there.
+            best_fn: Chooses among the kept checkpoints: from their metrics, one row each, to
+                the index of a row.
+
+        Returns:
+            The runner, and the metrics of all evaluations up to the last checkpoint.
+
+        Raises:
+            ValueError: there is no checkpoint, or it belongs to an agent of another structure.
+        """
+        if mode not in ("best", "last"):
+            raise ValueError(f"mode={mode!r} is unknown; choose 'best' or 'last'.")
+        runner, history = self._recorder.restore(
+            self._runner_shapes(), mode, best_fn or highest_return
+        )
+        self.collect_training(runner, history)
+        return runner, history
+
+    def log_hyperparams(self, hyperparams: HyperParameters) -> dict[str, Any]:
+        """Log the hyperparameters by name, and return them as plain data."""
+        values = flat_items(hyperparams)
+        items = {name: np.asarray(value).tolist() for name, value in values.items()}
+        for name, value in items.items():
+            _logger.info("%s = %s", name, value)
+        return items
+
+    def _runner_shapes(self) -> Runner:
+        """Return the shapes of this agent's runner, for checkpoints to be read into."""
+        return jax.eval_shape(self._init, jax.random.key(0), as_arrays(HyperParameters()))
+
+    def _checked(self, hyperparams: HyperParameters) -> HyperParameters:
+        check_hyperparams(hyperparams, self.policies.n_policies)
+        return as_arrays(hyperparams)
+
+    def _checked_carry(self, carry: Memory | None) -> Memory:
+        if self.config.recurrent is None and carry is not None:
+            raise ValueError(
+                "a carry was given, but the agent is not recurrent; a random key is rng=..."
+            )
+        if self.config.recurrent is not None and carry is None:
+            raise ValueError(
+                f"an agent with recurrent={self.config.recurrent!r} needs a carry; begin with "
+                "initial_carry(), and go on with the one that policy returns."
+            )
+        return Memory() if carry is None else carry
+
+    def _runner_or_collected(self, runner: Runner | None) -> Runner:
+        if runner is not None:
+            return runner
+        if self._collected is None:
+            raise ValueError(
+                "no training is collected; call collect_training(runner, metrics) or restore() "
+                "first, or pass a runner."
+            )
+        return self._collected[0]
+
+
+def _count_params(init: Any) -> int:
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+
+
+def _described(space: Discrete | Box) -> str:
+    if isinstance(space, Discrete):
+        return f"1 of {space.n}"
+    return f"float32{list(space.shape)}"

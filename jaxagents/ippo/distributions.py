@@ -1,0 +1,255 @@
+"""Distributions over actions: one class for each kind of action.
+
+A policy's network puts out ``n_outputs`` numbers, and `Distribution.head` turns them into the
+parameters of a distribution, the head, a pytree of arrays ``[*batch, ...]``. Every other method
+takes such a head.
+"""
+
+import abc
+from typing import Any, NamedTuple, final
+
+import distrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from jaxagents.compiler.reductions import sum_last_axis
+from jaxagents.environments.spaces import Box, Discrete
+
+UNAVAILABLE = -1e9  # not -inf: the logits of an inactive actor without any action stay finite
+LOG_STD_BOUNDS = (-5.0, 2.0)
+
+Head = Any
+
+
+class Distribution(abc.ABC):
+    """A family of distributions over one actor's actions.
+
+    Attributes:
+        n_outputs: Units of the actor network's last layer.
+    """
+
+    n_outputs: int
+
+    @abc.abstractmethod
+    def with_own_params(self, network_params: PyTree) -> PyTree:
+        """Add the distribution's own initial parameters, if it has any, to the network's."""
+
+    @abc.abstractmethod
+    def network_params(self, params: PyTree) -> PyTree:
+        """Undo `with_own_params`."""
+
+    @abc.abstractmethod
+    def head(
+        self,
+        params: PyTree,
+        outputs: Float[Array, "*batch outputs"],
+        action_mask: Bool[Array, "*batch mask"] | None,
+    ) -> Head:
+        """Parametrise the distribution by one policy's parameters and network outputs."""
+
+    @abc.abstractmethod
+    def noise(self, rng: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        """Draw the noise ``[*batch, outputs]`` that `sample` takes."""
+
+    @abc.abstractmethod
+    def sample(self, head: Head, noise: Float[Array, "*batch outputs"]) -> Array:
+        """Sample actions ``[*batch, ...]`` from noise of their own."""
+
+    @abc.abstractmethod
+    def mode(self, head: Head) -> Array:
+        """Return the most probable actions, before any squashing."""
+
+    @abc.abstractmethod
+    def log_prob(self, head: Head, action: Array) -> Float[Array, "*batch"]:
+        """Return the log probability (density) of sampled actions."""
+
+    @abc.abstractmethod
+    def entropy(self, head: Head) -> Float[Array, "*batch"]:
+        """Return the entropy, in nats."""
+
+    @abc.abstractmethod
+    def to_environment(self, action: Array) -> Array:
+        """Convert sampled actions to what the environment takes."""
+
+
+@final
+class Categorical(Distribution):
+    """One choice among several; a head is its logits ``[*batch, n_actions]``.
+
+    Actions that the observation's ``action_mask`` excludes have probability 0.
+    """
+
+    def __init__(self, space: Discrete):
+        self.n_outputs = space.n
+
+    def with_own_params(self, network_params: PyTree) -> PyTree:
+        """Return the network's parameters: there are no others."""
+        return network_params
+
+    def network_params(self, params: PyTree) -> PyTree:
+        """Likewise."""
+        return params
+
+    def head(
+        self,
+        params: PyTree,
+        outputs: Float[Array, "*batch actions"],
+        action_mask: Bool[Array, "*batch actions"] | None,
+    ) -> Float[Array, "*batch actions"]:
+        """Return the logits, ``UNAVAILABLE`` for masked actions."""
+        return outputs if action_mask is None else jnp.where(action_mask, outputs, UNAVAILABLE)
+
+    def noise(self, rng: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        """Draw from the standard Gumbel distribution."""
+        return jax.random.gumbel(rng, shape)
+
+    def sample(
+        self, head: Float[Array, "*batch actions"], noise: Float[Array, "*batch actions"]
+    ) -> Int[Array, "*batch"]:
+        """Return the largest logit plus noise: the Gumbel-max trick (Gumbel 1954)."""
+        return jnp.argmax(head + noise, axis=-1)
+
+    def mode(self, head: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
+        """Return the largest logit."""
+        return jnp.argmax(head, axis=-1)
+
+    def log_prob(
+        self, head: Float[Array, "*batch actions"], action: Int[Array, "*batch"]
+    ) -> Float[Array, "*batch"]:
+        """Return the log-softmax of the logits at the action."""
+        chosen = action[..., None] == jnp.arange(head.shape[-1])
+        return sum_last_axis(jnp.where(chosen, jax.nn.log_softmax(head), 0.0))
+
+    def entropy(self, head: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
+        """Return -Σ p log p, in nats."""
+        log_probs = jax.nn.log_softmax(head)
+        return -sum_last_axis(jnp.exp(log_probs) * log_probs)
+
+    def to_environment(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+        """Return the action as it is."""
+        return action
+
+
+class NormalHead(NamedTuple):
+    """Parameters of independent normal distributions, one per dimension of the action."""
+
+    mean: Float[Array, "*batch dimensions"]
+    log_std: Float[Array, "*batch dimensions"]
+    exists: Bool[Array, "*batch dimensions"] | None  # the actor has the dimension; None: all
+
+    def sum(self, values: Float[Array, "*batch dimensions"]) -> Float[Array, "*batch"]:
+        """Sum over the dimensions that the actor has."""
+        if self.exists is not None:
+            values = jnp.where(self.exists, values, 0.0)
+        return sum_last_axis(values)
+
+
+class DiagonalGaussian(Distribution):
+    """Independent normal distributions whose log standard deviation is a parameter, not an output.
+
+    Dimensions that the observation's ``action_mask`` excludes count in neither log probability nor
+    entropy.
+    """
+
+    def __init__(self, space: Box):
+        self.n_outputs = space.size
+        self._space = space
+
+    def with_own_params(self, network_params: PyTree) -> PyTree:
+        """Add a log standard deviation of 0 per dimension."""
+        return {"network": network_params, "log_std": jnp.zeros(self.n_outputs)}
+
+    def network_params(self, params: PyTree) -> PyTree:
+        """Return the network's parameters alone."""
+        return params["network"]
+
+    def head(
+        self,
+        params: PyTree,
+        outputs: Float[Array, "*batch dimensions"],
+        action_mask: Bool[Array, "*batch dimensions"] | None,
+    ) -> NormalHead:
+        """Take the outputs as means, and bound the log standard deviation."""
+        log_std = params["log_std"]
+        # The gradient passes the bounds, so that the parameter can return from beyond them.
+        bounded = log_std + jax.lax.stop_gradient(jnp.clip(log_std, *LOG_STD_BOUNDS) - log_std)
+        return NormalHead(
+            mean=outputs,
+            log_std=jnp.broadcast_to(bounded, outputs.shape),
+            exists=action_mask,
+        )
+
+    def noise(self, rng: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        """Draw from the standard normal distribution."""
+        return jax.random.normal(rng, shape)
+
+    def sample(
+        self, head: NormalHead, noise: Float[Array, "*batch dimensions"]
+    ) -> Float[Array, "*batch dimensions"]:
+        """Scale and shift the noise."""
+        return head.mean + jnp.exp(head.log_std) * noise
+
+    def mode(self, head: NormalHead) -> Float[Array, "*batch dimensions"]:
+        """Return the mean."""
+        return head.mean
+
+    def entropy(self, head: NormalHead) -> Float[Array, "*batch"]:
+        """Return the Gaussian's entropy, in nats."""
+        return head.sum(self._normal(head).entropy())
+
+    def _shaped(self, action: Float[Array, "*batch dimensions"]) -> Array:
+        return action.reshape(*action.shape[:-1], *self._space.shape)
+
+    def _normal(self, head: NormalHead) -> Any:
+        return distrax.Normal(head.mean, jnp.exp(head.log_std))
+
+
+@final
+class ClippedGaussian(DiagonalGaussian):
+    """A diagonal Gaussian whose actions are clipped to the environment's bounds.
+
+    Log probabilities are those of the unclipped action.
+    """
+
+    def log_prob(
+        self, head: NormalHead, action: Float[Array, "*batch dimensions"]
+    ) -> Float[Array, "*batch"]:
+        """Return the log density of the unclipped action."""
+        return head.sum(self._normal(head).log_prob(action))
+
+    def to_environment(self, action: Float[Array, "*batch dimensions"]) -> Array:
+        """Clip to the bounds, in the environment's shape."""
+        return jnp.clip(self._shaped(action), self._space.low, self._space.high)
+
+
+@final
+class SquashedGaussian(DiagonalGaussian):
+    """A diagonal Gaussian squashed by tanh into the environment's bounds, which must be finite.
+
+    Log probabilities are those of the squashed action. The entropy is the Gaussian's: that of the
+    squashed distribution has no closed form.
+    """
+
+    def log_prob(
+        self, head: NormalHead, action: Float[Array, "*batch dimensions"]
+    ) -> Float[Array, "*batch"]:
+        """Return the log density of the squashed action, by the change of variables."""
+        half_range = np.ravel(self._space.high - self._space.low) / 2
+        density = self._normal(head).log_prob(action)
+        return head.sum(density - log_tanh_slope(action) - np.log(half_range))
+
+    def to_environment(self, action: Float[Array, "*batch dimensions"]) -> Array:
+        """Squash into the bounds, in the environment's shape."""
+        low, high = self._space.low, self._space.high
+        return low + (jnp.tanh(self._shaped(action)) + 1.0) / 2.0 * (high - low)
+
+
+def log_tanh_slope(action: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """Compute log(1 - tanh²(a)), finite where tanh saturates.
+
+    As 2 (log 2 - a - log(1 + exp(-2a))): Haarnoja et al. 2018, https://arxiv.org/abs/1801.01290,
+    appendix C, rearranged.
+    """
+    return 2.0 * (jnp.log(2.0) - action - jax.nn.softplus(-2.0 * action))

@@ -1,0 +1,157 @@
+"""The default networks: feed-forward torsos with a policy or a value head."""
+
+from collections.abc import Callable, Sequence
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float
+
+from jaxagents.config import Layers
+from jaxagents.networks.layers import HIDDEN_SCALE, POLICY_SCALE, VALUE_SCALE, dense
+
+KERNEL_SIZE = 3
+IMAGE_NDIM = 3
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": nn.tanh,
+    "relu": nn.relu,
+    "elu": nn.elu,
+    "gelu": nn.gelu,
+    "silu": nn.silu,
+}
+
+
+class MLP(nn.Module):
+    """Hidden layers over flattened observations.
+
+    Attributes:
+        observation_ndim: Number of trailing axes that are one observation.
+        hidden_sizes: Units of each hidden layer.
+        activation: Applied after each hidden layer.
+        layer_norm: Normalise the outputs of each layer over its units, before the activation.
+        dtype: What the layers compute in; their parameters are float32.
+    """
+
+    observation_ndim: int = 1
+    hidden_sizes: Sequence[int] = (64, 64)
+    activation: Callable[[Array], Array] = nn.tanh
+    layer_norm: bool = False
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
+        """Map ``[*batch, *obs]`` of any dtype to ``[*batch, hidden]``."""
+        batch_shape = features.shape[: features.ndim - self.observation_ndim]
+        dtype = self.dtype if self.hidden_sizes else jnp.float32
+        hidden = features.reshape(*batch_shape, -1).astype(dtype)
+        for size in self.hidden_sizes:
+            hidden = dense(size, HIDDEN_SCALE, self.dtype)(hidden)
+            if self.layer_norm:
+                hidden = nn.LayerNorm(dtype=self.dtype)(hidden)
+            hidden = self.activation(hidden)
+        return hidden
+
+
+class CNN(nn.Module):
+    """Convolutions over images ``[height, width, channels]``, flattened into hidden layers.
+
+    Each convolution is a layer over patches: XLA's own, with a kernel for each policy, is a hundred
+    times slower on a CPU.
+
+    Attributes:
+        channels: Output channels of each convolution, of 3 by 3 pixels, without padding where the
+            image is larger than that.
+        hidden_sizes: Units of each hidden layer behind them.
+        activation: Applied after each layer.
+        layer_norm: As in `MLP`; for convolutions over each pixel's channels.
+        dtype: As in `MLP`.
+    """
+
+    channels: Sequence[int] = (16,)
+    hidden_sizes: Sequence[int] = (64, 64)
+    activation: Callable[[Array], Array] = nn.relu
+    layer_norm: bool = False
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
+        """Map ``[*batch, height, width, channels]`` of any dtype to ``[*batch, hidden]``."""
+        hidden = features.astype(self.dtype)
+        for channels in self.channels:
+            hidden = dense(channels, HIDDEN_SCALE, self.dtype)(_patches(hidden))
+            if self.layer_norm:
+                hidden = nn.LayerNorm(dtype=self.dtype)(hidden)
+            hidden = self.activation(hidden)
+        layers = (self.hidden_sizes, self.activation, self.layer_norm, self.dtype)
+        return MLP(IMAGE_NDIM, *layers)(hidden)
+
+
+def _patches(images: Array) -> Array:
+    """Give each pixel the channels of its neighbours: ``[*batch, height, width, 9 * channels]``.
+
+    The pixels at the border are left out, if there are others.
+    """
+    if min(images.shape[-3:-1]) <= KERNEL_SIZE:
+        border = KERNEL_SIZE // 2
+        padding = [(0, 0)] * (images.ndim - 3) + [(border, border)] * 2 + [(0, 0)]
+        images = jnp.pad(images, padding)
+    height, width = (size - KERNEL_SIZE + 1 for size in images.shape[-3:-1])
+    return jnp.concatenate(
+        [
+            images[..., row : row + height, column : column + width, :]
+            for row in range(KERNEL_SIZE)
+            for column in range(KERNEL_SIZE)
+        ],
+        axis=-1,
+    )
+
+
+def activation_of(layers: Layers, observation_shape: Sequence[int]) -> Callable[[Array], Array]:
+    """Choose what is applied after each layer: by default tanh, or relu for images."""
+    default = "relu" if len(observation_shape) == IMAGE_NDIM else "tanh"
+    return ACTIVATIONS[layers.activation or default]
+
+
+def make_torso(
+    observation_shape: Sequence[int], layers: Layers, dtype: DTypeLike = jnp.float32
+) -> nn.Module:
+    """Build hidden layers for one actor's observation: images, of three axes, are convolved."""
+    activation = activation_of(layers, observation_shape)
+    hidden = (layers.hidden_sizes, activation, layers.layer_norm, dtype)
+    if len(observation_shape) == IMAGE_NDIM:
+        return CNN(layers.channels, *hidden)
+    return MLP(len(observation_shape), *hidden)
+
+
+class Torso(nn.Module):
+    """The torso of a network, applied to that network's parameters."""
+
+    torso: nn.Module
+
+    @nn.compact
+    def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
+        """Map ``[*batch, *obs]`` to ``[*batch, hidden]``."""
+        return self.torso(features)
+
+
+class PolicyNetwork(nn.Module):
+    """Logits or means: a torso and a small last layer, so that all actions begin alike."""
+
+    n_outputs: int
+    torso: nn.Module
+
+    @nn.compact
+    def __call__(self, features: Array) -> Float[Array, "*batch outputs"]:
+        """Map ``[*batch, *obs]`` to ``[*batch, n_outputs]``."""
+        return dense(self.n_outputs, POLICY_SCALE)(self.torso(features))
+
+
+class ValueNetwork(nn.Module):
+    """State values: a torso and a linear layer."""
+
+    torso: nn.Module
+
+    @nn.compact
+    def __call__(self, features: Array) -> Float[Array, "*batch"]:
+        """Map ``[*batch, *obs]`` to ``[*batch]``."""
+        return dense(1, VALUE_SCALE)(self.torso(features))[..., 0]

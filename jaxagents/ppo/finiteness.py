@@ -1,0 +1,89 @@
+"""NaN and infinities, found in the update in which they arise."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, PyTree
+
+from jaxagents.compiler.reductions import nan_unless_finite
+from jaxagents.types import Batch, NetworkState, Runner
+
+# In the order in which one follows from another.
+QUANTITIES = (
+    "rewards",
+    "observations",
+    "running statistics",
+    "values",
+    "actor's loss",
+    "actor's gradient",
+    "actor's parameters",
+    "critic's loss",
+    "critic's gradient",
+    "critic's parameters",
+)
+
+
+class NonFiniteError(FloatingPointError):
+    """A quantity of training has become NaN or infinite; the message names it."""
+
+
+def find_nonfinite(
+    batch: Batch,
+    actor: NetworkState,
+    critic: NetworkState,
+    normalizers: PyTree,
+    metrics: dict[str, Array],
+) -> Bool[Array, " quantities"]:
+    """Find which `QUANTITIES` of one policy's update are NaN or infinite.
+
+    Samples with zero weight may hold anything. The batch holds normalised observations and values,
+    which may be finite where the running statistics no longer are.
+    """
+    has_weight, explained = batch.value_weight > 0, metrics["explained_variance"]
+    residues = [
+        nan_unless_finite(jnp.where(has_weight, batch.path.reward, 0.0)),
+        nan_unless_finite(batch.observation.features),
+        nan_unless_finite(normalizers),
+        nan_unless_finite(jnp.where(has_weight, batch.value_target, 0.0))
+        + jnp.where(jnp.isnan(explained), explained, 0.0),
+        metrics["actor_loss"],
+        metrics["actor_gradient_norm"],
+        nan_unless_finite(actor.params),
+        metrics["critic_loss"],
+        metrics["critic_gradient_norm"],
+        nan_unless_finite(critic.params),
+    ]
+    return ~jnp.isfinite(jnp.stack(residues))
+
+
+def keep_finite_policies(
+    runner: Runner, before: Runner, nonfinite: Bool[Array, "policies quantities"]
+) -> Runner:
+    """Undo the update of every policy with a NaN or infinite quantity, and count it."""
+    finite = ~jnp.any(nonfinite, axis=1)
+
+    def choose(new: Array, old: Array) -> Array:
+        return jnp.where(finite.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    def of_policies(runner: Runner) -> dict[str, Any]:
+        names = ("actor", "critic", "normalizers", "learning_rate")
+        return {name: getattr(runner, name) for name in names}
+
+    chosen = jax.tree.map(choose, of_policies(runner), of_policies(before))
+    return runner.replace(**chosen, n_updates_skipped=before.n_updates_skipped + ~finite)
+
+
+def raise_nonfinite(found: Bool[np.ndarray, "policies quantities"], update: int) -> None:
+    """Raise NonFiniteError if anything was found at an update, counted from 1."""
+    if not found.any():
+        return
+    policy, quantity = np.argwhere(found)[0]
+    others = [f"policy {i}" for i in np.flatnonzero(found.any(axis=1)) if i != policy]
+    also = f" (and something of {', '.join(others)})" if others else ""
+    raise NonFiniteError(
+        f"update {update} has NaN or infinity in the {QUANTITIES[quantity]} of policy "
+        f"{policy}{also}; lower the learning rate, normalise rewards or values, or skip such "
+        "updates by on_nonfinite='skip'."
+    )

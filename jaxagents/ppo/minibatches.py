@@ -1,0 +1,72 @@
+"""Minibatches of a policy's batch, drawn anew every epoch.
+
+They are drawn over trajectories, time rows or single steps, never over actors: the actors that
+a policy plays stay together. Nothing is shuffled in place: an epoch draws indices, and each
+minibatch is gathered when its turn comes. Networks with memory learn from sequences:
+trajectories, or the chunks that they are cut into.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+
+from jaxagents.config import AgentConfig
+
+
+def unit_of(config: AgentConfig, is_recurrent: bool) -> str:
+    """Return what a network's minibatches are drawn over: whole sequences if it is recurrent."""
+    return "sequence" if is_recurrent else config.minibatch_unit
+
+
+def draw_minibatches(
+    rng: PRNGKeyArray, rollout_length: int, batch_size: int, n_minibatches: int, unit: str
+) -> Int[Array, "minibatches units"]:
+    """Deal all units of a batch into minibatches of equal size, at random."""
+    n_units = {
+        "sequence": batch_size,
+        "trajectory": batch_size,
+        "time": rollout_length,
+        "step": rollout_length * batch_size,
+    }[unit]
+    return jax.random.permutation(rng, n_units).reshape(n_minibatches, -1)
+
+
+def take_minibatch(batch: PyTree, indices: Int[Array, " units"], unit: str) -> PyTree:
+    """Gather the units of a batch ``[time, envs, actors, ...]`` as samples ``[samples, ...]``.
+
+    A network's matrix products are a tenth faster on flat samples. Only sequences keep their
+    axes: ``[time, units, actors, ...]``.
+    """
+
+    def take(leaf: Array) -> Array:
+        sample_shape = leaf.shape[3:]
+        if unit in ("sequence", "trajectory"):
+            units = jnp.take(leaf, indices, axis=1, mode="clip")
+        elif unit == "time":
+            units = jnp.take(leaf, indices, axis=0, mode="clip")
+        else:
+            units = jnp.take(leaf.reshape(-1, *leaf.shape[2:]), indices, axis=0, mode="clip")
+        return units if unit == "sequence" else units.reshape(-1, *sample_shape)
+
+    return jax.tree.map(take, batch)
+
+
+def cut(tree: PyTree, chunk_length: int) -> PyTree:
+    """Cut trajectories ``[time, envs, ...]`` into chunks ``[chunk_length, chunks * envs, ...]``."""
+
+    def cut_leaf(leaf: Array) -> Array:
+        chunks = leaf.reshape(-1, chunk_length, *leaf.shape[1:])
+        return jnp.moveaxis(chunks, 1, 0).reshape(chunk_length, -1, *leaf.shape[2:])
+
+    return jax.tree.map(cut_leaf, tree)
+
+
+def join(tree: PyTree, n_chunks: int) -> PyTree:
+    """Undo `cut`."""
+
+    def join_leaf(leaf: Array) -> Array:
+        chunks = leaf.reshape(len(leaf), n_chunks, -1, *leaf.shape[2:])
+        joined = jnp.moveaxis(chunks, 1, 0)
+        return joined.reshape(-1, *joined.shape[2:])
+
+    return jax.tree.map(join_leaf, tree)

@@ -1,0 +1,79 @@
+"""Weighted statistics of samples, traced inside an update.
+
+Every mean over samples is a `weighted_mean`, or one of several `weighted_means`.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxagents.compiler.reductions import weighted_sums
+
+_EPSILON = 1e-8  # added to a standard deviation before dividing by it
+
+
+def weighted_mean(
+    values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
+) -> Float[Array, ""]:
+    """Average over the samples of positive weight; 0 where there are none.
+
+    Samples of weight 0 may hold anything, infinities and NaN included.
+    """
+    total = jnp.sum(weight)
+    return jnp.sum(weight * jnp.where(weight > 0, values, 0)) / jnp.where(total > 0, total, 1)
+
+
+def weighted_means(
+    values: Sequence[Float[Array, "*batch"]], weight: Float[Array, "*batch"]
+) -> tuple[Float[Array, ""], ...]:
+    """Average several quantities, each as `weighted_mean` does."""
+    total = jnp.sum(weight)
+    sums = weighted_sums([jnp.where(weight > 0, each, 0) for each in values], weight)
+    return tuple(sums / jnp.where(total > 0, total, 1))
+
+
+def standardize(
+    values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
+) -> Float[Array, "*batch"]:
+    """Shift and scale to weighted mean 0 and (population) standard deviation 1.
+
+    Samples of weight 0 come out as 0, and so do all where they are equal, one alone included.
+    """
+    deviation, variance = _deviation_and_variance(values, weight)
+    return jnp.where(variance > 0, deviation / (jnp.sqrt(variance) + _EPSILON), 0)
+
+
+def explained_variance(
+    value: Float[Array, "*batch"],
+    value_target: Float[Array, "*batch"],
+    weight: Float[Array, "*batch"],
+) -> Float[Array, ""]:
+    """Tell how much of the targets' variance the values explain.
+
+    1 - Var(target - value) / Var(target): 1 is perfect, 0 no better than a constant, below 0
+    worse than that; 0 also where all targets are equal.
+    """
+    # Both at once, for half the kernels to compile.
+    both = jnp.stack([value_target - value, value_target])
+    _, (residual, variance) = jax.vmap(_deviation_and_variance, (0, None))(both, weight)
+    explained = 1 - residual / jnp.where(variance > 0, variance, 1)
+    return jnp.where(variance > 0, explained, 0)
+
+
+def _deviation_and_variance(
+    values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
+) -> tuple[Float[Array, "*batch"], Float[Array, ""]]:
+    """Return ``values`` less their mean, 0 at weight 0, and their population variance.
+
+    Equal samples have variance 0 exactly, whatever the rounding of their mean: dividing by
+    that rounding would turn it into advantages of size 1.
+    """
+    mean = weighted_mean(values, weight)
+    rough = values - mean
+    # The rough deviations share the mean's rounding error; their own mean removes it.
+    deviation = jnp.where(weight > 0, rough - weighted_mean(rough, weight), 0)
+    variance = weighted_mean(deviation**2, weight)
+    smallest = jnp.square(jnp.finfo(mean.dtype).eps * mean)
+    return deviation, jnp.where(variance > smallest, variance, 0)

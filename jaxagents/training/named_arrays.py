@@ -1,0 +1,112 @@
+"""Trees of arrays as named numpy arrays, and back."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from jaxagents.compiler.random_keys import is_key
+
+Leaves = dict[str, np.ndarray]
+
+
+def strip_keys(tree: PyTree) -> PyTree:
+    """Replace typed random keys by their data; traceable."""
+    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
+
+
+def pack(tree: PyTree) -> dict[str, jax.Array]:
+    """Join a tree's leaves to one vector per dtype; traceable.
+
+    To hand an array from a compiled program to the host costs time, however small the array is.
+    """
+    vectors: dict[str, list[jax.Array]] = {}
+    for leaf in jax.tree.leaves(tree):
+        vectors.setdefault(str(leaf.dtype), []).append(jnp.ravel(leaf))
+    return {dtype: jnp.concatenate(parts) for dtype, parts in vectors.items()}
+
+
+def unpack(vectors: Mapping[str, Any], template: PyTree) -> PyTree:
+    """Take apart on the host what `pack` has joined, as read-only views of one copy per dtype.
+
+    Args:
+        vectors: One per dtype.
+        template: The shapes and dtypes of the tree that was packed.
+    """
+    copies = {dtype: np.array(vector) for dtype, vector in vectors.items()}
+    for copy in copies.values():
+        copy.flags.writeable = False
+    offsets = dict.fromkeys(copies, 0)
+
+    def take(leaf: Any) -> np.ndarray:
+        dtype, size = str(leaf.dtype), math.prod(leaf.shape)
+        start = offsets[dtype]
+        offsets[dtype] = start + size
+        return copies[dtype][start : start + size].reshape(leaf.shape)
+
+    return jax.tree.map(take, template)
+
+
+def to_leaves(tree: PyTree) -> Leaves:
+    """Name a tree's leaves, which are no typed keys, as numpy; empty arrays are left out."""
+    leaves = _named_leaves(tree)
+    return {name: np.asarray(leaf) for name, leaf in leaves.items() if np.size(leaf) > 0}
+
+
+def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
+    """Build a tree like ``template`` (arrays or their shapes) from named arrays.
+
+    Raises:
+        ValueError: a leaf is missing, left over, or of another shape or dtype.
+    """
+    expected = {name: leaf for name, leaf in _named_leaves(template).items() if np.size(leaf) > 0}
+    difference = sorted(expected.keys() ^ leaves.keys())
+    if difference:
+        holder, lacker = (
+            ("this agent", "the checkpoint")
+            if difference[0] in expected
+            else ("the checkpoint", "this agent")
+        )
+        raise ValueError(f"{holder} has {difference[0]}, which {lacker} lacks")
+
+    def restore(path: Any, leaf: Any) -> jax.Array:
+        if np.size(leaf) == 0:
+            return jnp.zeros(leaf.shape, leaf.dtype)
+        name, typed = _name(path), is_key(leaf)
+        wanted = jax.eval_shape(jax.random.key_data, leaf) if typed else leaf
+        saved = leaves[name]
+        if (saved.shape, saved.dtype) != (wanted.shape, wanted.dtype):
+            raise ValueError(
+                f"{name} is {saved.dtype}{list(saved.shape)} in the checkpoint, "
+                f"{wanted.dtype}{list(wanted.shape)} in this agent"
+            )
+        array = jnp.asarray(saved)
+        return jax.random.wrap_key_data(array, impl=_key_impl(leaf)) if typed else array
+
+    return jax.tree_util.tree_map_with_path(restore, template)
+
+
+def subtree(leaves: Leaves, prefix: str, like: PyTree) -> PyTree:
+    """Take the leaves below a name out as a tree of the structure of ``like``, whatever shapes."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaves.get(f"{prefix}.{_name(path)}", leaf), like
+    )
+
+
+def _named_leaves(tree: PyTree) -> dict[str, Any]:
+    return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _key_impl(shape: jax.ShapeDtypeStruct) -> Any:
+    """Read the random number generator of keys that are known by their shape only."""
+    impls = []
+    jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), shape)
+    return impls[0]

@@ -1,0 +1,1 @@
+"""What draws an episode: one module per kind of environment, chosen by `registry`."""

@@ -1,0 +1,71 @@
+"""The built-in hunting environments."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.visual.renderers.canvas import Canvas, View, mixed
+from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene, faded
+from jaxagents.visual.style import COLOURS, INK
+
+_TRAIL_STEPS = 20
+_BODY = 8.0  # the actors' radius in pixels
+
+
+def hunting_scene(params: Any, trajectory: Trajectory) -> Scene:
+    """Draw the arena, the predator with its reach, the prey, both their trails, and the capture.
+
+    Args:
+        params: The rules.
+        trajectory: An episode by them.
+    """
+    actors = [Actor("predator", COLOURS[1]), Actor("prey", COLOURS[0])]
+    positions = np.asarray(trajectory.states.positions)  # [time, actors, 2]
+    half_width = float(params.arena_half_width)
+    # As much more as an actor at the wall needs to be seen in full.
+    reach = half_width * WIDTH / (WIDTH - 4 * _BODY)
+    headings = _headings(positions[:, 0], positions[0, 1])
+    body = _BODY * 2 * reach / WIDTH
+
+    def draw(n_steps: int) -> Any:
+        canvas = Canvas(WIDTH, WIDTH, View(-reach, reach, -reach, reach))
+        canvas.rectangle(
+            (-half_width - body, -half_width - body), (half_width + body, half_width + body), INK
+        )
+        inner = half_width + 0.85 * body
+        canvas.rectangle((-inner, -inner), (inner, inner), "#FAFAF8")
+        predator, prey = positions[n_steps]
+        reached = mixed(actors[0].colour, "#ffffff", 0.8)
+        canvas.circle(predator, float(params.capture_radius), reached, actors[0].colour)
+        for index, actor in enumerate(actors):
+            past = positions[max(0, n_steps - _TRAIL_STEPS) : n_steps + 1, index]
+            for age, (start, end) in enumerate(zip(past[-2::-1], past[:0:-1], strict=True)):
+                # The prey's is dashed, for those who see no colours.
+                stop = start + (end - start) * (1.0 if index == 0 else 0.5)
+                canvas.line([start, stop], faded(actor.colour, age / _TRAIL_STEPS), 2.0)
+        canvas.circle(prey, 0.8 * body, actors[1].colour)
+        canvas.polygon(_dart(predator, headings[n_steps], 1.2 * body), actors[0].colour)
+        if n_steps == trajectory.n_steps and trajectory.terminated[-1].any():
+            canvas.cross(prey, 2 * body, "#000000", 3.0)
+        return canvas.finished()
+
+    return Scene(draw, actors, seconds_per_step=0.08)
+
+
+def _headings(positions: np.ndarray, first_target: np.ndarray) -> list[np.ndarray]:
+    """Return the direction at every state, first to the target, kept while standing still."""
+    headings = [_unit(first_target - positions[0])]
+    for move in np.diff(positions, axis=0):
+        headings.append(_unit(move) if move.any() else headings[-1])
+    return headings
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    return vector / max(float(np.linalg.norm(vector)), 1e-9)
+
+
+def _dart(centre: np.ndarray, heading: np.ndarray, size: float) -> list[np.ndarray]:
+    sideways = np.array([-heading[1], heading[0]])
+    corners = [(1.0, 0.0), (-0.8, 0.75), (-0.4, 0.0), (-0.8, -0.75)]
+    return [centre + size * (ahead * heading + aside * sideways) for ahead, aside in corners]

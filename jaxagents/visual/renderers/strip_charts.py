@@ -1,0 +1,180 @@
+"""Any environment: what each actor observed, did and earned, as strips over time."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.visual.renderers.canvas import Canvas, Number
+from jaxagents.visual.renderers.scene import DEAD, WIDTH, Actor, Scene, draw_badge
+from jaxagents.visual.style import COLOURS, FAINT_INK, GRID, INK
+
+_LEFT, _RIGHT = 58, 10  # margins of the strips, in pixels
+_GAP, _TITLE = 4, 18
+_SPAN = WIDTH - _LEFT - _RIGHT
+_PAPER = "#F4F4F2"
+_GOOD, _BAD = COLOURS[2], COLOURS[1]
+_MOST_ACTORS = 12  # whose strips fit into one picture
+_MOST_STEPS = 100  # whose ticks are drawn; longer episodes have lines alone
+
+
+class _Strip(NamedTuple):
+    name: str
+    height: int
+    draw: Callable[[Canvas, Number, Number, int], None]  # onto, top, height, actor
+
+
+def strip_scene(trajectory: Trajectory, actors: list[Actor], n_actions: int | None) -> Scene:
+    """Draw the whole episode once, and for each state only what has happened until then.
+
+    Features are scaled each to its own range in the episode: white is its lowest value. Actions
+    that are not available are grey, and so is everything after an actor has died.
+
+    Args:
+        trajectory: An episode in any environment.
+        actors: Their names and colours.
+        n_actions: Of each actor; None: actions are vectors.
+    """
+    chart = _Chart(trajectory, actors[:_MOST_ACTORS], n_actions)
+    complete = chart.draw()
+
+    def draw(n_steps: int) -> Any:
+        from PIL import ImageDraw
+
+        image = complete.copy()
+        now = round(chart.x(n_steps))
+        pen = ImageDraw.Draw(image)
+        for top, height in chart.spans():
+            pen.rectangle((now, top, _LEFT + _SPAN, top + height), _PAPER)
+            pen.line((now, top, now, top + height), INK)
+        return image
+
+    return Scene(draw, actors, seconds_per_step=0.1)
+
+
+class _Chart:
+    """The strips of a whole episode."""
+
+    def __init__(self, trajectory: Trajectory, actors: list[Actor], n_actions: int | None):
+        self._trajectory = trajectory
+        self._actors = actors
+        self._n_actions = n_actions
+        share = 1.0 if len(actors) <= 2 else 0.6 if len(actors) <= 4 else 0.35
+        self._strips = [
+            _Strip("observed", round(56 * share), self._draw_observations),
+            _Strip("action", round(44 * share), self._draw_actions),
+            _Strip("reward", round(36 * share), self._draw_rewards),
+        ]
+        self._features = _scaled(np.asarray(trajectory.observation.features, np.float32)[:-1])
+
+    def x(self, n_steps: int) -> float:
+        """Give the place of a time, in pixels."""
+        return _LEFT + _SPAN * n_steps / self._trajectory.n_steps
+
+    def spans(self) -> list[tuple[int, int]]:
+        """List top and height of all strips."""
+        spans, top = [], 0
+        for _ in self._actors:
+            top += _TITLE
+            for strip in self._strips:
+                spans.append((top, strip.height))
+                top += strip.height + _GAP
+        return spans
+
+    def draw(self) -> Any:
+        spans = self.spans()
+        canvas = Canvas(WIDTH, spans[-1][0] + spans[-1][1] + _GAP)
+        for index, actor in enumerate(self._actors):
+            own = spans[index * len(self._strips) : (index + 1) * len(self._strips)]
+            middle = own[0][0] - _TITLE / 2
+            draw_badge(canvas, (18, middle), 7, actor.colour, index)
+            canvas.text((30, middle), actor.name, 12, INK)
+            for strip, (top, height) in zip(self._strips, own, strict=True):
+                name_size = min(11.0, height)
+                canvas.text((_LEFT - 5, top + height / 2), strip.name, name_size, FAINT_INK, "rm")
+                canvas.rectangle((_LEFT, top), (_LEFT + _SPAN, top + height), _PAPER)
+                strip.draw(canvas, top, height, index)
+                self._cross_out(canvas, top, height, index)
+        return canvas.finished()
+
+    def _draw_observations(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
+        from PIL import Image
+
+        values = self._features[:, index].T[::-1]  # the first feature at the bottom
+        low, high = np.array([244, 244, 242]), np.array([0, 68, 120])
+        colours = low + (high - low) * values[..., None]
+        image = Image.fromarray(colours.astype(np.uint8))
+        size = (_SPAN, round(float(height)))
+        fewer = image.height > height or image.width > _SPAN
+        resampling = Image.Resampling.BOX if fewer else Image.Resampling.NEAREST
+        canvas.paste(image.resize(size, resampling), (_LEFT, top))
+
+    def _draw_actions(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
+        action = self._trajectory.action[:, index]
+        if self._n_actions is None:
+            self._draw_lines(canvas, top, height, action)
+        else:
+            self._draw_choices(canvas, top, height, index, self._n_actions)
+
+    def _draw_choices(
+        self, canvas: Canvas, top: Number, height: Number, index: int, n_actions: int
+    ) -> None:
+        """Draw a row for each action, the first at the bottom."""
+        row = height / n_actions
+        mask = self._trajectory.observation.action_mask
+        for time, action in enumerate(self._trajectory.action[:, index]):
+            left, right = self.x(time), self.x(time + 1)
+            if mask is not None:
+                for unavailable in np.flatnonzero(~mask[time, index]):
+                    bottom = top + height - unavailable * row
+                    canvas.rectangle((left, bottom - row), (right, bottom), DEAD)
+            bottom = top + height - int(action) * row
+            thick = max(row - 1, 1.5)
+            canvas.rectangle((left, bottom - thick), (right, bottom), self._actors[index].colour)
+
+    def _draw_lines(self, canvas: Canvas, top: Number, height: Number, action: np.ndarray) -> None:
+        """Draw a line for each of a vector's dimensions, within the range of all of them."""
+        flat = action.reshape(len(action), -1)
+        low, high = float(flat.min()), float(flat.max())
+        span = max(high - low, 1e-9)
+        for dimension, values in enumerate(flat.T):
+            points = []
+            for time, value in enumerate(values):
+                y = top + height - 2 - (height - 4) * (float(value) - low) / span
+                points += [(self.x(time), y), (self.x(time + 1), y)]
+            canvas.line(points, COLOURS[dimension % len(COLOURS)], 1.2)
+
+    def _draw_rewards(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
+        """Draw bars from zero, on one scale for all actors."""
+        reward = self._trajectory.reward
+        low, high = min(0.0, float(reward.min())), max(0.0, float(reward.max()))
+        span = max(high - low, 1e-9)
+        zero = top + 1 + (height - 2) * high / span
+        canvas.line([(_LEFT, zero), (_LEFT + _SPAN, zero)], GRID, 1.0)
+        for time in np.flatnonzero(reward[:, index]):
+            value = float(reward[time, index])
+            end = zero - (height - 2) * value / span
+            left, right = self.x(int(time)), self.x(int(time) + 1)
+            gap = 0.3 if len(reward) <= _MOST_STEPS else 0.0
+            colour = _GOOD if value > 0 else _BAD
+            canvas.rectangle((left + gap, zero), (right - gap, end), colour)
+
+    def _cross_out(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
+        """Cover the time after an actor's death, and cross it."""
+        dead = np.flatnonzero(~self._trajectory.active[:, index])
+        if dead.size:
+            left, right = self.x(int(dead[0])), _LEFT + _SPAN
+            canvas.rectangle((left, top), (right, top + height), DEAD)
+            canvas.line([(left, top), (right, top + height)], FAINT_INK, 0.7)
+            canvas.line([(left, top + height), (right, top)], FAINT_INK, 0.7)
+
+
+def _scaled(
+    features: Float[np.ndarray, "time actors *obs"],
+) -> Float[np.ndarray, "time actors features"]:
+    """Bring each feature to [0, 1] by its range over time and actors."""
+    flat = features.reshape(*features.shape[:2], -1)
+    low, high = flat.min(axis=(0, 1)), flat.max(axis=(0, 1))
+    return (flat - low) / np.maximum(high - low, 1e-9)

@@ -1,0 +1,93 @@
+"""How pictures look: readable without colour, for the colour-blind, and without a display.
+
+Nothing here touches matplotlib's global state.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+# Okabe and Ito's palette, https://jfly.uni-koeln.de/color/, which colour-blind readers tell apart,
+# without its yellow, which is lost on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+INK, FAINT_INK, GRID = "#333333", "#767676", "#E4E4E4"
+
+# Seven colours and eight markers give 56 pairs; without colour, markers and dashes remain.
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+_DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+_N_MARKERS = 8  # on a curve: enough to recognise it by
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Make a figure, in inches, that no window and no other figure knows of."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def colour_of(curve_index: int) -> str:
+    """Choose the colour of a curve and its bands."""
+    return COLOURS[curve_index % len(COLOURS)]
+
+
+def draw_line(
+    axes: Any, x: np.ndarray, y: np.ndarray, label: str, curve_index: int, n_curves: int
+) -> Any:
+    """Draw a line that differs from others by its colour, its markers and its dashes."""
+    every = max(1, len(y) // _N_MARKERS)
+    (line,) = axes.plot(
+        x,
+        y,
+        color=colour_of(curve_index),
+        linewidth=1.8 if len(y) < 100 else 1.3,
+        linestyle=_DASHES[curve_index % len(_DASHES)],
+        marker=_MARKERS[curve_index % len(_MARKERS)],
+        markersize=6,
+        markeredgecolor="white",
+        markeredgewidth=0.7,
+        markevery=(curve_index * every // n_curves, every),  # staggered: curves may cross
+        label=label,
+        zorder=3,
+    )
+    return line
+
+
+def draw_spread(
+    axes: Any, x: np.ndarray, bounds: Float[np.ndarray, "2 evaluations"], **style: Any
+) -> None:
+    """Fill what lies between two bounds."""
+    if len(x) == 1:  # a band of no width would not show
+        axes.vlines(x, *bounds, linewidth=8, **style)
+    else:
+        axes.fill_between(x, *bounds, linewidth=0.5, **style)
+
+
+def style_axes(axes: Any, most_ticks: int = 7) -> None:
+    """Take away what holds no data, and count environment steps in thousands and millions."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(
+        MaxNLocator(most_ticks, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
+    )
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.015)
+    axes.tick_params(colors=INK, length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT_INK)
+
+
+def set_title(axes: Any, title: str, fontsize: int = 12) -> None:
+    """Write a title above the axes, at their left."""
+    axes.set_title(title, loc="left", color=INK, fontsize=fontsize, fontweight="bold", pad=12)
+
+
+def write_caption(figure: Any, sentences: Sequence[str]) -> None:
+    """Say below a picture what its lines and bands are."""
+    figure.supxlabel("\n".join(sentences), x=0.01, ha="left", color=FAINT_INK, fontsize=8)

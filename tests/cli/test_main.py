@@ -1,0 +1,476 @@
+"""The commands as a user types them."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxagents.cli import main as cli
+from jaxagents.training.checkpoints import Checkpoints
+from jaxagents.experiments.config_files.file import load_config
+from jaxagents.environments.registry import MABRAX_IDS, registered_ids
+from jaxagents.training.trackers import read_json_lines
+
+TINY = """
+name: tiny
+env: hunting/discrete
+agent:
+  n_steps: 4
+  batch_size: 4
+  minibatch_size: 2
+  rollout_length: 4
+  actor_epochs: 1
+  critic_epochs: 1
+  eval_frequency: 2
+  n_evals: 3
+hyperparams:
+  gamma: 0.9
+evaluation:
+  mode: last
+  n_evals: 5
+"""
+REPOSITORY = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "jaxagents"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A working folder with a configuration and the run that a user's command made of it."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "tiny.yaml").write_text(TINY)
+    command = [*COMMAND, "train", "tiny.yaml", "--hyperparams.gamma", "0.5"]
+    (folder / "output.txt").write_text(output_of(command, folder))
+    return folder
+
+
+def output_of(command: list[str], folder: Path) -> str:
+    finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    assert finished.stderr == ""  # it is no terminal: there is no progress bar
+    return finished.stdout
+
+
+@pytest.fixture(scope="module")
+def run(folder) -> Path:
+    (run,) = (folder / "runs").iterdir()
+    return run
+
+
+def test_a_command_finds_what_an_earlier_one_compiled(folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    kept, rows = [], []
+    for name in ("first", "second"):
+        runs = tmp_path / name
+        output_of([*COMMAND, "train", "tiny.yaml", "--runs_dir", str(runs)], folder)
+        compiled = (tmp_path / "caches" / "jaxagents").iterdir()
+        kept.append({path.name: path.stat().st_mtime_ns for path in compiled})
+        (metrics,) = runs.glob("*/metrics.jsonl")
+        rows.append(read_json_lines(metrics))
+
+    assert any("update_repeatedly" in name for name in kept[0])
+    assert kept[0] == kept[1]
+    measured = {"seconds", "steps_per_second"}
+    first, second = ([{k: row[k] for k in row.keys() - measured} for row in each] for each in rows)
+    assert first == second
+
+
+def fail(arguments: list[str], capsys) -> str:
+    """Run a command in vain, and return the one line that says why."""
+    try:
+        status = cli.main(arguments)
+    except SystemExit as end:
+        status = end.code
+    output = capsys.readouterr()
+    assert (status, output.out) == (2, "")
+    assert output.err.startswith("jaxagents")
+    assert output.err.count("\n") == 1
+    return output.err
+
+
+def test_train_writes_every_file_of_a_run(run):
+    assert run.name.startswith("tiny-20")
+    assert {each.name for each in run.iterdir()} == {
+        "checkpoints",
+        "config.yaml",
+        "environment.json",
+        "learning_curve.png",
+        "metrics.jsonl",
+        "summary.json",
+        "tensorboard",
+    }
+    updates = [line["n_updates_done"] for line in read_json_lines(run / "metrics.jsonl")]
+    assert updates == [0, 2, 4]
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["checkpoint"] == {"n_updates_done": 4, "n_environment_steps": 64}
+    assert summary["training"]["environment_steps_per_second"] > 0
+    assert len(summary["returns"]["mean"]) == 2
+    assert set(summary["versions"]) == {"jaxagents", "jax"}
+
+
+def test_train_prints_each_evaluation_and_what_to_do_next(folder, run):
+    output = (folder / "output.txt").read_text()
+    lines = output.splitlines()
+    assert lines[0] == "tiny: hunting/discrete, 4 updates, 64 environment steps"
+    rows = [line.split() for line in lines[lines.index("") + 1 :]][:4]
+    assert rows[0] == ["updates", "env", "steps", "steps/s", "time", "return", "0", "return", "1"]
+    assert [row[:2] for row in rows[1:]] == [["0", "0"], ["2", "32"], ["4", "64"]]
+    assert "5 greedy episodes" in output
+    assert f"jaxagents eval runs/{run.name}" in output
+    assert f"runs/{run.name}/learning_curve.png" in output
+    assert f'Experiment.of_run("runs/{run.name}").restore()' in output
+
+
+def test_a_saved_configuration_repeats_its_run_exactly(folder, run):
+    command = [*COMMAND, "train", f"runs/{run.name}/config.yaml", "--quiet"]
+    (directory,) = output_of(command, folder).splitlines()
+    repeated = folder / directory
+    assert repeated.parent == run.parent
+    assert repeated != run
+    assert without_times(repeated) == without_times(run)
+    configurations = [(each / "config.yaml").read_text() for each in (repeated, run)]
+    bodies = [text.splitlines()[1:] for text in configurations]  # the first line names the run
+    assert bodies[0] == bodies[1]
+    assert "  gamma: 0.5" in bodies[0]
+
+
+def without_times(run: Path) -> tuple:
+    summary = json.loads((run / "summary.json").read_text())
+    del summary["training"]["seconds"], summary["training"]["environment_steps_per_second"]
+    lines = read_json_lines(run / "metrics.jsonl")
+    return summary, [{**line, "seconds": None, "steps_per_second": None} for line in lines]
+
+
+def test_eval_plays_the_summary_s_episodes_again_or_others(folder, run, capsys):
+    assert cli.main(["eval", str(run)]) == 0
+    table = capsys.readouterr().out
+    assert table.strip() in (folder / "output.txt").read_text()
+    assert cli.main(["eval", str(run), "--n-evals", "2", "--sampled", "--seed", "9"]) == 0
+    assert "2 sampled episodes" in capsys.readouterr().out
+
+
+@pytest.fixture
+def own_run(folder, run, tmp_path, monkeypatch) -> Path:
+    """A copy of the run to go on with."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(run, tmp_path / "runs" / run.name))
+
+
+def test_resume_extends_a_run_as_if_it_had_always_been_longer(own_run):
+    (own_run / "metrics.jsonl").write_bytes(b"")  # it is not needed
+    folder, before = own_run.parents[1], (own_run / "config.yaml").read_text()
+    command = [*COMMAND, "resume", f"runs/{own_run.name}", "--agent.n_steps=6", "--quiet"]
+    assert output_of(command, folder) == f"runs/{own_run.name}\n"
+    command = [*COMMAND, "train", f"runs/{own_run.name}/config.yaml", "--quiet"]
+    (longer,) = output_of(command, folder).splitlines()
+    resumed, straight = (Checkpoints(each / "checkpoints") for each in (own_run, folder / longer))
+    for read in ("read_runner", "read_history"):
+        one, two = (getattr(each, read)(6) for each in (resumed, straight))
+        assert one.keys() == two.keys()
+        for name, values in one.items():
+            np.testing.assert_array_equal(values, two[name])
+    summary = json.loads((own_run / "summary.json").read_text())
+    assert summary["training"]["n_updates_done"] == 6
+    assert "n_steps: 6" in (own_run / "config.yaml").read_text()
+    assert (own_run / "config.1.yaml").read_text() == before
+
+
+def test_resume_finishes_what_lacks_its_summary_only(own_run, run, capsys):
+    (own_run / "summary.json").unlink()
+    (own_run / "learning_curve.png").unlink()
+    assert cli.main(["resume", str(own_run), "--quiet"]) == 0
+    again, once = (json.loads((each / "summary.json").read_text()) for each in (own_run, run))
+    assert again["returns"] == once["returns"]
+    assert again["training"]["n_updates_done"] == 4
+    assert (own_run / "learning_curve.png").exists()
+    assert (own_run / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
+
+
+def test_resume_of_what_has_ended_evaluates_anew_and_keeps_what_is_known(own_run):
+    before = json.loads((own_run / "summary.json").read_text())
+    arguments = ["--evaluation.n_evals", "5", "--evaluation.greedy", "false"]
+    arguments += ["--hyperparams.gamma", "0.7"]  # which nothing is trained with any more
+    assert cli.main(["resume", str(own_run), "--quiet", *arguments]) == 0
+    after = json.loads((own_run / "summary.json").read_text())
+    assert (after["evaluation"]["n_evals"], after["evaluation"]["greedy"]) == (5, False)
+    assert after["training"] == before["training"]
+    config = load_config(own_run / "config.yaml")
+    assert (config.evaluation.n_evals, config.evaluation.greedy) == (5, False)
+    assert config.hyperparams.gamma == 0.5
+
+
+@pytest.mark.parametrize("change", ["--seed=9", "--env=hunting/continuous"])
+def test_a_run_does_not_go_on_from_another_beginning(own_run, capsys, change):
+    before = sorted((path, path.read_bytes()) for path in own_run.rglob("*") if path.is_file())
+    line = fail(["resume", str(own_run), "--quiet", "--agent.n_steps=6", change], capsys)
+    name = change[2:].split("=")[0]
+    assert f"{name}=" in line
+    assert f"leave {name} out, or train another run" in line
+    after = sorted((path, path.read_bytes()) for path in own_run.rglob("*") if path.is_file())
+    assert after == before
+
+
+def test_without_links_the_configuration_before_is_kept_as_a_copy(own_run, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr("os.link", fail)
+    before = (own_run / "config.yaml").read_text()
+    assert cli.main(["resume", str(own_run), "--quiet", "--agent.n_steps=6"]) == 0
+    assert (own_run / "config.1.yaml").read_text() == before
+    assert "n_steps: 6" in (own_run / "config.yaml").read_text()
+
+
+def test_a_run_of_another_network_is_not_resumed_and_stays_as_it_is(own_run, capsys):
+    before = sorted((path, path.read_bytes()) for path in own_run.rglob("*") if path.is_file())
+    line = fail(
+        ["resume", str(own_run), "--quiet", "--agent.actor_layers.hidden_sizes=[8]"], capsys
+    )
+    assert "its actor_layers is Layers(hidden_sizes=(64, 64)" in line
+    assert "and this agent's is Layers(hidden_sizes=(8,)" in line
+    after = sorted((path, path.read_bytes()) for path in own_run.rglob("*") if path.is_file())
+    assert after == before
+
+
+def test_a_configuration_that_is_refused_does_not_replace_the_runs_own(own_run, capsys):
+    before = (own_run / "config.yaml").read_bytes()
+    arguments = ["resume", str(own_run), "--quiet", "--agent.n_steps=6", "--agent.n_evals=5"]
+    assert "use n_evals=3" in fail(arguments, capsys)
+    assert (own_run / "config.yaml").read_bytes() == before
+    assert not (own_run / "config.1.yaml").exists()
+
+
+def test_metrics_that_cannot_be_written_do_not_keep_a_run_from_going_on(own_run, caplog):
+    (own_run / "metrics.jsonl").unlink()
+    (own_run / "metrics.jsonl").mkdir()
+    assert cli.main(["resume", str(own_run), "--quiet", "--agent.n_steps=6"]) == 0
+    assert "metrics.jsonl cannot be written, training goes on without it" in caplog.text
+    assert json.loads((own_run / "summary.json").read_text())["training"]["n_updates_done"] == 6
+
+
+def test_what_is_no_run_is_not_resumed(tmp_path, capsys):
+    assert "is no run: it has no config.yaml" in fail(["resume", str(tmp_path)], capsys)
+
+
+def test_a_run_without_a_good_checkpoint_is_not_resumed(own_run, capsys):
+    for path in (own_run / "checkpoints").glob("*/metadata.json"):
+        path.unlink()
+    status = cli.main(["resume", str(own_run), "--quiet"])
+    lines = capsys.readouterr().err.splitlines()
+    assert status == 2
+    assert "holds no checkpoint; train into it first" in lines[-1]
+    assert not any("Traceback" in line for line in lines)
+
+
+def test_a_training_that_is_not_finite_ends_with_one_line_and_status_1(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    rates = [
+        f"--hyperparams.{network}_optimizer_params.learning_rate=1e30"
+        for network in ("actor", "critic")
+    ]
+    assert cli.main(["train", "tiny.yaml", "--quiet", *rates]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("jaxagents: error: update 1 is not finite in the critic's ")
+    assert " What there is, is in runs/tiny-" in line
+
+
+def test_export_writes_two_files_once(own_run, capsys):
+    assert cli.main(["export", str(own_run)]) == 0
+    paths = capsys.readouterr().out.splitlines()
+    assert paths == [f"{own_run}/export/policy.safetensors", f"{own_run}/export/policy.json"]
+    assert json.loads(Path(paths[1]).read_text())["environment"] == "hunting/discrete"
+    assert "exists already" in fail(["export", str(own_run)], capsys)
+    assert cli.main(["export", str(own_run), "--to", str(own_run / "other"), "--mode=last"]) == 0
+
+
+# What a shell runs in the background ignores Ctrl-C, and so do its children: listen in any case.
+TRAINING = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv[0] = "jaxagents"
+runpy.run_module("jaxagents", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl_c", "sigterm"]
+)
+def test_a_signal_ends_a_training_after_a_block_and_the_run_can_be_resumed(
+    tmp_path, number, status, capsys
+):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    command = [sys.executable, "-c", TRAINING, "train", "tiny.yaml", "--agent.n_steps=100000"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            while not process.stdout.readline().startswith("       0"):
+                assert process.poll() is None
+            process.send_signal(number)
+            output, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == status
+    (run,) = (tmp_path / "runs").iterdir()
+    first, last = error.strip().splitlines()
+    assert "the training ends after the next evaluation; once more ends it at once" in first
+    assert last == f"jaxagents: interrupted; go on by: jaxagents resume runs/{run.name}"
+    n_done = read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"]
+    assert Checkpoints(run / "checkpoints").last_step() == n_done
+    printed = ["0", *(line.split()[0] for line in output.splitlines())]
+    assert printed[-1] == f"{n_done:,}"
+    arguments = ["resume", str(run), "--quiet", f"--agent.n_steps={n_done + 2}"]
+    assert cli.main(arguments) == 0
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["training"]["n_updates_done"] == n_done + 2
+    assert capsys.readouterr().out == f"{run}\n"
+
+
+def test_a_second_signal_ends_a_training_at_once(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    command = [sys.executable, "-c", TRAINING, "train", "tiny.yaml"]
+    command += ["--agent.n_steps=1000000000"]
+    command += ["--agent.eval_frequency=1000000"]  # the first block takes minutes
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            while not process.stdout.readline().startswith("       0"):
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            while "once more" not in process.stderr.readline():
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert error.startswith("jaxagents: interrupted; go on by: jaxagents resume runs/tiny-")
+    assert error.count("\n") == 1
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from jaxagents.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'jax', 'flax', 'numpy', 'gymnax', 'jaxmarl', 'jsonargparse', 'matplotlib'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.stdout.splitlines()[-1] == "[]"
+    assert "train" in finished.stdout
+
+
+def test_the_help_of_train_documents_every_key(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert end.value.code == 0
+    for key in ("--quiet", "--env ", "--agent.n_steps", "--evaluation.mode", "--env_params"):
+        assert key in text
+    assert "Discount per environment step, in [0, 1]. (a number or a list of numbers;" in text
+    assert "--hyperparams.critic_optimizer_params.learning_rate VALUE" in text
+    assert "checkpoint_dir" not in text
+
+
+def test_version_is_the_package_s(capsys):
+    import jaxagents
+
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out.strip() == jaxagents.__version__
+
+
+def test_the_documented_table_of_environments_is_what_envs_prints(monkeypatch, capsys):
+    # Without MNISTBandit, which would fetch its images, and what this machine has besides.
+    text = (REPOSITORY / "docs" / "environments.md").read_text()
+    documented = [
+        line for line in text.splitlines() if line.startswith("|") and "MNIST" not in line
+    ]
+    ids = [each for each in registered_ids() if "MNIST" not in each and each not in MABRAX_IDS]
+    assert [line.split()[1] for line in documented[2:]] == ids
+    monkeypatch.setattr("jaxagents.environments.registry.registered_ids", lambda: ids)
+    assert cli.main(["envs", "--markdown"]) == 0
+    assert capsys.readouterr().out.splitlines() == documented
+
+
+def test_envs_takes_part_of_an_id_in_any_case(capsys):
+    assert cli.main(["envs", "HUNT"]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["hunting/discrete", "hunting/continuous"]
+    assert "time limit: 100 steps" in rows[0]
+
+
+def test_an_environment_whose_data_cannot_be_had_does_not_spoil_the_list(monkeypatch, capsys):
+    def describe(env_id):
+        raise OSError("no network")
+
+    monkeypatch.setattr("jaxagents.environments.registry.describe", describe)
+    assert cli.main(["envs", "hunting/discrete"]) == 0
+    assert "not available here: its data are downloaded" in capsys.readouterr().out
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    finished = subprocess.run(
+        [*COMMAND, "envs", "hunting"], stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert (finished.returncode, finished.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["trian"], "invalid choice: 'trian'"),
+        (["train"], "the following arguments are required: CONFIG"),
+        (["eval", "missing"], "missing is no run: it has no config.yaml"),
+        (["eval", "missing", "--episodes", "3"], "unrecognized arguments: --episodes 3"),
+        (["eval", "missing", "--mode", "worst"], "invalid choice: 'worst'"),
+        (["envs", "atari"], "no environment's id contains 'atari'"),
+    ],
+)
+def test_a_wrong_command_is_refused_in_one_line(arguments, message, capsys):
+    assert message in fail(arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["eval", "--n-evals", "0"], "n_evals=0 is too small"),
+        (["eval", "--seed", "99999999999999999999999"], "is too large; it must be below 2**32"),
+        (["replay", "--seed", "-4"], "seed=-4 is too small"),
+        (["replay", "--episodes", "0"], "0 episodes cannot be replayed"),
+    ],
+)
+def test_episodes_that_cannot_be_played_are_refused_in_one_line(arguments, message, run, capsys):
+    assert message in fail([arguments[0], str(run), *arguments[1:]], capsys)
+
+
+def test_a_run_without_checkpoints_is_refused_in_one_line(run, tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text((run / "config.yaml").read_text())
+    assert "holds no checkpoint" in fail(["eval", str(tmp_path)], capsys)
+
+
+def test_an_error_of_the_program_itself_keeps_its_traceback(monkeypatch):
+    def broken() -> list[str]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("jaxagents.environments.registry.registered_ids", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["envs"])

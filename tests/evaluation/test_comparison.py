@@ -1,0 +1,221 @@
+import itertools
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from jaxagents.evaluation.comparison import Group, compare, compare_groups, probability_of_improvement
+from jaxagents.errors import ExperimentError
+from jaxagents.cli.output import comparison_text
+from jaxagents.evaluation.comparison import sentence
+from jaxagents.evaluation.runs import read_groups
+from tests.fabricated import write_run
+
+
+def group(label, *returns):
+    return Group(label, np.array(returns, np.float64))
+
+
+def test_the_probability_of_improvement_is_the_share_of_pairs_won_with_ties_half():
+    # 3 > 1, 3 > 2, 3 = 3; 2 > 1, 2 = 2, 2 < 3: 2.5 and 1.5 of 6.
+    assert probability_of_improvement(np.array([3.0, 2.0]), np.array([1.0, 2.0, 3.0])) == 4 / 6
+    assert probability_of_improvement(np.array([1.0]), np.array([0.0])) == 1.0
+    assert probability_of_improvement(np.array([1.0]), np.array([1.0])) == 0.5
+
+
+def test_the_probability_of_improvement_is_mann_and_whitney_s_statistic():
+    draw = np.random.default_rng(0).integers
+    first, second = draw(0, 5, 7).astype(float), draw(0, 5, 9).astype(float)
+    u = scipy.stats.mannwhitneyu(first, second).statistic
+    assert probability_of_improvement(first, second) == pytest.approx(u / 63)
+
+
+def test_the_difference_is_that_of_interquartile_means():
+    comparison = compare(group("a", -50.0, 4.0, 6.0, 90.0), group("b", 1.0, 2.0, 3.0))
+    assert comparison.difference == 5.0 - 2.0
+    assert comparison.probability == 9 / 12
+
+
+def test_groups_without_spread_have_a_sharp_interval():
+    comparison = compare(group("a", 0.3, 0.3), group("b", 0.1, 0.1, 0.1))
+    assert comparison.interval == (0.3 - 0.1, 0.3 - 0.1)
+    assert comparison.probability == 1.0
+
+
+def test_the_interval_is_that_of_all_resamples():
+    first, second = [0.0, 1.0, 5.0], [0.5, 2.0]
+    interval = compare(group("a", *first), group("b", *second)).interval
+    pairs = itertools.product(
+        itertools.product(first, repeat=3), itertools.product(second, repeat=2)
+    )
+    exact = [np.mean(a) - np.mean(b) for a, b in pairs]
+    (lower, low), (high, higher) = np.quantile(exact, [[0.01, 0.04], [0.96, 0.99]])
+    assert lower <= interval.low <= low
+    assert high <= interval.high <= higher
+
+
+def test_the_seeds_of_both_groups_are_drawn_anew():
+    # In a quarter of the resamples the group that varies has its lower return only.
+    varies, same = group("a", 0.0, 2.0), group("b", 5.0, 5.0)
+    assert compare(varies, same).interval == (-5.0, -3.0)
+    assert compare(same, varies).interval == (3.0, 5.0)
+
+
+def test_the_interval_agrees_with_the_bootstrap_of_scipy():
+    draw = np.random.default_rng(1).normal
+    first, second = draw(3.0, 1.0, 12), draw(2.0, 1.0, 9)
+
+    def difference(a, b, axis):
+        trim = scipy.stats.trim_mean
+        return trim(a, 0.25, axis=axis) - trim(b, 0.25, axis=axis)
+
+    expected = scipy.stats.bootstrap(
+        (first, second), difference, method="percentile", rng=np.random.default_rng(2)
+    ).confidence_interval
+    comparison = compare(group("a", *first), group("b", *second))
+    np.testing.assert_allclose(comparison.interval, expected, atol=0.05)
+
+
+def test_a_comparison_is_the_same_every_time():
+    groups = group("a", 1.0, 2.0, 4.0, 9.0, 3.0), group("b", 1.5, 2.5, 0.0, 3.0)
+    first, second = compare(*groups), compare(*groups)
+    assert first.interval == second.interval
+
+
+@pytest.mark.parametrize(
+    ("n_first", "n_second", "enough"),
+    # If all is chance, one group beats the other in all pairs with 2 / binomial(n + m, n):
+    # 1/10 for 3 and 3, 2/35 for 3 and 4, 1/35 for 4 and 4, 2/45 for 2 and 8, 2/40 for 1 and 39.
+    [(3, 3, False), (3, 4, False), (4, 4, True), (2, 8, True), (2, 7, False), (1, 39, False)],
+)
+def test_enough_runs_are_those_that_could_tell_groups_apart(n_first, n_second, enough):
+    comparison = compare(group("a", *range(n_first)), group("b", *range(n_second)))
+    assert comparison.has_enough_runs == enough
+
+
+def test_the_sentence_says_which_earns_more_and_how_sure_that_is():
+    better = group("new", 12.0, 12.0, 12.0, 12.0)
+    worse = group("old", 10.0, 10.0, 10.0, 10.0)
+    expected = (
+        "new earns 2.00 more than old (95 % interval 2.00 to 2.00; better in 100 % of pairs of "
+        "seeds)."
+    )
+    assert sentence(compare(better, worse)) == expected
+    assert sentence(compare(worse, better)) == expected
+
+
+def test_the_sentence_about_the_worse_of_two_is_turned_round():
+    comparison = compare(group("a", 0.0, 1.0, 2.0, 3.0, 9.0), group("b", 2.5, 4.0, 5.0, 6.0))
+    low, high = comparison.interval
+    assert sentence(comparison) == (
+        # The middle of b is 4 and 5, of a 1, 2 and 3; b wins 4 + 4 + 4 + 3 of 20 pairs.
+        f"b earns 2.50 more than a (95 % interval {-high:.2f} to {-low:.2f}; better in 75 % of "
+        "pairs of seeds), which may be chance."
+    )
+
+
+def test_few_seeds_are_not_made_much_of():
+    text = sentence(compare(group("a", 5.0, 6.0, 7.0), group("b", 1.0, 2.0, 3.0)))
+    assert text.startswith("a earns 4.00 more than b (95 % interval ")
+    assert text.endswith("but so few seeds cannot tell: train with 4 or more of each.")
+
+
+@pytest.mark.parametrize("others", [(1.0,), (1.0, 2.0, 3.0)])
+def test_a_single_seed_has_no_interval(others):
+    comparison = compare(group("a", 5.0), group("b", *others))
+    assert comparison.interval is None
+    assert "but a single seed tells nothing about others" in sentence(comparison)
+    assert "interval" not in sentence(comparison)
+
+
+def test_equal_groups_are_called_equal():
+    comparison = compare(group("a", 2.0, 2.0, 2.0, 2.0), group("b", 2.0, 2.0, 2.0, 2.0))
+    assert sentence(comparison).startswith("a and b earn the same")
+
+
+def test_a_run_that_has_gone_on_since_its_summary_is_not_compared(write, tmp_path):
+    run, other = *write("a", 1.0), *write("b", 2.0)
+    summary = json.loads((run / "summary.json").read_text())
+    text = json.dumps(summary | {"training": {"n_updates_done": 4}})
+    (run / "summary.json").write_text(text)
+    for n_updates_done in (4, 5):
+        (run / "metrics.jsonl").write_text(json.dumps({"n_updates_done": n_updates_done}) + "\n")
+        if n_updates_done == 4:
+            assert len(compare_groups(read_groups([run, other]))) == 1
+    with pytest.raises(ExperimentError, match=r"has gone on since its summary.*jaxagents resume"):
+        compare_groups(read_groups([run, other]))
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write runs of a name with these returns of their only actor, and return directories."""
+
+    def write(name, *returns, **more):
+        return [
+            write_run(
+                tmp_path / f"{name}-{seed}",
+                name=name,
+                seed=seed,
+                final_returns=value if isinstance(value, list) else [value],
+                agent={"n_steps": ord(name)},  # each name is another experiment
+                **more,
+            )
+            for seed, value in enumerate(returns)
+        ]
+
+    return write
+
+
+def test_returns_are_the_summaries_averaged_over_actors(write):
+    directories = [*write("a", [1.0, 3.0], [3.0, 5.0]), *write("b", [0.0, 1.0])]
+    (comparison,) = compare_groups(read_groups(directories))
+    assert (comparison.first.label, comparison.second.label) == ("a", "b")
+    np.testing.assert_array_equal(comparison.first.returns, [2.0, 4.0])
+    np.testing.assert_array_equal(comparison.second.returns, [0.5])
+
+
+def test_each_pair_of_groups_is_compared(write):
+    directories = [*write("a", 1.0), *write("b", 2.0), *write("c", 3.0)]
+    comparisons = compare_groups(read_groups(directories))
+    pairs = [(each.first.label, each.second.label) for each in comparisons]
+    assert pairs == [("a", "b"), ("a", "c"), ("b", "c")]
+
+
+def test_what_is_printed_lists_the_groups_and_then_compares_them(write):
+    directories = [*write("a", 0.0, 8.0, 9.0, 10.0), *write("b", 1.0, 2.0)]
+    lines = comparison_text(compare_groups(read_groups(directories))).splitlines()
+    assert lines[0].split() == ["runs", "mean", "iqm", "lowest", "highest"]
+    assert lines[1].split() == ["a", "4", "6.75", "8.50", "0.00", "10.00"]
+    assert lines[2].split() == ["b", "2", "1.50", "1.50", "1.00", "2.00"]
+    assert lines[4].startswith("a earns 7.00 more than b (95 % interval")
+
+
+def test_groups_that_were_judged_differently_are_said_to_be(write):
+    alike = [*write("a", 1.0, evaluation={"greedy": True}), *write("b", 2.0)]
+    assert "not evaluated alike" in comparison_text(compare_groups(read_groups(alike)))
+    alike = [*write("c", 1.0, evaluation={"x": 1}), *write("d", 2.0, evaluation={"x": 1})]
+    assert "not evaluated alike" not in comparison_text(compare_groups(read_groups(alike)))
+
+
+def test_one_group_is_nothing_to_compare(write):
+    with pytest.raises(ExperimentError, match=r"are one group \(a\)"):
+        compare_groups(read_groups(write("a", 1.0, 2.0)))
+
+
+def test_returns_of_different_environments_are_not_compared(write):
+    directories = [*write("a", 1.0), *write("b", 2.0, env="gymnax/CartPole-v1")]
+    with pytest.raises(ExperimentError, match="a is of hunting/discrete and b of gymnax/CartPole"):
+        compare_groups(read_groups(directories))
+
+
+def test_a_run_that_has_not_ended_is_named(write):
+    (ended,), (training,) = write("a", 1.0), write("b", 1.0)
+    (training / "summary.json").unlink()
+    with pytest.raises(ExperimentError, match=r"b-0 has no summary\.json.*jaxagents resume"):
+        compare_groups(read_groups([ended, training]))
+
+
+def test_a_return_that_is_not_finite_is_not_compared(write):
+    with pytest.raises(ExperimentError, match=r"b-0/summary\.json has returns that are not finite"):
+        compare_groups(read_groups([*write("a", 1.0), *write("b", [1.0, None])]))

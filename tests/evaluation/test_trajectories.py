@@ -1,0 +1,145 @@
+"""Episodes kept step by step are those that evaluations play."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxagents as ja
+from jaxagents.environments.batch import JaxEnvironmentBatch
+from jaxagents.evaluation.episodes import begin_play
+from jaxagents.evaluation.trajectories import record_episodes, record_step
+from tests.probes import Team, Walk
+
+
+class Stairs(Walk):
+    """Walk in episodes of 1 to 6 steps, drawn at the reset."""
+
+    def reset_env(self, rng, params):
+        observation, state = super().reset_env(rng, params)
+        return observation, state | {"length": jax.random.randint(rng, (), 1, 7)}
+
+    def step_env(self, rng, state, action, params):
+        length = state["length"]
+        observation, state, reward, terminated, _, info = super().step_env(
+            rng, state, action, params
+        )
+        state = state | {"length": length}
+        return observation, state, reward, terminated, (state["time"] >= length) & ~terminated, info
+
+
+class OwnStep(Walk):
+    """Walk that steps and resets by itself."""
+
+    def step(self, rng, state, action, params=None):
+        return super().step(rng, state, action, params)
+
+
+def counted(rng, observation, memory):
+    """Act by the number of steps so far, up to 2."""
+    action = jnp.full(observation.features.shape[:2], jnp.minimum(memory, 2), jnp.int32)
+    return action, memory + 1
+
+
+def record(env, n_episodes=1, n_played=1):
+    environments = JaxEnvironmentBatch(env, None)
+    start = begin_play(environments, counted, jnp.int32(0), jax.random.key(0), n_played)
+    step = jax.jit(lambda play: record_step(environments, counted, play, n_episodes))
+    return record_episodes(start, step, n_episodes)
+
+
+def test_an_episode_is_kept_from_its_reset_to_its_end():
+    (trajectory,) = record(Walk(deaths=(2, 100), limit=4))
+    assert (trajectory.n_steps, trajectory.n_actors) == (4, 2)
+    np.testing.assert_array_equal(trajectory.action, [[0, 0], [1, 1], [2, 2], [2, 2]])
+    np.testing.assert_array_equal(trajectory.reward, [[0, 0], [1, 1], [0, 2], [0, 2]])
+    # The last state and observation are those before the reset.
+    np.testing.assert_array_equal(trajectory.states["time"], [0, 1, 2, 3, 4])
+    moves = np.diff(trajectory.states["position"], axis=0)
+    expected = 0.1 * (trajectory.action - 1) + 0.05
+    np.testing.assert_allclose(moves, expected, atol=1e-6)
+    np.testing.assert_array_equal(
+        trajectory.observation.features[..., 0], trajectory.states["position"]
+    )
+
+
+def test_an_actor_that_has_died_is_inactive_and_ends_once():
+    (trajectory,) = record(Walk(deaths=(2, 100), limit=4))
+    np.testing.assert_array_equal(trajectory.active[:, 0], [True, True, False, False])
+    assert trajectory.active[:, 1].all()
+    np.testing.assert_array_equal(trajectory.truncated[:, 1], [False, False, False, True])
+    assert trajectory.terminated[1, 0]
+    assert not trajectory.truncated[:, 0].any()
+    assert not trajectory.terminated[:, 1].any()
+
+
+def test_where_the_dead_earn_on_they_are_inactive_and_end_with_the_episode():
+    (trajectory,) = record(Team(deaths=(2, 100), limit=4))
+    np.testing.assert_array_equal(trajectory.active[:, 0], [True, True, False, False])
+    np.testing.assert_array_equal(trajectory.reward[:, 0], np.ones(4))
+    np.testing.assert_array_equal(trajectory.truncated[:, 0], [False, False, False, True])
+
+
+def test_episodes_of_different_lengths_are_each_kept_up_to_their_own_end():
+    trajectories = record(Stairs(limit=100), n_episodes=12, n_played=12)
+    lengths = [int(trajectory.states["length"][0]) for trajectory in trajectories]
+    assert len(set(lengths)) > 3
+    assert [trajectory.n_steps for trajectory in trajectories] == lengths
+    for trajectory in trajectories:
+        assert len(trajectory.states["time"]) == trajectory.n_steps + 1
+        assert trajectory.truncated[-1].all()
+        assert not trajectory.truncated[:-1].any()
+
+
+def test_playing_stops_when_the_episodes_that_are_kept_are_over():
+    environments, calls = JaxEnvironmentBatch(Stairs(limit=100), None), []
+    start = begin_play(environments, counted, jnp.int32(0), jax.random.key(0), 12)
+    step = jax.jit(lambda play: record_step(environments, counted, play, 2))
+    both = record_episodes(start, lambda play: calls.append(None) or step(play), 2)
+    assert len(calls) == max(trajectory.n_steps for trajectory in both)
+
+
+def test_an_environment_that_resets_by_itself_hides_its_states_but_not_what_is_seen():
+    (trajectory,) = record(OwnStep(limit=4))
+    assert trajectory.states is None
+    moves = np.diff(trajectory.observation.features[..., 0], axis=0)
+    np.testing.assert_allclose(moves, 0.1 * (trajectory.action - 1) + 0.05, atol=1e-6)
+
+
+@functools.cache
+def agent_of(recurrent):
+    config = ja.AgentConfig(n_steps=1, recurrent=recurrent, n_evals=5, progress_bar=False)
+    agent = ja.DiscreteIPPO(Stairs(deaths=(3, 100), limit=100), None, config)
+    agent.collect_training(agent.init(jax.random.key(0), ja.HyperParameters()))
+    return agent
+
+
+@pytest.mark.parametrize(("recurrent", "greedy"), [(None, False), ("gru", False), ("gru", True)])
+def test_an_agent_records_the_first_of_the_episodes_that_it_evaluates(recurrent, greedy):
+    agent, rng = agent_of(recurrent), jax.random.key(7)
+    evaluation = agent.eval(rng, greedy=greedy)
+    trajectories = agent.record(rng, n_episodes=3, greedy=greedy)
+    for episode, trajectory in enumerate(trajectories):
+        returns = np.zeros(2, np.float32)
+        for reward in trajectory.reward:  # in the same order, to the same bits
+            returns += reward
+        np.testing.assert_array_equal(returns, evaluation["returns"][episode])
+        assert trajectory.n_steps == evaluation["episode_lengths"][episode]
+        ended = {
+            "terminated": trajectory.terminated.any(axis=0),
+            "truncated": trajectory.truncated.any(axis=0),
+        }
+        for name, ends in ended.items():
+            np.testing.assert_array_equal(ends, evaluation[name][episode])
+    other = agent.record(jax.random.key(8), n_episodes=3, greedy=greedy)
+    assert any(
+        one.states["position"][0, 0] != another.states["position"][0, 0]
+        for one, another in zip(trajectories, other, strict=True)
+    )
+
+
+def test_no_episode_cannot_be_recorded():
+    with pytest.raises(ValueError, match="n_episodes=0"):
+        agent_of(None).record(jax.random.key(0), n_episodes=0)

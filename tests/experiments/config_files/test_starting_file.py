@@ -1,0 +1,132 @@
+"""The configuration files that `jaxagents config` writes."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+import yaml
+
+from jaxagents.cli import main as cli
+from jaxagents.experiments.make_agent import make_environment
+from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.experiments.config_files.file import load_config
+from jaxagents.environments.registry import describe, make, registered_ids
+from jaxagents.experiments.experiment import Experiment
+from jaxagents.experiments.config_files.documented_fields import keys_of
+from jaxagents.experiments.config_files.starting_file import starting_file, suggestions_for
+from jaxagents.training.trackers import read_json_lines
+
+IDS = [each for each in registered_ids() if "MNIST" not in each]  # it would download its images
+
+
+def flat_keys(values: dict, prefix: str = "") -> set[str]:
+    nested = [flat_keys(v, f"{prefix}{k}.") for k, v in values.items() if isinstance(v, dict)]
+    return {f"{prefix}{key}" for key in values}.union(*nested)
+
+
+def with_everything(text: str) -> str:
+    """Undo the comments in front of what an environment takes."""
+    before, start, rest = text.partition("# env_kwargs:")
+    return before + re.sub("^# (env_|  )", r"\1", start + rest, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_file_of_every_environment_is_complete_and_can_be_read(env_id, tmp_path):
+    text = starting_file(env_id)
+    path = tmp_path / "start.yaml"
+    path.write_text(text)
+    config = load_config(path)
+    assert config.env == env_id
+    fields = dict(keys_of(ExperimentConfig))
+    assert flat_keys(yaml.safe_load(text)) == fields.keys() - {"env_kwargs", "env_params"}
+    assert max(map(len, text.splitlines())) <= 100
+
+    path.write_text(with_everything(text))
+    env, params = make_environment(load_config(path))  # which refuses what is unknown
+    own_env, own_params = make(env_id)
+    assert env.n_actors == own_env.n_actors
+    rules = [getattr(each, "truncation_rule", None) for each in (env, own_env)]
+    assert rules[0] == rules[1]
+    assert jax.tree.structure(params) == jax.tree.structure(own_params)
+    for one, other in zip(jax.tree.leaves(params), jax.tree.leaves(own_params), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_an_environment_takes_is_listed_with_its_defaults_and_choices():
+    lines = starting_file("jaxmarl/overcooked").splitlines()
+    start = lines.index("# env_kwargs:")
+    assert lines[start + 1 : start + 3] == [
+        "#   layout: cramped_room",
+        "#   # one of asymm_advantages, coord_ring, counter_circuit, cramped_room, forced_coord",
+    ]
+    assert "#   max_steps: 400" in lines
+    assert "# env_params: {}  # this environment takes none" in lines
+    lines = starting_file("hunting/discrete").splitlines()
+    assert "# env_kwargs: {}  # this environment takes none" in lines
+    assert lines[lines.index("# env_params:") + 3] == "#   prey_speed: 0.05"
+
+
+def test_every_key_has_its_meaning_type_and_default():
+    text = " ".join(starting_file("hunting/discrete").replace("#", "").split())
+    for key, field in keys_of(ExperimentConfig):
+        assert len(field.meaning) >= 10, key
+        assert field.meaning in text
+        assert field.is_group or f"({field.type_and_default})" in text
+
+
+@pytest.mark.parametrize(
+    ("env_id", "expected"),
+    [
+        ("hunting/discrete", {"parameter_sharing": "independent", "mode": "last"}),
+        ("jaxmarl/MPE_simple_tag_v3", {"parameter_sharing": "team", "mode": "last"}),
+        ("jaxmarl/MPE_simple_speaker_listener_v4", {"parameter_sharing": "team"}),
+        ("jaxmarl/MPE_simple_spread_v3", {}),
+        ("jaxmarl/overcooked", {"shaped_reward_steps": 500_000}),
+        ("gymnax/MemoryChain-bsuite", {"recurrent": "gru"}),
+        ("gymnax/CartPole-v1", {}),
+    ],
+)
+def test_what_is_suggested_follows_from_the_environment(env_id, expected):
+    of_all = {"name", "env", "n_steps", "eval_frequency", "learning_rate_schedule", "learning_rate"}
+    suggestions = suggestions_for(describe(env_id)).items()
+    named = {key.rpartition(".")[2]: each.value for key, each in suggestions}
+    assert {name: value for name, value in named.items() if name not in of_all} == expected
+
+
+def test_the_command_prints_the_file_or_writes_it_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["config", "hunting/discrete"]) == 0
+    text = capsys.readouterr().out
+    assert text == starting_file("hunting/discrete")
+    assert cli.main(["config", "hunting/discrete", "--to", "mine.yaml"]) == 0
+    assert capsys.readouterr().out == "jaxagents train mine.yaml\n"
+    (tmp_path / "mine.yaml").write_text("mine")
+    assert cli.main(["config", "hunting/discrete", "--to", "mine.yaml"]) == 2
+    assert capsys.readouterr().err == (
+        "jaxagents: error: the file cannot be written: [Errno 17] File exists: 'mine.yaml'\n"
+    )
+    assert (tmp_path / "mine.yaml").read_text() == "mine"
+
+
+def test_an_unknown_environment_is_refused(capsys):
+    assert cli.main(["config", "hunting/discreet"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "unknown environment id 'hunting/discreet'. Did you mean hunting/discrete?" in line
+
+
+@pytest.mark.parametrize("env_id", ["gymnax/MemoryChain-bsuite", "jaxmarl/MPE_simple_tag_v3"])
+def test_what_is_suggested_fits_an_agent(env_id, tmp_path):
+    path = tmp_path / "start.yaml"
+    path.write_text(starting_file(env_id))
+    Experiment(load_config(path))
+
+
+def test_the_file_trains(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["config", "hunting/discrete", "--to", "start.yaml"]) == 0
+    sizes = ["n_steps=1", "rollout_length=8", "n_evals=2", "batch_size=4", "max_episode_steps=8"]
+    overrides = [f"--agent.{each}" for each in sizes]
+    assert cli.main(["train", "start.yaml", "--quiet", "--evaluation.n_evals=2", *overrides]) == 0
+    run = tmp_path / capsys.readouterr().out.splitlines()[-1]
+    assert [line["n_updates_done"] for line in read_json_lines(run / "metrics.jsonl")] == [0, 1]

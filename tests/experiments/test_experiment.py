@@ -1,0 +1,303 @@
+"""Configurations and the runs that they describe; the command line has tests of its own."""
+
+import dataclasses
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxagents as ja
+from jaxagents.experiments.make_agent import make_environment
+from jaxagents.training.checkpoints import Checkpoints
+from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
+from jaxagents.experiments.config_files.file import load_config, save_config
+from jaxagents.errors import ExperimentError
+from jaxagents.experiments.experiment import Experiment
+from jaxagents.training.trackers import read_json_lines
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+LEAST = {  # what an update and an evaluation take: the time that is left is the compiler's
+    "n_steps": 2,
+    "batch_size": 2,
+    "minibatch_size": 1,
+    "rollout_length": 4,
+    "actor_epochs": 1,
+    "critic_epochs": 1,
+    "eval_frequency": 2,
+    "initial_evaluation": "false",
+    "n_evals": 2,
+    "max_episode_steps": 3,
+    "progress_bar": "false",
+}
+
+TINY_AGENT = ja.AgentConfig(
+    n_steps=3,
+    batch_size=4,
+    minibatch_size=2,
+    rollout_length=4,
+    actor_epochs=1,
+    critic_epochs=1,
+    eval_frequency=1,
+    n_evals=3,
+    progress_bar=False,
+)
+
+
+def tiny_config(tmp_path: Path, **changes) -> ExperimentConfig:
+    agent = dataclasses.replace(TINY_AGENT, **changes.pop("agent", {}))
+    fields = {
+        "name": "tiny",
+        "env": "hunting/discrete",
+        "agent": agent,
+        "evaluation": EvaluationConfig(n_evals=3),
+        "runs_dir": str(tmp_path / "runs"),
+        **changes,
+    }
+    return ExperimentConfig(**fields)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_path):
+    overrides = [f"--agent.{name}={value}" for name, value in LEAST.items()]
+    overrides += ["--evaluation.n_evals=2", f"--runs_dir={tmp_path}"]
+    experiment = Experiment(load_config(path, overrides))
+
+    summary = experiment.train()
+
+    assert experiment.config.name == path.stem
+    assert {each.name for each in experiment.directory.iterdir()} == {
+        "checkpoints",
+        "config.yaml",
+        "environment.json",
+        "learning_curve.png",
+        "metrics.jsonl",
+        "summary.json",
+        "tensorboard",
+    }
+    assert summary["training"]["n_updates_done"] == 2
+    assert len(summary["returns"]["mean"]) == experiment.agent.environments.n_actors
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_sizes_of_every_shipped_configuration_fit_each_other(path):
+    assert load_config(path).n_environment_steps > 100_000
+
+
+def test_a_saved_configuration_is_read_back_as_it_was(tmp_path):
+    config = tiny_config(
+        tmp_path,
+        env_kwargs={"num_agents": 2, "nested": {"a": [1, 2.5]}},
+        env_params={"capture_radius": 1e-05},
+        agent={"parameter_sharing": (0, 1), "max_episode_steps": 7},
+        hyperparams=ja.HyperParameters(
+            kl_threshold=[0.01, math.inf],
+            actor_optimizer_params=ja.OptimizerParams(learning_rate=1e-7),
+        ),
+        evaluation=EvaluationConfig(mode="last", greedy=False),
+    )
+    save_config(config, tmp_path / "config.yaml")
+    assert load_config(tmp_path / "config.yaml") == config
+
+
+def test_arrays_among_the_hyperparameters_are_saved_as_lists(tmp_path):
+    hyperparams = ja.HyperParameters(gamma=jnp.array([0.5, 0.75]))
+    save_config(tiny_config(tmp_path, hyperparams=hyperparams), tmp_path / "config.yaml")
+    assert load_config(tmp_path / "config.yaml").hyperparams.gamma == [0.5, 0.75]
+
+
+def test_what_a_file_cannot_hold_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"agent\.checkpoint_dir cannot be kept in a file"):
+        tiny_config(tmp_path, agent={"checkpoint_dir": "somewhere"})
+
+
+def test_overrides_win_over_the_file_and_leave_its_other_values(tmp_path):
+    config = tiny_config(tmp_path, env_params={"prey_speed": 0.5}, seed=3)
+    save_config(config, tmp_path / "config.yaml")
+    overrides = ["--agent.n_steps", "9", "--hyperparams.gamma=0.5", "--env_params.capture_radius=2"]
+    changed = load_config(tmp_path / "config.yaml", overrides)
+    assert changed.agent == dataclasses.replace(config.agent, n_steps=9)
+    assert changed.hyperparams == ja.HyperParameters(gamma=0.5)
+    assert changed.env_params == {"prey_speed": 0.5, "capture_radius": 2}
+    assert changed.seed == 3
+
+
+def test_environment_parameters_and_arguments_reach_the_environment(tmp_path):
+    _, params = make_environment(tiny_config(tmp_path, env_params={"max_steps_in_episode": 5}))
+    assert params.max_steps_in_episode == 5
+    assert params.capture_reward == 10.0
+    spread = tiny_config(tmp_path, env="jaxmarl/MPE_simple_spread_v3", env_kwargs={"num_agents": 4})
+    assert make_environment(spread)[0].n_actors == 4
+
+
+def test_the_agent_is_chosen_by_the_action_space(tmp_path):
+    for env, agent_class in [
+        ("hunting/discrete", ja.DiscreteIPPO),
+        ("hunting/continuous", ja.ContinuousIPPO),
+    ]:
+        assert type(Experiment(tiny_config(tmp_path, env=env)).agent) is agent_class
+
+
+def test_nothing_is_written_before_training(tmp_path):
+    Experiment(tiny_config(tmp_path))
+    assert not any(tmp_path.iterdir())
+
+
+def test_two_runs_of_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.strftime", lambda _: "now")
+    # Neither has written anything by which the other could know of it.
+    first, second = (Experiment(tiny_config(tmp_path)).directory for _ in range(2))
+    assert first.parent == second.parent == tmp_path / "runs"
+    assert all(re.fullmatch("tiny-now-[0-9a-f]{6}", each.name) for each in (first, second))
+    assert first != second
+
+
+def test_a_tilde_is_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/somewhere")
+    config = tiny_config(Path(), runs_dir="~/runs")
+    assert Experiment(config).directory.parent == Path("/somewhere/runs")
+    assert Checkpoints("~/run").directory == Path("/somewhere/run").resolve()
+    # A directory that is given is one, whatever it is called.
+    given = Experiment(config, "./~/run")
+    assert given.directory.absolute() == given.agent.config.checkpoint_dir.parent
+
+
+def test_numpys_integers_are_kept_as_pythons(tmp_path):
+    agent, evaluation = {"batch_size": np.int64(4)}, EvaluationConfig(n_evals=np.int32(2))
+    config = tiny_config(tmp_path, agent=agent, evaluation=evaluation, seed=np.uint8(3))
+    values = (config.agent.batch_size, config.evaluation.n_evals, config.seed)
+    assert [(type(each), each) for each in values] == [(int, 4), (int, 2), (int, 3)]
+    limit = {"max_steps_in_episode": np.int64(5)}
+    _, params = make_environment(tiny_config(tmp_path, env_params=limit))
+    assert params.max_steps_in_episode == 5
+
+
+def test_a_picture_that_fails_costs_no_summary(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("jaxagents.plotting.plot_learning_curve", fail)
+    experiment = Experiment(tiny_config(tmp_path))
+    with pytest.raises(ExperimentError, match="disk full"):
+        experiment.train()
+    assert json.loads((experiment.directory / "summary.json").read_text())["training"]
+
+
+def test_files_are_read_alike_in_every_locale(tmp_path):
+    text = "# Größe\nname: größe\nenv: hunting/discrete\nagent: {n_steps: 1}\n"
+    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+    code = (
+        "from jaxagents.configuration import load_config\n"
+        "print(ascii(load_config('config.yaml', ['--seed', '3']).name))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (run.stdout.strip(), run.stderr) == (ascii("größe"), "")
+
+
+def test_a_directory_that_exists_is_not_trained_into(tmp_path):
+    with pytest.raises(ExperimentError, match="exists already; name another directory") as error:
+        Experiment(tiny_config(tmp_path), tmp_path).train()
+    assert "\n" not in str(error.value)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_run_stopped_by_a_callback_is_complete_up_to_there(tmp_path):
+    config = tiny_config(tmp_path, evaluation=EvaluationConfig(mode="last", n_evals=3))
+    experiment = Experiment(config, callbacks=[lambda each: each.n_updates_done == 2])
+    summary = experiment.train()
+    assert summary["training"]["n_updates_done"] == 2
+    assert summary["training"]["n_environment_steps"] == 2 * 4 * 4
+    assert summary["checkpoint"] == {"n_updates_done": 2, "n_environment_steps": 32}
+    assert (experiment.directory / "learning_curve.png").stat().st_size > 1000
+    assert json.loads((experiment.directory / "summary.json").read_text()) == summary
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), TypeError("mine")])
+def test_what_a_callback_raises_stays_what_it_is(tmp_path, error):
+    def fail(_):
+        raise error
+
+    with pytest.raises(type(error), match=r"^mine$") as raised:
+        Experiment(tiny_config(tmp_path), callbacks=[fail]).train()
+    assert raised.value is error
+
+
+def test_a_run_without_evaluations_has_no_learning_curve(tmp_path):
+    evaluation = EvaluationConfig(mode="last", n_evals=3)
+    experiment = Experiment(tiny_config(tmp_path, agent={"n_evals": 0}, evaluation=evaluation))
+    experiment.train()
+    assert not (experiment.directory / "learning_curve.png").exists()
+    with pytest.raises(ExperimentError, match=r"not evaluated \(n_evals=0\)"):
+        experiment.restore("best")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    experiment = Experiment(tiny_config(tmp_path_factory.mktemp("experiment")))
+    experiment.train()
+    return experiment.directory
+
+
+def test_a_run_is_evaluated_again_wherever_its_directory_is_now(run, tmp_path):
+    restored = Experiment.of_run(shutil.copytree(run, tmp_path / "elsewhere"))
+    summary = json.loads((run / "summary.json").read_text())
+    evaluation = restored.evaluate()
+    assert evaluation == {name: summary[name] for name in evaluation}
+    other = restored.evaluate(EvaluationConfig(mode="last", n_evals=2, greedy=False, seed=5))
+    assert other["checkpoint"]["n_updates_done"] == 3
+    assert other["evaluation"] == {"mode": "last", "n_evals": 2, "greedy": False, "seed": 5}
+
+
+def test_the_best_checkpoint_is_the_one_of_the_highest_mean_return(run):
+    lines = read_json_lines(run / "metrics.jsonl")
+    best = max(lines, key=lambda line: np.mean(line["return_mean"]))
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["checkpoint"]["n_updates_done"] == best["n_updates_done"]
+
+
+def test_restore_returns_an_agent_that_acts(run):
+    agent = Experiment.of_run(run).restore()
+    assert agent.policy(None, jnp.zeros((2, 6))).shape == (2,)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ExperimentError, match=r"is no run: it has no config\.yaml"):
+        Experiment.of_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"env": "hunting/discreet"}, "Did you mean hunting/discrete"),
+        ({"env_kwargs": {"size": 3}}, "hunting/discrete cannot be constructed with size=3"),
+        ({"env_params": {"speed": 3}}, "env_params.speed is no parameter of hunting/discrete"),
+        ({"env_params": {"prey_speed": "a"}}, "env_params.prey_speed should be a number, but is"),
+        ({"hyperparams": ja.HyperParameters(gamma=2.0)}, "gamma=2.0 is out of range"),
+        ({"hyperparams": ja.HyperParameters(gamma=[0.1] * 3)}, "gamma has shape"),
+        ({"agent": {"parameter_sharing": (0, 0, 1)}}, "parameter_sharing"),
+    ],
+)
+def test_what_fits_no_environment_or_agent_is_refused_in_one_line(changes, message, tmp_path):
+    with pytest.raises(ExperimentError) as error:
+        Experiment(tiny_config(tmp_path, **changes))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b"])
+def test_a_name_that_names_no_directory_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match="cannot name a directory"):
+        tiny_config(tmp_path, name=name)

@@ -1,0 +1,123 @@
+"""Exported policies act as the agent does, without jax."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import jaxagents as ja
+from jaxagents.experiments.policy_export import export_policy
+from tests.ippo.test_memory import opinionated
+from tests.ippo.test_training import FAST, tiny
+from tests.probes import RealWalk, Walk
+
+SERVE = Path(__file__).parents[2] / "examples" / "serve.py"
+SMALL = {"actor_layers": ja.Layers((8, 5)), "critic_layers": ja.Layers((8,))}
+OBSERVATIONS = [[[0.5, -0.5], [1.0, 2.0]], [[-3.0, 0.1], [0.0, 0.7]], [[9.0, -9.0], [0.2, 0.2]]]
+
+
+@pytest.fixture(scope="module")
+def serve():
+    spec = importlib.util.spec_from_file_location("serve", SERVE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def exported(directory, env=None, agent_class=ja.DiscreteIPPO, **options):
+    agent = agent_class(Walk() if env is None else env, None, tiny(**SMALL | options))
+    runner, _ = agent.step(agent.init(jax.random.key(0), FAST))
+    runner = opinionated(runner)
+    export_policy(agent, runner, directory, "walk")
+    return agent, runner
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"parameter_sharing": "independent", "normalize_observations": True},
+        {"agent_id": True, "actor_layers": ja.Layers((8,), activation="gelu", layer_norm=True)},
+        {"actor_layers": ja.Layers((8, 8), activation="elu"), "minibatch_unit": "step"},
+        {"actor_layers": ja.Layers((8, 8), activation="silu", layer_norm=True)},
+        {"actor_layers": ja.Layers((), activation="relu")},
+    ],
+    ids=str,
+)
+def test_discrete_actions_are_the_agents(tmp_path, serve, options):
+    agent, runner = exported(tmp_path, **options)
+    policy = serve.Policy(tmp_path)
+    for observation in OBSERVATIONS:
+        expected = agent.policy(runner, jnp.array(observation))
+        np.testing.assert_array_equal(policy.act(observation), expected)
+
+
+def test_actions_that_are_not_available_are_not_chosen(tmp_path, serve):
+    exported(tmp_path)
+    policy = serve.Policy(tmp_path)
+    for only in range(3):
+        mask = np.arange(3) == only
+        assert policy.act(OBSERVATIONS[0], [mask, mask]).tolist() == [only, only]
+
+
+@pytest.mark.parametrize("squash", [True, False])
+def test_continuous_actions_are_the_agents(tmp_path, serve, squash):
+    agent, runner = exported(tmp_path, RealWalk(), ja.ContinuousIPPO, squash=squash)
+    policy = serve.Policy(tmp_path)
+    for observation in OBSERVATIONS:
+        expected = agent.policy(runner, jnp.array(observation))
+        np.testing.assert_allclose(policy.act(observation), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_example_reads_the_tensors_as_the_library_does(tmp_path, serve):
+    exported(tmp_path, parameter_sharing="independent", normalize_observations=True)
+    own, expected = (
+        load(tmp_path / "policy.safetensors") for load in (serve.load_tensors, load_file)
+    )
+    assert own.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(own[name], values)
+    description = json.loads((tmp_path / "policy.json").read_text())
+    assert description["tensors"] == {name: list(each.shape) for name, each in expected.items()}
+    assert description["policy_of_actor"] == [0, 1]
+
+
+def test_the_example_serves_actions_without_jax(tmp_path):
+    agent, runner = exported(tmp_path)
+    lines = "".join(json.dumps(each) + "\n" for each in OBSERVATIONS)
+    code = "\n".join(
+        [
+            "import runpy, sys",
+            f"sys.argv = ['serve', {str(tmp_path)!r}]",
+            f"runpy.run_path({str(SERVE)!r}, run_name='__main__')",
+            "assert 'jax' not in sys.modules",
+        ]
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code], input=lines, capture_output=True, text=True, check=True
+    )
+    actions = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert actions == [agent.policy(runner, jnp.array(each)).tolist() for each in OBSERVATIONS]
+
+
+def test_networks_that_are_no_plain_layers_are_exported_without_a_list_of_layers(tmp_path, serve):
+    exported(tmp_path, recurrent="gru")
+    description = json.loads((tmp_path / "policy.json").read_text())
+    assert description["layers"] is None
+    assert "RecurrentNetwork" in description["module"]
+    assert any(name.endswith("memory_kernel") for name in description["tensors"])
+    with pytest.raises(ValueError, match="feed-forward layers only"):
+        serve.Policy(tmp_path)
+
+
+def test_nothing_is_overwritten(tmp_path):
+    exported(tmp_path)
+    with pytest.raises(ValueError, match=r"policy.safetensors exists already; move it away"):
+        exported(tmp_path)

@@ -1,0 +1,88 @@
+"""What is recorded of where a training ran."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import jax
+import pytest
+
+import jaxagents
+from jaxagents.cli import main as cli
+from jaxagents.experiments.provenance import append_start, describe_start
+from tests.cli.test_main import TINY
+
+
+def git(*arguments: str) -> str:
+    command = ["git", "-c", "user.name=me", "-c", "user.email=me@here", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    git("init", "--quiet")
+    (tmp_path / "code.py").write_text("1\n")
+    git("add", "code.py")
+    git("commit", "--quiet", "--message", "first")
+    return tmp_path
+
+
+def test_the_revision_of_the_working_folder_is_named_and_whether_it_was_changed(repository):
+    (repository / "runs").mkdir()
+    (repository / "runs" / "new").write_text("no file that git knows")
+    revision = git("rev-parse", "HEAD")
+    assert describe_start()["git"] == {"revision": revision, "dirty": False}
+    (repository / "code.py").write_text("2\n")
+    assert describe_start()["git"] == {"revision": revision, "dirty": True}
+
+
+def test_names_of_files_in_no_encoding_are_changes_too(repository):
+    name = os.fsdecode(b"\xff.py")
+    git("config", "core.quotepath", "false")
+    (repository / name).write_text("1\n")
+    git("add", name)
+    assert describe_start()["git"]["dirty"] is True
+
+
+def test_a_folder_without_git_has_no_revision(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert describe_start()["git"] is None
+
+
+def test_a_machine_without_git_has_no_revision(repository, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert describe_start()["git"] is None
+
+
+def test_versions_device_and_command_are_those_of_this_process():
+    start = describe_start()
+    assert start["versions"]["python"] == platform.python_version()
+    assert start["versions"]["jaxagents"] == jaxagents.__version__
+    assert start["versions"]["jax"] == jax.__version__
+    assert start["versions"]["jaxlib"]
+    assert start["versions"]["numpy"]
+    assert start["device"]["backend"] == jax.default_backend()
+    assert start["device"]["count"] == len(jax.devices())
+    assert start["command"] == sys.orig_argv
+
+
+def test_each_start_of_a_run_is_recorded(repository, capsys):
+    (repository / "tiny.yaml").write_text(TINY)
+    assert cli.main(["train", "tiny.yaml", "--quiet"]) == 0
+    run = repository / capsys.readouterr().out.strip()
+    assert cli.main(["resume", str(run), "--quiet", "--agent.n_steps=6"]) == 0
+    first, second = json.loads((run / "environment.json").read_text())
+    assert first["git"] == second["git"]
+    assert first["git"]["dirty"] is False
+    assert first["time"] <= second["time"]
+
+
+def test_a_file_that_is_no_list_stays_as_it_is(tmp_path, caplog):
+    path = tmp_path / "environment.json"
+    path.write_text("not JSON")
+    append_start(path, {})
+    assert path.read_text() == "not JSON"
+    assert "environment.json could not be continued" in caplog.text

@@ -1,0 +1,138 @@
+"""Signals during a piece of work: heard whoever gets them, and left alone if they are not ours."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from jaxagents.training.interruption import Interrupted, Interruption
+
+# What a shell runs in the background ignores Ctrl-C, and so do its children: listen in any case.
+LISTENING = """
+import os, signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from jaxagents.interruption import Interrupted, Interruption
+interruption = Interruption()
+"""
+SIGNAL_FOR_ANOTHER_THREAD = f"""{LISTENING}
+def work():
+    time.sleep(1)  # until the main thread sleeps
+    started = time.monotonic()
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    while not interruption.requested and time.monotonic() < started + 50:
+        time.sleep(0.1)
+    print(time.monotonic() - started)
+
+try:
+    interruption.run(work)
+except Interrupted as interrupted:
+    print(interrupted.signal_number, interrupted.at_once)
+"""
+
+
+def test_a_signal_is_heard_whichever_thread_the_system_hands_it_to():
+    command = [sys.executable, "-c", SIGNAL_FOR_ANOTHER_THREAD]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    seconds, outcome = finished.stdout.splitlines()
+    assert float(seconds) < 20
+    assert outcome == "2 False"
+
+
+@pytest.fixture
+def listening():
+    """Handle signals as a program does that says nothing about them."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def send(number):
+    """Send this process a signal; the main thread will see to it soon."""
+    os.kill(os.getpid(), number)
+
+
+def wait_for(condition):
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() < started + 20
+        time.sleep(0.01)
+
+
+def test_work_without_a_signal_returns_its_result_and_raises_its_errors(listening):
+    interruption = Interruption()
+    assert interruption.run(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        interruption.run(lambda: 1 / 0)
+    assert not interruption.requested
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_work_ends_by_itself_after_the_first_signal(listening, number, capsys):
+    interruption, ended = Interruption(), []
+
+    def work():
+        assert not interruption.requested
+        send(number)
+        wait_for(lambda: interruption.requested)
+        ended.append(True)
+
+    with pytest.raises(Interrupted) as raised:
+        interruption.run(work)
+    assert ended
+    assert (raised.value.signal_number, raised.value.at_once) == (number, False)
+    assert "once more ends it at once" in capsys.readouterr().err
+
+
+def test_the_second_signal_does_not_wait_and_the_next_work_does(listening):
+    interruption, go_on, ended = Interruption(), threading.Event(), []
+
+    def work():
+        send(signal.SIGTERM)
+        wait_for(lambda: interruption.requested)
+        send(signal.SIGINT)
+        go_on.wait(20)
+        ended.append("first")
+
+    with pytest.raises(Interrupted) as raised:
+        interruption.run(work)
+    assert not ended
+    assert (raised.value.signal_number, raised.value.at_once) == (signal.SIGINT, True)
+    go_on.set()
+    interruption.run(lambda: ended.append("second"))
+    assert ended == ["first", "second"]
+
+
+def test_signals_that_are_ignored_or_handled_by_others_are_left_alone(listening):
+    heard = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
+    interruption = Interruption()
+
+    def work():
+        send(signal.SIGINT)
+        send(signal.SIGTERM)
+        wait_for(lambda: heard)
+
+    interruption.run(work)
+    assert not interruption.requested
+
+
+def test_outside_of_the_main_thread_work_runs_without_listening(listening):
+    interruption, seen = Interruption(), []
+
+    def run():
+        interruption.run(lambda: seen.append(signal.getsignal(signal.SIGINT)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(20)
+    assert seen == [signal.default_int_handler]

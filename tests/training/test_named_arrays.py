@@ -1,0 +1,44 @@
+"""Trees as vectors on their way to the host."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxagents.training.named_arrays import pack, strip_keys, to_leaves, unpack
+from tests.ippo.test_training import assert_trees_equal
+
+TREE = {
+    "weights": (jnp.arange(6.0).reshape(2, 3), jnp.array([0.5, 1.5], jnp.bfloat16)),
+    "alive": jnp.array([True, False]),
+    "rng": jax.random.key(7),
+    "count": jnp.int32(3),
+    "nothing": jnp.zeros((0, 4)),
+    "more": jnp.array([[9.0]]),
+}
+
+
+def test_a_tree_crosses_to_the_host_as_one_vector_per_dtype_and_comes_out_as_it_was():
+    tree = strip_keys(TREE)
+    vectors = jax.jit(pack)(tree)
+    sizes = {dtype: len(vector) for dtype, vector in vectors.items()}
+    assert sizes == {"float32": 7, "bfloat16": 2, "bool": 2, "uint32": 2, "int32": 1}
+    unpacked = unpack(vectors, jax.eval_shape(lambda: tree))
+    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(unpacked))
+    assert_trees_equal(unpacked, tree)
+    dtypes = jax.tree.map(lambda leaf: leaf.dtype, (unpacked, tree))
+    assert dtypes[0] == dtypes[1]
+
+
+def test_what_was_unpacked_cannot_be_changed_and_does_not_change():
+    buffer = np.arange(3.0, dtype=np.float32)
+    unpacked = unpack({"float32": buffer}, jax.ShapeDtypeStruct((3,), np.float32))
+    with pytest.raises(ValueError, match="read-only"):
+        unpacked[0] = 1.0
+    buffer[:] = -1.0
+    np.testing.assert_array_equal(unpacked, [0.0, 1.0, 2.0])
+
+
+def test_leaves_are_named_by_their_path_and_empty_ones_left_out():
+    names = ["alive", "count", "more", "rng", "weights.0", "weights.1"]
+    assert sorted(to_leaves(strip_keys(TREE))) == names

@@ -1,0 +1,303 @@
+"""The trackers of a configuration, read back by the tools that their files are made for."""
+
+import contextlib
+import json
+import resource
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxagents as ja
+from jaxagents.experiments.config_files.schema import TrackingConfig
+from jaxagents.experiments.config_files.file import load_config, save_config
+from jaxagents.errors import ExperimentError
+from jaxagents.experiments.experiment import Experiment
+from jaxagents.training.trackers import MLflow, TensorBoard, WandB
+from jaxagents.experiments.configured_trackers import open_trackers
+from jaxagents.training.trackers import JsonLines, Trackers, read_json_lines
+from tests.experiments.test_experiment import tiny_config
+from tests.training.test_json_lines import evaluation
+
+
+def tensorboard_scalars(directory: Path) -> dict[str, dict[int, float]]:
+    """Read event files as TensorBoard does: the values of each tag by their steps."""
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    accumulator = event_accumulator.EventAccumulator(str(directory))
+    accumulator.Reload()
+    scalars = {}
+    for tag in accumulator.Tags()["scalars"]:
+        steps = [each.step for each in accumulator.Scalars(tag)]
+        assert steps == sorted(set(steps)), f"{tag} goes back or repeats itself: {steps}"
+        scalars[tag] = {each.step: each.value for each in accumulator.Scalars(tag)}
+    return scalars
+
+
+def log_all(tracker, *evaluations) -> None:
+    for each in evaluations:
+        tracker.log(each)
+    tracker.close()
+
+
+def at(n_updates_done: int, kl: float = 0.5):
+    return evaluation(n_updates_done, kl=np.array([kl, np.nan]), info_won=np.array([1.0, 0.0]))
+
+
+# TensorBoard.
+
+
+def test_tensorboard_reads_the_scalars_of_each_actor_and_policy(tmp_path):
+    log_all(TensorBoard(tmp_path), at(0), at(50, kl=0.25))
+    scalars = tensorboard_scalars(tmp_path)
+    assert scalars["evaluation/return_mean"] == {0: 0.0, 102_400: 0.0}
+    assert scalars["evaluation/return_mean_actor_0"] == {0: 2.0, 102_400: 2.0}
+    assert scalars["evaluation/return_min_actor_1"] == {0: -2.0, 102_400: -2.0}
+    assert scalars["evaluation/info_won_mean"] == {0: 0.5, 102_400: 0.5}
+    assert scalars["evaluation/episode_length_mean"][0] == 27.5
+    assert scalars["training/kl_policy_0"] == {0: 0.5, 102_400: 0.25}
+    assert "training/kl_policy_1" not in scalars  # it is NaN
+    assert scalars["time/n_updates_done"] == {0: 0.0, 102_400: 50.0}
+    assert scalars["time/steps_per_second"][0] == pytest.approx(20_480.2)
+
+
+def test_tensorboard_shows_of_a_resumed_training_what_was_trained_last(tmp_path):
+    log_all(TensorBoard(tmp_path), at(0), at(50, kl=0.1), at(100, kl=0.2), at(150, kl=0.3))
+    log_all(TensorBoard(tmp_path), at(100, kl=0.7), at(150, kl=0.8))
+    assert len(list(tmp_path.iterdir())) == 2
+    kl = tensorboard_scalars(tmp_path)["training/kl_policy_0"]
+    steps = [2048 * n for n in (0, 50, 100, 150)]
+    assert kl == pytest.approx(dict(zip(steps, (0.5, 0.1, 0.7, 0.8), strict=True)))
+
+
+def test_what_is_logged_can_be_seen_while_training_goes_on(tmp_path):
+    tracker = TensorBoard(tmp_path)
+    tracker.log(at(0))
+    assert tensorboard_scalars(tmp_path)["training/kl_policy_0"] == {0: 0.5}
+    tracker.close()
+
+
+@contextlib.contextmanager
+def files_of_at_most(n_bytes: int):
+    """Let the system refuse what is larger, as it does on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_is_warned_of_once_and_what_it_kept_can_be_read(tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    trackers = Trackers([TensorBoard(tmp_path / "tensorboard"), JsonLines(path)])
+    trackers.log(at(0))
+    with files_of_at_most(path.stat().st_size):
+        trackers.log(at(50))
+        trackers.log(at(100))
+    trackers.log(at(150))
+    trackers.close()
+    first, second = (record.message for record in caplog.records)
+    assert first.startswith("TensorBoard has failed, training goes on: [Errno 27]")
+    assert second.startswith("JsonLines has failed, training goes on: [Errno 27]")
+    assert 0 in tensorboard_scalars(tmp_path / "tensorboard")["training/kl_policy_0"]
+    assert [each["n_updates_done"] for each in read_json_lines(path)] == [0, 150]
+
+
+# A user's own.
+
+
+class Table(ja.Tracker):
+    """The ten lines that a user writes."""
+
+    def __init__(self, path: Path):
+        self._file = path.open("w")
+
+    def log(self, evaluation: ja.Evaluation) -> None:
+        scalars = evaluation.scalars()
+        print(evaluation.n_updates_done, scalars["evaluation/return_mean"], file=self._file)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Broken(ja.Tracker):
+    def log(self, evaluation: ja.Evaluation) -> None:
+        raise ConnectionError("the network is\ndown")
+
+    def close(self) -> None:
+        raise ConnectionError("still")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run that a user's own trackers, one of which fails, were given to."""
+    folder = tmp_path_factory.mktemp("trackers")
+    trackers = [Broken(), Table(folder / "table.txt")]
+    experiment = Experiment(tiny_config(folder), trackers=trackers)
+    with pytest.MonkeyPatch.context() as patch:
+        warned = []
+        patch.setattr(
+            "jaxagents.tracking._logger.warning", lambda text, *of: warned.append(text % of)
+        )
+        experiment.train()
+    return experiment, folder / "table.txt", warned
+
+
+def test_a_users_own_tracker_gets_every_evaluation_of_a_run_and_is_closed(run):
+    experiment, table, _ = run
+    lines = read_json_lines(experiment.directory / "metrics.jsonl")
+    rows = [list(map(float, row.split())) for row in table.read_text().splitlines()]
+    expected = [[each["n_updates_done"], np.mean(each["return_mean"])] for each in lines]
+    np.testing.assert_allclose(rows, expected, rtol=1e-6)
+    assert len(rows) == 4
+
+
+def test_a_tracker_that_fails_is_warned_of_once_and_ends_no_training(run):
+    assert run[2] == ["Broken has failed, training goes on: the network is down"]
+    assert (run[0].directory / "summary.json").exists()
+
+
+def test_an_experiment_leaves_what_tensorboard_reads(run):
+    directory = run[0].directory
+    scalars = tensorboard_scalars(directory / "tensorboard")
+    lines = read_json_lines(directory / "metrics.jsonl")
+    for name in ("actor_loss", "critic_loss", "entropy", "kl", "clip_fraction", "learning_rate"):
+        values = [each[name][0] for each in lines if each[name][0] is not None]
+        assert list(scalars[f"training/{name}"].values()) == pytest.approx(values)
+    assert scalars["training/learning_rate"] == pytest.approx({16: 2.5e-4, 32: 2.5e-4, 48: 2.5e-4})
+    for kind in ("mean", "min", "max"):
+        assert list(scalars[f"evaluation/return_{kind}_actor_1"]) == [0, 16, 32, 48]
+    others = {"explained_variance", "actor_gradient_norm", "critic_gradient_norm", "actor_epochs"}
+    assert {f"training/{name}" for name in others} <= scalars.keys()
+    assert all(each["steps_per_second"] > 0 for each in lines[1:])
+    assert lines[0]["steps_per_second"] is None
+
+
+def test_a_configuration_without_tensorboard_writes_none(tmp_path):
+    config = tiny_config(tmp_path, tracking=TrackingConfig(tensorboard=False))
+    assert open_trackers(config, tmp_path) == []
+
+
+# Weights & Biases, offline.
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    return pytest.importorskip("wandb")
+
+
+def wandb_history(directory: Path) -> list[dict[str, float]]:
+    """Read what W&B has written for its later upload, in the order of its files' names."""
+    from wandb.proto import wandb_internal_pb2
+
+    rows = []
+    for path in sorted((directory / "wandb").glob("offline-run-*/*.wandb")):
+        for data in leveldb_records(path.read_bytes()):
+            record = wandb_internal_pb2.Record.FromString(data)
+            if record.WhichOneof("record_type") == "history":
+                items = record.history.item
+                rows.append({each.nested_key[0]: json.loads(each.value_json) for each in items})
+    return rows
+
+
+def leveldb_records(contents: bytes) -> Iterator[bytes]:
+    """Split a log of LevelDB's format, https://github.com/google/leveldb doc/log_format.md."""
+    offset, record = 7, b""  # behind W&B's own header
+    while offset + 7 <= len(contents):
+        _, length, kind = struct.unpack_from("<IHB", contents, offset)
+        record += contents[offset + 7 : offset + 7 + length]
+        offset += 7 + length
+        if kind in (1, 4):  # a whole record, or the last part of one
+            yield record
+            record = b""
+        room = -offset % 2**15  # what is left of a block that holds no header is padding
+        offset += room if room < 7 else 0
+
+
+@pytest.mark.filterwarnings("default")
+def test_wandb_gets_the_scalars_and_a_resumed_training_continues_its_run(tmp_path, offline):
+    for n_updates_done in (0, 50):
+        time.sleep(1.0 - time.time() % 1.0)  # W&B names a folder by the second it begins in
+        log_all(WandB("project", tmp_path, {"agent": {"n_steps": 3}}), at(n_updates_done))
+    rows = wandb_history(tmp_path)
+    assert [each["time/n_environment_steps"] for each in rows] == [0, 102_400]
+    assert [each["training/kl_policy_0"] for each in rows] == [0.5, 0.5]
+    assert rows[0]["evaluation/return_mean_actor_0"] == 2.0
+    run_id = (tmp_path / "wandb" / "run_id").read_text().strip()
+    logs = [each.name for each in tmp_path.glob("wandb/offline-run-*/*.wandb")]
+    assert logs == [f"run-{run_id}.wandb"] * 2
+
+
+@pytest.mark.filterwarnings("default")
+def test_wandb_that_cannot_be_used_is_warned_of(tmp_path, offline, monkeypatch, caplog):
+    def refuse(*_, **__):
+        raise offline.errors.UsageError("No API key configured.")
+
+    monkeypatch.setattr(offline, "init", refuse)
+    config = tiny_config(tmp_path, tracking=TrackingConfig(tensorboard=False, wandb="project"))
+    assert open_trackers(config, tmp_path) == []
+    (record,) = caplog.records
+    assert record.message == (
+        "W&B cannot be used, training goes on without it: No API key configured."
+    )
+
+
+# MLflow, with a local store.
+
+
+@pytest.mark.filterwarnings("default")
+def test_mlflow_gets_the_scalars_and_a_resumed_training_continues_its_run(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path / 'store'}")
+    directory = tmp_path / "run"
+    for n_updates_done in (0, 50):
+        log_all(MLflow("experiment", directory, {"agent": {"n_steps": 3}}), at(n_updates_done))
+    client = mlflow.MlflowClient()
+    found = client.get_experiment_by_name("experiment")
+    (logged,) = client.search_runs([found.experiment_id])
+    assert logged.data.params == {"agent.n_steps": "3"}
+    assert logged.info.status == "FINISHED"
+    history = client.get_metric_history(logged.info.run_id, "training/kl_policy_0")
+    assert [(each.step, each.value) for each in history] == [(0, 0.5), (102_400, 0.5)]
+
+
+# What is not there.
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_what_is_not_installed_is_said_in_one_line_before_anything_is_written(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, name, None)
+    config = tiny_config(tmp_path, tracking=TrackingConfig(**{name: "project"}))
+    with pytest.raises(ExperimentError) as error:
+        Experiment(config).train()
+    assert f'pip install "jaxagents[{name}]"' in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_configuration_file_from_before_tracking_means_the_default(tmp_path):
+    config = tiny_config(tmp_path, tracking=TrackingConfig(tensorboard=False))
+    path = tmp_path / "config.yaml"
+    save_config(config, path)
+    assert load_config(path) == config
+    text = path.read_text()
+    older = text[: text.index("tracking:")] + text[text.index("runs_dir:") :]
+    path.write_text(older.replace("stop_at_return: null\n", ""))
+    assert load_config(path).tracking == TrackingConfig()
+    assert load_config(path, ["--tracking.wandb=mine"]).tracking.wandb == "mine"
+
+
+def test_an_empty_name_is_refused():
+    with pytest.raises(ValueError, match="wandb='' names nothing"):
+        TrackingConfig(wandb="")

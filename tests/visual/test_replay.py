@@ -1,0 +1,115 @@
+"""The command that shows a run's episodes."""
+
+import pytest
+from PIL import Image
+
+import jaxagents as ja
+from jaxagents.cli import main as cli
+from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
+from jaxagents.environments import registry
+from jaxagents.experiments.experiment import Experiment
+from jaxagents.visual.replay import shown_states
+from tests.probes import Walk
+
+N_STEPS = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _walk():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_factories", {})
+        ja.register("probe/walk", lambda: Walk(deaths=(2, 100), limit=N_STEPS))
+        yield
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    agent = ja.AgentConfig(
+        n_steps=1, batch_size=2, minibatch_size=2, rollout_length=4, n_evals=2, progress_bar=False
+    )
+    config = ExperimentConfig(
+        name="walk",
+        env="probe/walk",
+        agent=agent,
+        evaluation=EvaluationConfig(n_evals=3, greedy=False),
+        runs_dir=str(tmp_path_factory.mktemp("runs")),
+    )
+    experiment = Experiment(config)
+    experiment.train()
+    return experiment
+
+
+@pytest.fixture(scope="module")
+def shown(experiment):
+    """Show two of the three episodes that evaluations play."""
+    assert cli.main(["replay", str(experiment.directory), "--episodes", "2"]) == 0
+    return [experiment.directory / "replay" / f"episode-{number}.gif" for number in (1, 2)]
+
+
+def fail(capsys, *arguments):
+    """Run the command in vain, and return the one line that says why."""
+    capsys.readouterr()
+    assert cli.main(["replay", *map(str, arguments)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    return output.err
+
+
+def test_each_episode_is_a_gif_of_all_its_states(shown):
+    for path in shown:
+        with Image.open(path) as gif:
+            assert gif.n_frames == N_STEPS + 1
+    assert len(list(shown[0].parent.iterdir())) == 2
+
+
+def test_shown_are_the_first_of_the_evaluated_episodes_however_many(experiment, shown):
+    (again,) = experiment.replay()
+    assert again.parent.name == "replay-2"
+    assert again.read_bytes() == shown[0].read_bytes()
+
+
+def test_options_choose_the_episodes(experiment, shown, tmp_path):
+    options = {
+        "as configured": ["--sampled", "--seed", "1", "--mode", "last"],
+        "another seed": ["--seed", "9"],
+    }
+    written = {}
+    for name, arguments in options.items():
+        to = str(tmp_path / name)
+        assert cli.main(["replay", str(experiment.directory), "--to", to, *arguments]) == 0
+        (path,) = (tmp_path / name).iterdir()
+        written[name] = path.read_bytes()
+    (greedy,) = experiment.replay(tmp_path / "greedy", greedy=True)
+    assert written["as configured"] == shown[0].read_bytes()
+    assert len({*written.values(), greedy.read_bytes()}) == 3
+
+
+def test_nothing_is_replaced(experiment, tmp_path, capsys):
+    (tmp_path / "episode-2.gif").write_bytes(b"mine")
+    line = fail(capsys, experiment.directory, "--to", tmp_path, "--episodes", 2)
+    assert "episode-2.gif exists" in line
+    assert [each.name for each in tmp_path.iterdir()] == ["episode-2.gif"]
+    assert (tmp_path / "episode-2.gif").read_bytes() == b"mine"
+
+
+def test_without_ffmpeg_a_film_is_refused_in_one_line(experiment, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    line = fail(capsys, experiment.directory, "--mp4", "--to", tmp_path / "films")
+    assert "ffmpeg" in line
+    assert "--mp4" in line
+    assert not (tmp_path / "films").exists()
+
+
+def test_bad_arguments_are_refused_in_one_line(experiment, tmp_path, capsys):
+    assert "0 episodes" in fail(capsys, experiment.directory, "--episodes", 0)
+    (tmp_path / "file").touch()
+    assert "no folder" in fail(capsys, experiment.directory, "--to", tmp_path / "file")
+    assert "config.yaml" in fail(capsys, tmp_path)
+
+
+def test_long_episodes_are_shown_in_strides_that_reach_the_end():
+    assert shown_states(4) == [0, 1, 2, 3, 4]
+    assert shown_states(299) == list(range(300))
+    assert shown_states(300) == list(range(0, 301, 2))
+    assert shown_states(999) == [*range(0, 999, 4), 999]
