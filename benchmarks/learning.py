@@ -13,10 +13,10 @@ import jax
 import numpy as np
 
 import jaxagents as ja
-from jaxagents.experiments.make_agent import make_environment
-from jaxagents.experiments.config_files.schema import ExperimentConfig
-from jaxagents.experiments.config_files.file import load_config
 from jaxagents.environments.spaces import Discrete, as_space
+from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.experiments.make_agent import make_environment
 
 N_EVALS = 100
 

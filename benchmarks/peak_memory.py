@@ -22,8 +22,8 @@ def train(n_updates: int) -> None:
     import jax
 
     import jaxagents as ja
-    from jaxagents.experiments.make_agent import make_environment
     from jaxagents.experiments.config_files.file import load_config
+    from jaxagents.experiments.make_agent import make_environment
 
     overrides = ("--agent.n_steps", str(n_updates), "--agent.n_evals", str(N_EVALS))
     config = load_config(CONFIG, (*overrides, "--agent.progress_bar", "false"))

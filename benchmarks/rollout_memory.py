@@ -47,7 +47,9 @@ def measure(env_id: str, n_envs: int, env_kwargs: dict[str, Any], choices: dict[
     agent = ja.DiscreteIPPO(env, env_params, config)
     runner = jax.eval_shape(agent.init, jax.random.key(0), ja.HyperParameters())
     n_updates = jax.ShapeDtypeStruct((), jnp.int32)
-    updates = jax.eval_shape(agent._open_block, jax.eval_shape(agent._before, runner), n_updates)
+    updates = jax.eval_shape(
+        agent._open_block, jax.eval_shape(agent._first_block, runner), n_updates
+    )
     update_repeatedly = jax.jit(
         type(agent)._update_repeatedly.__wrapped__,
         static_argnames="self",

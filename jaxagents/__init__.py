@@ -4,10 +4,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jaxagents.compiler.switch import plain_jax
     from jaxagents.config import AgentConfig, Layers
     from jaxagents.environments.protocol import Environment
     from jaxagents.environments.registry import make, register
     from jaxagents.environments.spaces import Box, Discrete
+    from jaxagents.experiments.config_files.file import load_config
+    from jaxagents.experiments.experiment import Experiment
     from jaxagents.experiments.profiling import Profile, profile
     from jaxagents.hyperparameters import HyperParameters, OptimizerParams
     from jaxagents.ippo.base import IPPOBase
@@ -30,6 +33,7 @@ _MODULE_OF = {
     "DiscreteIPPO": "ippo.discrete",
     "Environment": "environments.protocol",
     "Evaluation": "training.callbacks",
+    "Experiment": "experiments.experiment",
     "HyperParameters": "hyperparameters",
     "IPPOBase": "ippo.base",
     "Interrupted": "training.interruption",
@@ -43,7 +47,9 @@ _MODULE_OF = {
     "Runner": "types",
     "StopAtReturn": "training.callbacks",
     "Tracker": "training.trackers",
+    "load_config": "experiments.config_files.file",
     "make": "environments.registry",
+    "plain_jax": "compiler.switch",
     "profile": "experiments.profiling",
     "register": "environments.registry",
 }
@@ -56,6 +62,7 @@ __all__ = [
     "DiscreteIPPO",
     "Environment",
     "Evaluation",
+    "Experiment",
     "HyperParameters",
     "IPPOBase",
     "Interrupted",
@@ -69,14 +76,16 @@ __all__ = [
     "Runner",
     "StopAtReturn",
     "Tracker",
+    "load_config",
     "make",
+    "plain_jax",
     "profile",
     "register",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: importing jax and flax takes seconds."""
+    """Import a public name on first use: importing jax and flax takes seconds."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'jaxagents' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"jaxagents.{_MODULE_OF[name]}"), name)

@@ -1,4 +1,4 @@
-"""`python -m jaxagents` is the command `jaxagents`."""
+"""Run the command `jaxagents` as `python -m jaxagents`."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""What a user fixes when building an agent: sizes and choices.
+"""The configuration of an agent: sizes and choices.
 
-Changing one of them means compiling anew, unlike a hyperparameter.
+Unlike hyperparameters, they are constants of the compiled programs.
 """
 
 import operator
@@ -33,14 +33,14 @@ def _check_integer(name: str, value: Any, minimum: int) -> None:
 
 
 def check_seed(name: str, value: Any) -> None:
-    """Refuse what is no seed of jax's random keys: other numbers would be the same as one of these.
+    """Check that a value is a seed of jax's random keys, which wrap other integers.
 
     Args:
-        name: What to call it.
+        name: The seed's name in errors.
         value: The seed.
 
     Raises:
-        TypeError: It is no integer.
+        TypeError: It is not an integer.
         ValueError: It is too small or too large.
     """
     _check_integer(name, value, minimum=0)
@@ -49,7 +49,7 @@ def check_seed(name: str, value: Any) -> None:
 
 
 def use_python_integers(config: Any) -> None:
-    """Replace numpy's integers in a frozen dataclass, as no file holds them."""
+    """Replace NumPy's integers in a frozen dataclass by Python's, which can be written to files."""
     for name, value in vars(config).items():
         if isinstance(value, np.integer):
             object.__setattr__(config, name, value.item())
@@ -61,16 +61,16 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 @dataclass(frozen=True)
 class Layers:
-    """What a default network is built of.
+    """The layers of a default network.
 
     Attributes:
         hidden_sizes: Units of each hidden layer.
         activation: Applied after each layer; None takes tanh, or relu for images.
-        layer_norm: Normalise the outputs of each layer over its units, before the activation.
-        channels: Output channels of each convolution, of 3 by 3 pixels, where observations are
-            images (three axes).
-        memory_size: Units of the recurrent cell, behind the hidden layers; for recurrent agents.
-        sizes_after_memory: Units of each hidden layer behind the recurrent cell; likewise.
+        layer_norm: Apply layer normalisation to the outputs of each layer, before the activation.
+        channels: Output channels of each 3 by 3 convolution, for images: observations of three
+            axes.
+        memory_size: Units of the recurrent cell behind the hidden layers, for recurrent agents.
+        sizes_after_memory: Units of each hidden layer behind the recurrent cell.
     """
 
     hidden_sizes: tuple[int, ...] = (64, 64)
@@ -81,11 +81,11 @@ class Layers:
     sizes_after_memory: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the sizes, and make Python's tuples and integers of them."""
+        """Check the sizes, and convert them to tuples of Python's integers."""
         for name in ("hidden_sizes", "channels", "sizes_after_memory"):
             sizes = getattr(self, name)
             if isinstance(sizes, int | str) or not hasattr(sizes, "__iter__"):
-                raise TypeError(f"{name}={sizes!r} is no sequence of integers.")
+                raise TypeError(f"{name}={sizes!r} is not a sequence of integers.")
             sizes = tuple(sizes)
             for size in sizes:
                 _check_integer(name, size, minimum=1)
@@ -100,95 +100,105 @@ class Layers:
 class AgentConfig:
     """The sizes and choices that fix an agent's computation.
 
+    By groups: the size of a training (``n_steps`` to ``minibatch_unit``); evaluation and
+    checkpoints (``eval_frequency`` to ``keep_best``); policies (``parameter_sharing``,
+    ``agent_id``); recurrent networks (``recurrent`` to ``recurrent_chunk_length``); critics
+    (``centralized_critic``, ``shared_torso``); normalisation (``normalize_observations`` to
+    ``scale_rewards``); losses and schedules (``advantages`` to ``anneal_learning_rate``); the run
+    (``on_nonfinite`` to ``prng_impl``); networks and optimizers (``actor_layers`` to
+    ``optimizer``).
+
     Attributes:
         n_steps: Updates of the whole training; each consumes rollout_length * batch_size
             environment steps.
         batch_size: Number of parallel environments, one trajectory each per update.
         minibatch_size: Trajectories in a minibatch, a divisor of batch_size: an epoch takes
-            batch_size / minibatch_size steps of the optimizer.
+            batch_size / minibatch_size optimizer steps.
         rollout_length: Environment steps per trajectory.
-        actor_epochs: Most passes of an update's actor over the rollout; the hyperparameter
-            kl_threshold ends them earlier.
-        critic_epochs: Passes of an update's critic over the rollout.
+        actor_epochs: Maximum epochs of an update's actor; the hyperparameter kl_threshold stops
+            them early.
+        critic_epochs: Epochs of an update's critic.
         minibatch_unit: What minibatches are drawn over: whole trajectories, time rows across all
             environments, or single steps. A policy's actors always stay together.
         eval_frequency: Updates between evaluations; checkpoints are written with them.
         n_evals: Episodes per evaluation; 0 switches evaluation off.
-        initial_evaluation: Evaluate (and checkpoint) before training too.
-        eval_seed: Seed of the evaluations during training. They all use the same random
-            numbers, so what differs between them is the policy.
+        initial_evaluation: Evaluate (and write a checkpoint) before training too.
+        eval_seed: Seed of the evaluations during training. They all use the same random numbers,
+            so that only the policy differs between them.
         checkpoint_dir: Directory of this run's checkpoints; None writes none.
         keep_latest: Number of latest checkpoints kept.
-        keep_best: Number of checkpoints kept for their return.
-        parameter_sharing: Which policies there are. "shared": one for all actors; "independent":
+        keep_best: Number of checkpoints of highest return kept.
+        parameter_sharing: How actors share policies. "shared": one policy for all; "independent":
             one each; "team": one for each team of the environment; or a policy index per actor,
             counted from 0, such as [0, 0, 1].
-        agent_id: Append each actor's index, as a one-hot vector, to what it observes, so that
+        agent_id: Append each actor's index, as a one-hot vector, to its observation, so that
             actors of one policy can differ.
-        recurrent: Give actors and critics a memory: "gru", "lstm", or "mingru", which trains
-            fastest as its gates do not look at it. None: they are feed-forward.
-        recurrent_critic: Whether critics have a memory too. One that sees the whole state of the
-            environment needs none.
-        recurrent_chunk_length: Cut trajectories into pieces of this many steps, a divisor of
-            rollout_length, each learnt from on its own, beginning with the memory of the rollout.
-            None: gradients go back through whole trajectories.
-        centralized_critic: Let critics see the environment's global state where it offers one,
-            and otherwise what all actors observe, which must then be finite even for the dead; and
-            the actor's index, as a one-hot vector.
+        recurrent: Cell of recurrent actors and critics: "gru", "lstm", or "mingru", which trains
+            fastest because its gates do not depend on the hidden state. None: feed-forward.
+        recurrent_critic: Make critics recurrent too. A critic that observes the environment's
+            whole state does not need it.
+        recurrent_chunk_length: Cut trajectories into chunks of this many steps, a divisor of
+            rollout_length. Each chunk starts from the hidden state of the rollout, and gradients
+            do not cross chunks. None: gradients go back through whole trajectories.
+        centralized_critic: Let critics observe the environment's global state or, if it has none,
+            the observations of all actors, which must then be finite even for dead actors; and the
+            actor's index, as a one-hot vector.
             Source: MAPPO, Yu et al. 2022, https://arxiv.org/abs/2103.01955.
-        shared_torso: Let critics see what the actor's hidden layers, and its memory, make of an
-            observation in place of the observation. Only the actor's own loss trains these; an
-            update applies them once for all of the critic's epochs, so that this is faster, above
-            all with a memory, of which the critic then needs none of its own. critic_layers come
-            behind them.
-        normalize_observations: Shift and scale what networks see to mean 0 and standard
-            deviation 1, by statistics of each policy's observations so far. The first rollout
-            finds none: its observations are all 0.
-        normalize_values: Let critics learn value targets of mean 0 and standard deviation 1, by
-            a moving average of each policy's.
-        scale_rewards: Divide the rewards that are learnt from by the standard deviation of their
-            discounted sums so far, each policy's by its own.
-        advantages: How advantages are estimated: "gae", or "vtrace", which corrects them for how
-            far the policy has moved since the rollout, anew before each of its epochs.
-        critic_error: What the critic minimises: "squared" errors, or "huber": squared up to the
+        shared_torso: Let critics take the output of the actor's hidden layers, and recurrent cell,
+            in place of the observation. Only the actor's loss trains these. An update applies them
+            once for all of the critic's epochs, which is faster, above all for recurrent agents,
+            whose critics then need no cell of their own. critic_layers follow behind them.
+        normalize_observations: Shift and scale observations to mean 0 and standard deviation 1,
+            by each policy's running statistics. The first rollout has none: its normalised
+            observations are all 0.
+        normalize_values: Normalise value targets to mean 0 and standard deviation 1, by a moving
+            average of each policy's targets.
+        scale_rewards: Divide rewards by the standard deviation of their discounted sums, by each
+            policy's running statistics. Reported returns are not scaled.
+        advantages: Estimator of advantages: "gae", or "vtrace", which corrects them for the change
+            of the policy since the rollout, anew before each of its epochs.
+        critic_error: Cost of a value's error: "squared", or "huber": squared up to the
             hyperparameter huber_delta, linear beyond.
-        clip_values: Leave critics without gain from moving a value by more than the
-            hyperparameter eps_clip in an update; in standard deviations of the value targets, with
-            normalize_values.
-        learning_rate_schedule: "constant", "linear" or "cosine": the factor of both learning
-            rates over n_steps updates, from 1 to 0; or "kl": the actor's follows the
+        clip_values: Clip the change of a value within an update to the hyperparameter eps_clip;
+            in standard deviations of the value targets with normalize_values.
+        learning_rate_schedule: "constant", "linear" or "cosine": factor of both learning rates,
+            which falls from 1 to 0 over n_steps updates; or "kl": the actor's rate adapts to the
             hyperparameter kl_target.
-        ent_coeff_schedule: Likewise, the factor of the hyperparameter ent_coeff.
-        eps_clip_schedule: Likewise, the factor of the hyperparameter eps_clip.
+        ent_coeff_schedule: Schedule of the hyperparameter ent_coeff: "constant", "linear" or
+            "cosine".
+        eps_clip_schedule: Schedule of the hyperparameter eps_clip: "constant", "linear" or
+            "cosine".
         anneal_learning_rate: The same as learning_rate_schedule="linear".
-        on_nonfinite: What happens where a loss, a gradient or a parameter is infinite or NaN:
-            "stop" ends the training with an error that names update, policy and quantity; "skip"
-            leaves that policy as it was before the update, and counts it. Either way no parameters
-            are lost to it.
+        on_nonfinite: Reaction to a NaN or infinite loss, gradient or parameter. "stop" ends the
+            training with an error that names update, policy and quantity. "skip" leaves that policy
+            as it was before the update, and counts it. No parameters are lost either way.
         shaped_reward_steps: Environment steps over which an environment's shaped reward is added
-            to the reward that actors learn from, times a factor that falls linearly from 1 to 0;
-            None adds none. Returns never include it.
+            to the reward, times a factor that falls linearly from 1 to 0; None adds none. Returns
+            never include it.
         max_episode_steps: Truncate episodes at this length, in environment steps; None leaves it
             to the environment.
-        progress_bar: Show a progress bar; it moves on with each evaluation.
+        progress_bar: Show a progress bar; it advances with each evaluation.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
-        compute_dtype: "bfloat16" lets the hidden layers of the default networks compute in it, and
-            round what they see to it, which is for accelerators. Parameters, recurrent cells, last
-            layers and losses remain float32; None leaves everything so. May change within a run.
-        prng_impl: "rbg" draws a training's random numbers by that generator of jax, which the
-            training's key then only seeds. It is cheaper on accelerators, but gives other numbers
-            on other machines and with other versions of jax. None draws by the key's own.
+        compute_dtype: "bfloat16" computes the hidden layers of the default networks in bfloat16,
+            and rounds observations to it, for accelerators. Parameters, recurrent cells, last
+            layers and losses remain float32; None computes everything in float32. May change
+            within a run.
+        prng_impl: "rbg" draws a training's random numbers by that generator of jax, seeded by the
+            training's key. It is cheaper on accelerators, but its numbers depend on the machine and
+            on jax's version. None draws by the key's own generator.
         actor_layers: The actor's network.
         critic_layers: The critic's network.
         actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
-            [*batch, dimensions] means; with a memory, as `RecurrentNetwork` has it: from
-            [time, *batch, *obs], the memory and the steps at which it is emptied to outputs and
-            the memories after each step. What it makes of a sample must not depend on others, as by
-            statistics of a batch. None builds one of actor_layers.
+            [*batch, dimensions] means. For recurrent agents, a module with the interface of
+            `RecurrentNetwork`: from [time, *batch, *obs], the hidden state and the steps at which
+            it is reset, to outputs and the hidden states after each step. Its output for a sample
+            must not depend on other samples, as with batch normalisation. None builds one of
+            actor_layers.
         critic_network: Flax module from [*batch, *obs] to values [*batch]; None likewise.
         optimizer: Builds the optimizer of a network from its OptimizerParams.
     """
 
+    # The size of a training
     n_steps: int
     batch_size: int = 16
     minibatch_size: int = 4
@@ -196,6 +206,7 @@ class AgentConfig:
     actor_epochs: int = 4
     critic_epochs: int = 4
     minibatch_unit: Literal["trajectory", "time", "step"] = "trajectory"
+    # Evaluation and checkpoints
     eval_frequency: int = 50
     n_evals: int = 32
     initial_evaluation: bool = True
@@ -203,16 +214,21 @@ class AgentConfig:
     checkpoint_dir: str | PathLike[str] | None = None
     keep_latest: int = 2
     keep_best: int = 1
+    # Policies
     parameter_sharing: Literal["shared", "independent", "team"] | tuple[int, ...] = "shared"
     agent_id: bool = False
+    # Recurrent networks
     recurrent: Literal["gru", "lstm", "mingru"] | None = None
     recurrent_critic: bool = True
     recurrent_chunk_length: int | None = None
+    # Critics
     centralized_critic: bool = False
     shared_torso: bool = False
+    # Normalisation
     normalize_observations: bool = False
     normalize_values: bool = False
     scale_rewards: bool = False
+    # Losses and schedules
     advantages: Literal["gae", "vtrace"] = "gae"
     critic_error: Literal["squared", "huber"] = "squared"
     clip_values: bool = False
@@ -220,6 +236,7 @@ class AgentConfig:
     ent_coeff_schedule: Schedule = "constant"
     eps_clip_schedule: Schedule = "constant"
     anneal_learning_rate: bool = False
+    # The run
     on_nonfinite: Literal["stop", "skip"] = "stop"
     shaped_reward_steps: int | None = None
     max_episode_steps: int | None = None
@@ -227,6 +244,7 @@ class AgentConfig:
     squash: bool = False
     compute_dtype: Literal["bfloat16"] | None = None
     prng_impl: Literal["rbg"] | None = None
+    # Networks and optimizers
     actor_layers: Layers = Layers()
     critic_layers: Layers = Layers()
     actor_network: nn.Module | None = None
@@ -275,7 +293,7 @@ class AgentConfig:
                 f"minibatch_size={self.minibatch_size}; choose a multiple of {self.n_minibatches}."
             )
         if not isinstance(self.parameter_sharing, str):
-            # A list from a configuration file would make the configuration unhashable.
+            # A list, as from a configuration file, would make the configuration unhashable.
             object.__setattr__(self, "parameter_sharing", _as_indices(self.parameter_sharing))
 
     def _check_memory(self) -> None:
@@ -359,10 +377,10 @@ _CHOICES = (
 )
 
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of a function, other in each process
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in a function's repr; differs between processes
 _STRUCTURE = (
     "batch_size",
-    "rollout_length",  # by which updates are counted as environment steps
+    "rollout_length",  # converts updates to environment steps
     "agent_id",
     "recurrent",
     "recurrent_critic",
@@ -383,7 +401,7 @@ _STRUCTURE = (
 
 
 def structure_of(config: AgentConfig) -> dict[str, Any]:
-    """Tell, as plain data, what a run's checkpoints depend on: it cannot change within a run."""
+    """Return, as plain data, the choices that a run's checkpoints depend on."""
     values = {name: getattr(config, name) for name in _STRUCTURE}
     adapts = config.learning_rate_schedule == "kl"
     return {name: _plain(value) for name, value in values.items()} | {
@@ -392,7 +410,7 @@ def structure_of(config: AgentConfig) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Describe a choice by what JSON has, and alike in every process."""
+    """Describe a choice by types that JSON has, and equally in every process."""
     if value is None or isinstance(value, bool | int | str):
         return value
     name = getattr(value, "__qualname__", None)

@@ -1,24 +1,24 @@
-"""Errors that are told apart where importing what raises them would take long."""
+"""Errors that are caught where importing the modules that raise them would take long."""
 
 import contextlib
 from collections.abc import Iterator
 
 
 class CheckpointError(ValueError):
-    """A run's checkpoints cannot be used as asked; the message says why, in one line."""
+    """A run's checkpoints cannot be used as requested; the message says why in one line."""
 
 
 class ExperimentError(ValueError):
-    """What was asked for cannot be done; the message says why, in one line."""
+    """A request cannot be fulfilled; the message says why in one line."""
 
 
 _OF_CHECKS = (ImportError, OSError, TypeError, ValueError)
-OF_FILES = (CheckpointError, OSError)  # anything else that training raises is not the user's fault
+OF_FILES = (CheckpointError, OSError)  # other errors of training are not the user's
 
 
 @contextlib.contextmanager
 def explained(place: str = "", kinds: tuple[type[Exception], ...] = _OF_CHECKS) -> Iterator[None]:
-    """Turn what a check of this package or of a library raises into an `ExperimentError`."""
+    """Convert the errors of this package's or a library's checks to an `ExperimentError`."""
     try:
         yield
     except kinds as error:

@@ -1,4 +1,4 @@
-"""What a user may change without compiling anew: the hyperparameters, traced values all."""
+"""Hyperparameters: traced values, which change without compiling anew."""
 
 import math
 from typing import Any
@@ -21,13 +21,12 @@ PerPolicy = float | Any
 
 
 class OptimizerParams(struct.PyTreeNode):
-    """What the optimizer of one network is built from.
+    """The parameters of one network's optimizer.
 
     Attributes:
-        learning_rate: Step size of Adam, at the start if it has a schedule.
-        eps: What Adam adds to the root of the mean squared gradient that it divides by.
-        grad_clip: Largest norm of a policy's gradient over all its parameters; a longer one is
-            shortened to it. Infinity never clips.
+        learning_rate: Adam's learning rate; its initial value if it has a schedule.
+        eps: Adam's epsilon, added to the root of the second moment.
+        grad_clip: Maximum global norm of a policy's gradient; infinity never clips.
     """
 
     learning_rate: PerPolicy = 2.5e-4
@@ -41,22 +40,22 @@ class HyperParameters(struct.PyTreeNode):
     Attributes:
         gamma: Discount per environment step, in [0, 1].
         gae_lambda: Decay of the generalised advantage estimate per environment step, in [0, 1].
-        eps_clip: Half-width of the interval around 1 to which the ratio of an action's
-            probabilities, now and at the rollout, is clipped.
+        eps_clip: Half-width of the interval around 1 to which the ratio of the current to the
+            behaviour policy is clipped.
         ent_coeff: Weight of the policy's entropy, in nats, in the actor loss.
         vf_coeff: Weight of the critic loss.
-        kl_threshold: A policy's actor epochs of an update end once its KL divergence from the
-            policy that collected the rollout exceeds this, in nats. The KL is the mean over a
-            whole epoch, each minibatch taken before its own step: with one minibatch an epoch it
-            lags one epoch. Infinity never stops.
-        kl_target: What AgentConfig.learning_rate_schedule="kl" aims at: the same KL divergence,
-            of an update's last epoch, in nats. The actor's learning rate then stays between 1e-6
-            and 1e-2; a run that is continued goes on with the one it has found.
-        rho_clip: With AgentConfig.advantages="vtrace": bound of the ratio of probabilities that
-            weighs a step's own temporal difference, see `advantages.vtrace`.
-        c_clip: Likewise, of the ratios that weigh the later ones.
-        huber_delta: Errors of values beyond this cost in proportion to their size, with
-            AgentConfig.critic_error="huber". In standard deviations of the value targets, with
+        kl_threshold: Early stopping: a policy's actor epochs of an update end once its KL
+            divergence from the behaviour policy exceeds this, in nats. The KL is the mean over a
+            whole epoch, each minibatch's computed before its own step: with one minibatch an epoch
+            it lags one epoch. Infinity never stops.
+        kl_target: Target of AgentConfig.learning_rate_schedule="kl" for the same KL divergence of
+            an update's last epoch, in nats. The actor's learning rate then stays between 1e-6 and
+            1e-2; a resumed run continues with its current rate.
+        rho_clip: With AgentConfig.advantages="vtrace": upper bound of the ratio that weights a
+            step's own temporal difference, see `ppo.advantages.vtrace`.
+        c_clip: Likewise, of the ratios that weight the later ones.
+        huber_delta: With AgentConfig.critic_error="huber": errors of values beyond this cost
+            linearly. In standard deviations of the value targets with
             AgentConfig.normalize_values.
         actor_optimizer_params: The actor's optimizer.
         critic_optimizer_params: The critic's optimizer.
@@ -92,7 +91,7 @@ def clip_by_global_norm(max_norm: ScalarLike) -> optax.GradientTransformation:
 
 
 def adam(params: OptimizerParams) -> optax.GradientTransformation:
-    """Build the default optimizer: Adam behind a clip of the gradient's global norm."""
+    """Build the default optimizer: Adam on gradients clipped by their global norm."""
     return optax.chain(
         clip_by_global_norm(params.grad_clip),
         optax.adam(params.learning_rate, eps=params.eps),
@@ -105,7 +104,7 @@ _FINITE = ("kl_target",)
 
 
 def as_arrays(hyperparams: HyperParameters) -> HyperParameters:
-    """Turn every leaf into a float32 array, so that changing a value never compiles anew."""
+    """Convert every leaf to a float32 array, so that changing a value never compiles anew."""
     return jax.tree.map(
         lambda leaf: jnp.asarray(leaf, jnp.float32),
         hyperparams,
@@ -114,15 +113,15 @@ def as_arrays(hyperparams: HyperParameters) -> HyperParameters:
 
 
 def per_policy(hyperparams: HyperParameters, n_policies: int) -> HyperParameters:
-    """Give every leaf one value per policy, ``[policies]``."""
+    """Broadcast every leaf to one value per policy, ``[policies]``."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_policies,)), hyperparams)
 
 
 def check_hyperparams(hyperparams: HyperParameters, n_policies: int) -> None:
-    """Check every leaf that has a concrete value; what `jax.vmap` sweeps is left alone.
+    """Check every concrete leaf; leaves that `jax.vmap` sweeps are not checked.
 
     Raises:
-        TypeError: not `HyperParameters`, or a value is no number.
+        TypeError: not `HyperParameters`, or a value is not a number.
         ValueError: a value is out of range, or neither a scalar nor one value per policy.
     """
     if not isinstance(hyperparams, HyperParameters):
@@ -132,7 +131,7 @@ def check_hyperparams(hyperparams: HyperParameters, n_policies: int) -> None:
     for name in ("actor_optimizer_params", "critic_optimizer_params"):
         if not isinstance(getattr(hyperparams, name), OptimizerParams):
             raise TypeError(
-                f"{name}={getattr(hyperparams, name)!r} is no OptimizerParams; pass "
+                f"{name}={getattr(hyperparams, name)!r} is not OptimizerParams; pass "
                 "jaxagents.OptimizerParams(learning_rate=...)."
             )
     for name, value in flat_items(hyperparams).items():

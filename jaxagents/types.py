@@ -1,14 +1,17 @@
-"""The pytrees that the stages of training pass to each other. No logic.
+"""The pytrees that the stages of training pass to each other.
 
 Axes: ``time`` is a rollout's steps, ``envs`` the parallel environments, ``actors`` the
-environment's agents, ``policies`` the parameter sets. Leading axes are shown where a type
-always has them; the same type serves single and stacked values.
+environment's agents, ``policies`` the parameter sets. Leading axes are shown if a type always has
+them; the same type serves single and stacked values.
 """
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 Metrics = dict[str, Array]
@@ -16,7 +19,7 @@ Metrics = dict[str, Array]
 
 
 class Observation(NamedTuple):
-    """What actors see."""
+    """The observations of all actors."""
 
     features: Array  # [*batch, actors, *obs]
     # True: the action may be chosen, or the actor has this dimension of a Box
@@ -25,15 +28,15 @@ class Observation(NamedTuple):
 
 
 class TimeStep(NamedTuple):
-    """What a batch of environments answers to a batch of actions."""
+    """A step of a batch of environments."""
 
     observation: Observation  # after any reset
     final_observation: Observation  # before any reset
     reward: Float[Array, "envs actors"]
     shaped_reward: Float[Array, "envs actors"] | None  # for learning only
-    terminated: Bool[Array, "envs actors"]  # no reward follows
-    truncated: Bool[Array, "envs actors"]  # what follows goes unseen
-    active: Bool[Array, "envs actors"]  # the actor was alive when it acted
+    terminated: Bool[Array, "envs actors"]  # the state is terminal
+    truncated: Bool[Array, "envs actors"]  # cut off in a state that is not terminal
+    active: Bool[Array, "envs actors"]  # the actor was alive before the step
     episode_over: Bool[Array, "envs"]  # for every actor: the environment was reset
     info: dict[str, Array]  # the environment's scalar infos, [envs]
     final_state: PyTree = None  # before any reset, [envs, ...]; None: the environment hides it
@@ -45,19 +48,19 @@ class TimeStep(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What recurrent networks remember, ``[envs, actors, ...]``; empty for feed-forward ones."""
+    """Recurrent states, ``[envs, actors, ...]``; empty for feed-forward networks."""
 
     actor: PyTree = ()
     critic: PyTree = ()
 
 
 class Move(NamedTuple):
-    """What one step of a rollout leaves, ``[envs, actors, ...]``."""
+    """One step of a rollout, ``[envs, actors, ...]``."""
 
-    observation: Observation  # that was acted on
-    memory: PyTree  # the actor network's, before the step
-    head: PyTree  # parameters of the distribution that the action was drawn from
-    action: Array  # as the distribution drew it
+    observation: Observation  # before the step
+    memory: PyTree  # the actor's recurrent state before the step
+    head: PyTree  # parameters of the distribution that the action was sampled from
+    action: Array  # as sampled
     step: TimeStep
 
 
@@ -65,8 +68,8 @@ class Transition(NamedTuple):
     """One step of a rollout; stacked over time, ``[time, envs, actors, ...]``."""
 
     observation: Observation
-    memory: PyTree  # the actor network's, before the step
-    action: Array  # as the distribution drew it: unclipped, before any squashing
+    memory: PyTree  # the actor's recurrent state before the step
+    action: Array  # as sampled: unclipped, before any squashing
     log_prob: Float[Array, "*batch"]
     reward: Float[Array, "*batch"]
     terminated: Bool[Array, "*batch"]
@@ -77,32 +80,32 @@ class Transition(NamedTuple):
 
 
 class Path(NamedTuple):
-    """What advantages are estimated from, ``[time, envs, actors]``."""
+    """The inputs of an advantage estimate, ``[time, envs, actors]``."""
 
     reward: Float[Array, "time *batch"]
-    value: Float[Array, "time *batch"]  # V of the observation that was acted on
-    next_value: Float[Array, "time *batch"]  # V of the next one, *before* any reset
+    value: Float[Array, "time *batch"]  # V of the observation before the step
+    next_value: Float[Array, "time *batch"]  # V of the observation after it, *before* any reset
     terminated: Bool[Array, "time *batch"]
     truncated: Bool[Array, "time *batch"]
 
 
 class Batch(NamedTuple):
-    """What one policy learns from in an update, ``[time, sequences, actors, ...]`` or any subset.
+    """One policy's samples of an update, ``[time, sequences, actors, ...]``, or a minibatch.
 
-    A sequence is an environment's trajectory or, for networks with memory, a chunk of one. The
-    actors are the policy's own; padding actors weigh nothing, and neither do inactive ones, but
-    for the critic where rewards go on after death.
+    A sequence is an environment's trajectory or, for recurrent networks, a chunk of one. The actors
+    are the policy's own. Padding and inactive actors have zero weight, except that inactive actors
+    keep their weight in the critic's loss if rewards go on after death.
     """
 
     observation: Observation
     critic_features: Array
-    begins: Bool[Array, "*batch"]  # the step is an episode's first: memories are empty
-    memory: Memory  # at the start of each sequence, [1, sequences, actors, ...]
+    begins: Bool[Array, "*batch"]  # the step is an episode's first
+    memory: Memory  # recurrent states at the start of sequences, [1, sequences, actors, ...]
     action: Array
     log_prob: Float[Array, "*batch"]
     path: Path
     advantage: Float[Array, "*batch"]  # normalised
-    value: Float[Array, "*batch"]  # as the critic gave it
+    value: Float[Array, "*batch"]  # the critic's output at the rollout
     value_target: Float[Array, "*batch"]
     weight: Float[Array, "*batch"]
     value_weight: Float[Array, "*batch"]  # in the critic's loss
@@ -116,7 +119,7 @@ class NetworkState(NamedTuple):
 
 
 class Runner(struct.PyTreeNode):
-    """Everything that continuing a training needs."""
+    """The whole state of a training: everything that continuing it needs."""
 
     actor: NetworkState  # [policies, ...]
     critic: NetworkState  # [policies, ...]
@@ -124,26 +127,36 @@ class Runner(struct.PyTreeNode):
     observation: Observation  # [envs, actors, ...]
     memory: Memory  # [envs, actors, ...]
     normalizers: Any  # Normalizers, [policies, ...]
-    learning_rate: Any  # the actor's, float32 [policies], where it adapts itself; else None
+    learning_rate: Any  # the actor's, float32 [policies], if it adapts; else None
     rng: PRNGKeyArray
     hyperparams: Any  # HyperParameters
     n_updates_done: Int[Array, ""]
-    n_updates_skipped: Int[Array, " policies"]  # for numbers that were not finite
+    n_updates_skipped: Int[Array, " policies"]  # because of NaN or infinity
+
+    def __repr__(self) -> str:
+        """Summarise, for the arrays are many."""
+        return (
+            f"Runner(n_updates_done={_shown(self.n_updates_done)}, "
+            f"n_updates_skipped={_shown(self.n_updates_skipped)}, "
+            f"actor: {_count(self.actor.params)} parameters, "
+            f"critic: {_count(self.critic.params)} parameters, "
+            f"environments: {_count(self.env_state)} numbers)"
+        )
 
 
 class Inference(NamedTuple):
-    """What it takes to apply a network that is not being trained, ``[policies, ...]``."""
+    """The arrays that applying a network takes, ``[policies, ...]``."""
 
     params: PyTree
-    features: Any  # RunningStatistics to normalise what it sees; None: it sees it as it is
+    features: Any  # RunningStatistics that normalise observations; None: not normalised
 
 
 class Training(NamedTuple):
-    """What training blocks hand on to each other."""
+    """Carry of the loop over blocks of updates."""
 
     runner: Runner
-    stop: Bool[Array, ""]  # the host has asked to end here, or numbers are not finite any more
-    nonfinite: Bool[Array, "policies quantities"]  # what updates have found
+    stop: Bool[Array, ""]  # the host requests it, or a quantity is NaN or infinite
+    nonfinite: Bool[Array, "policies quantities"]  # quantities found NaN or infinite
 
 
 class Updates(NamedTuple):
@@ -151,7 +164,7 @@ class Updates(NamedTuple):
 
     runner: Runner
     n_left: Int[Array, ""]
-    nonfinite: Bool[Array, "policies quantities"]  # what updates have found
+    nonfinite: Bool[Array, "policies quantities"]  # quantities found NaN or infinite
     n_finite: Int[Array, " policies"]
     total: dict[str, Float[Array, " policies"]]  # of the training metrics, over finite updates
 
@@ -161,7 +174,7 @@ class Rollout(NamedTuple):
 
     env_state: PyTree  # [envs, ...]
     observation: Observation  # [envs, actors, ...]
-    memory: PyTree  # the actor network's, [envs, actors, ...]
+    memory: PyTree  # the actors' recurrent state, [envs, actors, ...]
 
 
 class ActorLoop(NamedTuple):
@@ -197,3 +210,14 @@ class MetricStats(NamedTuple):
     ci_high: Any
     has_nans: Any
     episodes: Any  # the values themselves, [*evaluations, episodes, actors]
+
+
+def _shown(count: Any) -> str:
+    """Write counts, or their shape and dtype while they are traced."""
+    if isinstance(count, np.ndarray | jax.Array) and not isinstance(count, Tracer):
+        return str(np.asarray(count).tolist())
+    return str(getattr(count, "shape", count))
+
+
+def _count(tree: PyTree) -> str:
+    return f"{sum(int(np.prod(jnp.shape(leaf))) for leaf in jax.tree.leaves(tree)):,}"

@@ -318,7 +318,7 @@ def test_there_may_be_no_layers(name):
 def test_sizes_of_layers_that_are_no_sequence_are_an_error(name, value):
     with pytest.raises(TypeError) as error:
         Layers(**{name: value})
-    assert str(error.value) == f"{name}={value!r} is no sequence of integers."
+    assert str(error.value) == f"{name}={value!r} is not a sequence of integers."
 
 
 @pytest.mark.parametrize("name", SEQUENCES)

@@ -132,7 +132,7 @@ def test_anything_but_hyperparameters_is_an_error_with_its_type(value):
 
 
 def test_an_optimizer_given_as_a_number_is_an_error_that_names_the_class():
-    with pytest.raises(TypeError, match=r"actor_optimizer_params=0.1 is no OptimizerParams"):
+    with pytest.raises(TypeError, match=r"actor_optimizer_params=0.1 is not OptimizerParams"):
         check_hyperparams(HyperParameters(actor_optimizer_params=0.1), 1)
 
 

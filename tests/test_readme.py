@@ -1,63 +1,149 @@
-"""What the README shows works as written."""
+"""What the README and the pages of docs/ show works as written."""
 
 import glob
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from jaxagents.cli import main as cli
+from tests.reported import write_run
 
 REPOSITORY = Path(__file__).parents[1]
-README = (REPOSITORY / "README.md").read_text()
+DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
+README = REPOSITORY / "README.md"
+PAGES = [README, *DOCS]
+LINKED = [*PAGES, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
+LINKED += sorted((REPOSITORY / "benchmarks").rglob("*.md"))
+# The dearest; what they show is tested elsewhere too.
+SLOW = {"callbacks_and_trackers.md", "command_line.md", "compiler.md", "profiling.md", "recurrence.md"}
+NOT_RUN = ("pip", "pytest")  # they have run before any test does
+SHORT = {  # whole trainings are measured by hand
+    "train": "--agent.n_steps 2 --agent.eval_frequency 1 --agent.n_evals 2 --evaluation.n_evals 2",
+    "resume": "--agent.n_steps 3",
+    "profile": "--agent.batch_size 4 --agent.rollout_length 8 --agent.minibatch_size 2",
+}
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """List the languages and contents of a page's blocks."""
+    pattern = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    return pattern.findall(page.read_text())
 
 
-def commands() -> list[str]:
-    lines = "".join(blocks("bash")).splitlines()
-    parts = [part for line in lines for part in line.split(" && ")]
-    return [part for part in parts if part.startswith("jaxagents ")]
+def commands(block: str) -> Iterator[list[str]]:
+    for line in block.splitlines():
+        for command in line.split(" && "):
+            yield shlex.split(command, comments=True)
 
 
-def test_there_are_blocks_of_both_kinds_and_of_no_other():
-    assert len(blocks("python")) > 5
-    assert len(commands()) > 3
-    opening = re.findall(r"^```(\w*)$", README, re.MULTILINE)[::2]
-    assert set(opening) == {"python", "bash"}
+def run_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    while "=" in words[0]:
+        monkeypatch.setenv(*words.pop(0).split("=", 1))
+    if words[0] in NOT_RUN:
+        return
+    assert words[0] == "jaxagents"
+    arguments = [each for word in words[1:] for each in sorted(glob.glob(word)) or [word]]
+    if "--help" not in arguments:
+        arguments += SHORT.get(arguments[0], "").split()
+    try:
+        assert cli.main(arguments) == 0
+    except SystemExit as end:
+        assert end.code == 0  # noqa: PT017 -- help ends so
 
 
-def test_the_python_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "configs").symlink_to(REPOSITORY / "configs")
+def run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {}
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), names)
-    assert "(3, 32, 2)" in capsys.readouterr().out  # the shape that the text explains
-    assert (tmp_path / "returns.csv").read_text().startswith("0,")
+    for language, block in blocks(page):
+        if language == "python":
+            exec(compile(block, page.name, "exec"), names)
+        else:
+            for words in commands(block):
+                run_command(words, monkeypatch)
 
 
-def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch, capsys):
-    """Trainings are cut short: their whole length is measured by hand."""
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(REPOSITORY / "configs")
-    for command in commands():
-        words = shlex.split(command)[1:]
-        arguments = [each for word in words for each in sorted(glob.glob(word)) or [word]]
-        if arguments[0] == "train" and arguments[1] != "--help":
-            arguments += ["--agent.n_steps", "2", "--agent.eval_frequency", "1",
-                          "--agent.n_evals", "2", "--evaluation.n_evals", "2"]  # fmt: skip
-        try:
-            assert cli.main(arguments) == 0
-        except SystemExit as end:
-            assert end.code == 0  # noqa: PT017 -- help ends so
-        assert capsys.readouterr().out
+    return tmp_path
 
 
-def test_the_set_up_is_that_of_the_continuous_integration():
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_are_python_or_commands(page):
+    assert {language for language, _ in blocks(page)} <= {"python", "bash"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page.name in SLOW else [])
+        for page in PAGES
+        if blocks(page) and page.name not in ("looking_at_runs.md", "training.md")
+    ],
+    ids=lambda page: page.name,
+)
+def test_the_blocks_of_a_page_run_one_after_the_other(page, folder, monkeypatch):
+    run(page, monkeypatch)
+
+
+def test_the_page_about_training_prints_the_shapes_that_it_explains(folder, monkeypatch, capsys):
+    run(REPOSITORY / "docs" / "training.md", monkeypatch)
+    printed = capsys.readouterr().out
+    assert "(3, 32, 2)" in printed
+    assert "(2, 3, 32, 2)" in printed
+
+
+def test_the_page_about_runs_works_on_several_runs(folder, monkeypatch, capsys):
+    for seed in range(4):
+        write_run(folder / "runs" / f"one-{seed}", name="one", seed=seed)
+        write_run(folder / "runs" / f"two-{seed}", name="two", seed=seed, mean=(-9.0, -8.0))
+    run(REPOSITORY / "docs" / "looking_at_runs.md", monkeypatch)
+    assert "two earns" in capsys.readouterr().out
+
+
+def test_the_readme_is_short_and_begins_with_both_commands():
+    assert len(README.read_text().splitlines()) <= 200
+    bash = [block for language, block in blocks(README) if language == "bash"]
+    assert "jaxagents train configs/simple_spread.yaml" in bash[0]
     install_and_test = 'pip install -c constraints.txt -e ".[test]" && pytest'
-    assert install_and_test in blocks("bash")[1]
+    assert install_and_test in bash[1]
     assert install_and_test in (REPOSITORY / ".ci" / "run").read_text()
-    for picture in re.findall(r"^!\[.*\]\((.*)\)$", README, re.MULTILINE):
-        assert (REPOSITORY / picture).stat().st_size < 200_000
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_and_pictures_exist(page):
+    for is_picture, link in re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if is_picture:
+            assert target.stat().st_size < 200_000, link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def anchors(page: Path) -> set[str]:
+    """List the anchors that GitHub gives to a page's headings."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_architecture_names_what_its_files_hold():
+    """A cell that links a file, and the names in backticks in the cell after it."""
+    page = REPOSITORY / "docs" / "architecture.md"
+    rows = [line.split("|")[1:-1] for line in page.read_text().splitlines() if line[:1] == "|"]
+    checked = 0
+    for row in rows:
+        for cell, following in zip(row, row[1:], strict=False):
+            links = re.findall(r"\]\((\.\./[^)]*\.py)\)", cell)
+            if links:
+                text = "".join((page.parent / link).read_text() for link in links)
+                for name in re.findall(r"`([\w.]+)`", following):
+                    assert name.rpartition(".")[2] in text, (links, name)
+                    checked += 1
+    assert checked > 20

@@ -6,8 +6,8 @@ import jax
 from worker import serve
 
 import jaxagents as ja
-from jaxagents.experiments.make_agent import make_environment
 from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.make_agent import make_environment
 
 config = load_config(sys.argv[1], sys.argv[2:])
 agent = ja.DiscreteIPPO(*make_environment(config), config.agent)

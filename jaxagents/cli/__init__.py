@@ -1,5 +1,5 @@
-"""The command line: one module per group of commands, and what they print.
+"""The command line: one module per group of commands, and their output.
 
-Nothing imports from here. Everything heavy is imported inside the commands, so that help and usage
-errors come at once.
+Nothing imports from here. Commands import jax and the rest when they run, so that help and usage
+errors appear at once.
 """

@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Arguments shared by several commands."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -10,21 +10,21 @@ else:
 
 
 def add_run(command: argparse.ArgumentParser) -> None:
-    """Add the directory of a run."""
+    """Add the argument RUN."""
     command.add_argument("run", metavar="RUN", help="the directory of a run")
 
 
 def add_runs(command: argparse.ArgumentParser) -> None:
-    """Add the directories of runs."""
+    """Add the arguments RUN ...."""
     command.add_argument("runs", metavar="RUN", nargs="+", help="the directories of runs")
 
 
 def add_mode(command: argparse.ArgumentParser) -> None:
-    """Add which of a run's checkpoints."""
-    command.add_argument("--mode", choices=["best", "last"], help="which checkpoint")
+    """Add the option --mode."""
+    command.add_argument("--mode", choices=["best", "last"], help="which checkpoint to use")
 
 
 def add_quiet(command: argparse.ArgumentParser) -> None:
-    """Add that little is printed."""
-    text = "print nothing but the run's directory, at the end"
+    """Add the option --quiet."""
+    text = "print only the run's directory, at the end"
     command.add_argument("--quiet", action="store_true", help=text)

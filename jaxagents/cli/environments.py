@@ -1,4 +1,4 @@
-"""What there is to train on, and a file to begin with: ``envs`` and ``config``."""
+"""Commands before training: ``envs`` and ``config``."""
 
 import argparse
 
@@ -16,23 +16,25 @@ def _add_envs(commands: Commands) -> None:
     command = commands.add_parser(
         "envs",
         help="list the environments",
-        description="List the environments: their actors, and what one of these observes and does.",
+        description="List the environments: their actors, and one actor's observations and actions.",
         allow_abbrev=False,
     )
-    command.add_argument("filter", metavar="FILTER", nargs="?", default="", help="part of an id")
-    command.add_argument("--markdown", action="store_true", help="as a table in Markdown")
+    command.add_argument(
+        "filter", metavar="FILTER", nargs="?", default="", help="list ids that contain this"
+    )
+    command.add_argument("--markdown", action="store_true", help="print a Markdown table")
     command.set_defaults(command=envs)
 
 
 def _add_config(commands: Commands) -> None:
     command = commands.add_parser(
         "config",
-        help="print a configuration file to begin with",
-        description="Print a configuration file for an environment: every key, explained.",
+        help="print a configuration file to start from",
+        description="Print a configuration file for an environment, with every key explained.",
         allow_abbrev=False,
     )
-    command.add_argument("env", metavar="ENV", help="one of those that `jaxagents envs` lists")
-    command.add_argument("--to", metavar="FILE", help="write it there, where there is none yet")
+    command.add_argument("env", metavar="ENV", help="an id listed by `jaxagents envs`")
+    command.add_argument("--to", metavar="FILE", help="write a new file instead")
     command.set_defaults(command=config)
 
 
@@ -49,7 +51,7 @@ def envs(parsed: argparse.Namespace) -> None:
     for env_id in matching:
         try:
             info = describe(env_id)
-        except OSError:  # of one of them
+        except OSError:
             rows.append([env_id, "", "", "", "", "not available here: its data are downloaded"])
             continue
         shape = "x".join(map(str, info.observation_shape)) or "scalar"
@@ -69,11 +71,11 @@ def envs(parsed: argparse.Namespace) -> None:
 
 
 def config(parsed: argparse.Namespace) -> None:
-    """Print a configuration file for an environment, or write it."""
+    """Print or write a configuration file for an environment."""
     from jaxagents.errors import explained
     from jaxagents.experiments.config_files.starting_file import starting_file
 
-    with explained(), explained("its data cannot be had: ", kinds=(OSError,)):
+    with explained(), explained("its data cannot be downloaded: ", kinds=(OSError,)):
         text = starting_file(parsed.env)
     if parsed.to is None:
         print(text, end="")

@@ -1,4 +1,4 @@
-"""What a command's process ends with."""
+"""Exit statuses and the error line of commands."""
 
 import sys
 
@@ -6,6 +6,6 @@ FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 
 
 def complain(message: str, status: int) -> int:
-    """Print what went wrong; return the exit status."""
+    """Print a message to stderr; return the exit status."""
     print(f"jaxagents: {message}", file=sys.stderr)
     return status

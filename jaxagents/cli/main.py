@@ -1,4 +1,4 @@
-"""The command line."""
+"""The entry point of the command line."""
 
 import argparse
 import os
@@ -15,25 +15,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        arguments: Those of the command line; None: the process's own.
+        arguments: Command-line arguments; None takes those of the process.
 
     Returns:
-        The exit status: 0, 2 where something asked for cannot be done, 130 after Ctrl-C, 143
-        after SIGTERM, 1 where training failed or nobody reads the output any more.
+        The exit status: 0 on success, 1 if training failed or the output is a closed pipe, 2 if
+        the request is wrong, 130 after Ctrl-C, 143 after SIGTERM.
     """
     parser = _make_parser()
     _keep_compiled_programs()
     try:
-        parsed, parsed_not = parser.parse_known_args(arguments)
-        if parsed_not and not parsed.takes_overrides:
-            parser.error(f"unrecognized arguments: {' '.join(parsed_not)}")
-        parsed.overrides = parsed_not
+        parsed, overrides = parser.parse_known_args(arguments)
+        if overrides and not parsed.takes_overrides:
+            parser.error(f"unrecognized arguments: {' '.join(overrides)}")
+        parsed.overrides = overrides
         status = parsed.command(parsed) or 0
         sys.stdout.flush()
     except KeyboardInterrupt:
         return complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # As Python's manual of signals advises: its own flush at exit would fail again.
+        # Python flushes stdout once more at exit: see its documentation of SIGPIPE.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
@@ -46,14 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _keep_compiled_programs() -> None:
-    """Let jax find on the disk what earlier commands compiled, where the user chose no place."""
+    """Turn on jax's persistent compilation cache, unless the user has chosen a directory."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(caches, "jaxagents"))
 
 
 @final
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+    """A parser whose usage errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE_ERROR, f"{self.prog}: error: {message}; see {self.prog} --help\n")
@@ -62,7 +62,7 @@ class _Parser(argparse.ArgumentParser):
 def _make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="jaxagents",
-        description="Train, evaluate and keep multi-agent IPPO agents.",
+        description="Train, evaluate and export multi-agent IPPO agents.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=jaxagents.__version__)

@@ -1,4 +1,4 @@
-"""What commands print."""
+"""The output of commands: progress lines, summaries and tables."""
 
 import contextlib
 import sys
@@ -17,14 +17,14 @@ _MOST_ACTORS_IN_A_LINE = 4
 
 @final
 class EvaluationLines:
-    """A callback that prints a line per evaluation."""
+    """A callback that prints a line for each evaluation."""
 
     def __init__(self, beside_bar: bool):
         self._beside_bar = beside_bar
         self._has_titles = False
 
     def __call__(self, evaluation: "Evaluation") -> None:
-        """Print the line, with the environment steps per second since the one before."""
+        """Print the line, and the column titles before the first."""
         returns = _mean_returns(evaluation.metrics)
         if not self._has_titles:
             self._has_titles = True
@@ -39,7 +39,7 @@ class EvaluationLines:
         self._print(_line([*numbers, *map(_number, returns)]))
 
     def _print(self, line: str) -> None:
-        # Training matters more than a line that nobody may be reading any more.
+        # A closed terminal or pipe must not end training.
         with contextlib.suppress(OSError, ValueError):
             if self._beside_bar:
                 import tqdm
@@ -56,7 +56,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _mean_returns(metrics: dict[str, Any]) -> list[float]:
-    """Average over episodes: per actor, or one number if all are equal or they are many."""
+    """Return the mean returns per actor, or one for all if they are equal or many."""
     if "returns" not in metrics:
         return []
     means = metrics["returns"].mean(axis=0)
@@ -72,7 +72,7 @@ def _titles(returns: Sequence[float]) -> list[str]:
 
 
 def titled(config: "ExperimentConfig") -> str:
-    """Say what a training is to be."""
+    """Return the headline of a training run."""
     return (
         f"{config.name}: {config.env}, {config.agent.n_steps:,} updates, "
         f"{config.n_environment_steps:,} environment steps"
@@ -80,7 +80,7 @@ def titled(config: "ExperimentConfig") -> str:
 
 
 def described(experiment: "Experiment") -> str:
-    """Say what was built for a training, and where its run is."""
+    """Describe the agent of a training run and name the run's directory."""
     agent = experiment.agent
     n_actors, n_policies = agent.environments.n_actors, agent.policies.n_policies
     policies = "one policy" if n_policies == 1 else f"{n_policies} policies"
@@ -89,7 +89,7 @@ def described(experiment: "Experiment") -> str:
 
 
 def summary_text(summary: dict[str, Any]) -> str:
-    """Set out an evaluation's statistics as a table."""
+    """Format an evaluation's statistics as a table."""
     evaluation, checkpoint, returns = (
         summary[key] for key in ("evaluation", "checkpoint", "returns")
     )
@@ -115,7 +115,7 @@ def summary_text(summary: dict[str, Any]) -> str:
 
 
 def early_end_text(experiment: "Experiment", summary: dict[str, Any]) -> str:
-    """Say why a training ended before its last update, if it did."""
+    """Say why training ended before its last update; empty if it did not."""
     n_done, n_steps = summary["training"]["n_updates_done"], experiment.config.agent.n_steps
     if n_done >= n_steps:
         return ""
@@ -126,23 +126,23 @@ def early_end_text(experiment: "Experiment", summary: dict[str, Any]) -> str:
 
 
 def next_steps_text(experiment: "Experiment") -> str:
-    """Say what can be done with a run that has ended."""
+    """List the commands for a run that has ended."""
     directory = experiment.directory
     rows = [
         ["learning curve", str(directory / "learning_curve.png")],
-        ["see all of it", f"jaxagents report {directory}"],
+        ["HTML report", f"jaxagents report {directory}"],
         ["watch it play", f"jaxagents replay {directory}"],
         ["evaluate again", f"jaxagents eval {directory}"],
         ["repeat the run", f"jaxagents train {directory / 'config.yaml'}"],
         ["extend the run", f"jaxagents resume {directory} --agent.n_steps N"],
-        ["from Python", "from jaxagents.experiment import Experiment"],
-        ["", f'agent = Experiment.of_run("{directory}").restore()'],
+        ["from Python", "import jaxagents as ja"],
+        ["", f'agent = ja.Experiment.of_run("{directory}").restore()'],
     ]
     return "\n" + table(rows)
 
 
 def table(rows: Sequence[Sequence[str]], right_from: int = 100) -> str:
-    """Align columns, those from ``right_from`` on at their right."""
+    """Align columns to the left, and those from ``right_from`` on to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
@@ -155,24 +155,15 @@ def table(rows: Sequence[Sequence[str]], right_from: int = 100) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Set out rows, the first of which are titles, in Markdown."""
+    """Format rows as a Markdown table; the first row is the titles."""
     title, *body = rows
     lines = [title, ["---"] * len(title), *body]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes}:{seconds:02}"
-
-
 def comparison_text(comparisons: Sequence["Comparison"]) -> str:
-    """Set out groups of runs as a table, and say of each pair which earns more."""
-    from jaxagents.evaluation.comparison import sentence
+    """Format the returns of groups of runs as a table, with a sentence for each pair."""
+    from jaxagents.evaluation.comparison import describe
 
     groups = {group.label: group for each in comparisons for group in (each.first, each.second)}
     rows = [
@@ -181,11 +172,11 @@ def comparison_text(comparisons: Sequence["Comparison"]) -> str:
     ]
     titles = ["", "runs", "mean", "iqm", "lowest", "highest"]
     notes = [
-        "Returns are those of the runs' summaries, averaged over actors; what one group earns more",
-        "is the difference of interquartile means (iqm). Intervals are a bootstrap over seeds.",
+        "Returns are those of the runs' summaries, averaged over actors. Groups are compared by",
+        "the difference of their interquartile means (iqm), with bootstrap intervals over seeds.",
     ]
     return "\n".join(
-        [table([titles, *rows], right_from=1), "", *map(sentence, comparisons), "", *notes]
+        [table([titles, *rows], right_from=1), "", *map(describe, comparisons), "", *notes]
     )
 
 
@@ -195,7 +186,7 @@ def _of_runs(group: "Group") -> tuple[float, ...]:
 
 
 def profile_text(profile: "Profile") -> str:
-    """Set out where an update's time goes as a table."""
+    """Format a profile as a table."""
     from jaxagents.experiments.profiling import PARTS
 
     stages = profile.stages
@@ -238,13 +229,23 @@ def _profile_notes(profile: "Profile") -> list[str]:
         f"An update is {_count(profile.n_envs, 'environment')} of "
         f"{_count(profile.rollout_length, 'step')}: {profile.steps_per_second:,.0f} environment "
         "steps/s,",
-        f"and {profile.steps_per_second_of_training:,.0f} with what comes between updates. Each "
-        "part was compiled for itself; the",
-        "remainder is what the whole takes beyond them, or saves (-). The limit is that of matrix "
-        "products:",
-        f"{rate / 1e9:,.0f} GFLOP/s, measured with {size:,} x {size:,} matrices on "
-        f"{profile.device}. All epochs ran, none ended early.",
+        f"and {profile.steps_per_second_of_training:,.0f} including what runs between updates. "
+        "Each stage was compiled by itself; the remainder",
+        "is the time of the whole update beyond its stages, negative if compiling them together "
+        "saves time.",
+        f"The limit is the rate of matrix products: {rate / 1e9:,.0f} GFLOP/s, measured with "
+        f"{size:,} x {size:,} matrices on",
+        f"{profile.device}. All epochs ran, as without early stopping.",
     ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""What the policies of a run do: ``eval``, ``replay`` and ``export``."""
+"""Commands that use the policies of a run: ``eval``, ``replay`` and ``export``."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ def add_to(commands: Commands) -> None:
 def _add_eval(commands: Commands) -> None:
     command = commands.add_parser(
         "eval",
-        help="play the policies of a run again",
+        help="evaluate the policies of a run",
         description="Play episodes with the policies of a run, by default those of its summary.",
         allow_abbrev=False,
     )
@@ -30,28 +30,30 @@ def _add_eval(commands: Commands) -> None:
 def _add_replay(commands: Commands) -> None:
     command = commands.add_parser(
         "replay",
-        help="show episodes of a run as animations",
+        help="animate episodes of a run",
         description=(
             "Play episodes with the policies of a run and write them as episode-1.gif, ... "
-            "They are the first of those that `jaxagents eval` plays."
+            "They are the first episodes that `jaxagents eval` plays."
         ),
         allow_abbrev=False,
     )
     add_run(command)
     command.add_argument(
-        "--episodes", type=int, default=1, metavar="N", help="how many; by default 1"
+        "--episodes", type=int, default=1, metavar="N", help="number of episodes; 1 by default"
     )
     _add_how_to_play(command)
     command.add_argument(
-        "--to", metavar="FOLDER", help="where to; by default a new one, RUN/replay or RUN/replay-2"
+        "--to",
+        metavar="FOLDER",
+        help="folder of the files; by default a new one, RUN/replay or RUN/replay-2",
     )
-    command.add_argument("--mp4", action="store_true", help="write films as well; needs ffmpeg")
+    command.add_argument("--mp4", action="store_true", help="write MP4 films too; needs ffmpeg")
     command.set_defaults(command=replay)
 
 
 def _add_how_to_play(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--sampled", action="store_true", help="sample the actions, do not take the likeliest"
+        "--sampled", action="store_true", help="sample actions instead of taking the most probable"
     )
     add_mode(command)
     command.add_argument("--seed", type=int, metavar="N", help="seed of the episodes")
@@ -62,13 +64,15 @@ def _add_export(commands: Commands) -> None:
         "export",
         help="write the policies of a run as safetensors",
         description=(
-            "Write the policies of a run as policy.safetensors, and what it takes to act by them "
-            "as policy.json."
+            "Write the policies of a run as policy.safetensors, and a description of how to act "
+            "with them as policy.json."
         ),
         allow_abbrev=False,
     )
     add_run(command)
-    command.add_argument("--to", metavar="DIRECTORY", help="where to; by default RUN/export")
+    command.add_argument(
+        "--to", metavar="DIRECTORY", help="directory of the files; RUN/export by default"
+    )
     add_mode(command)
     command.set_defaults(command=export)
 

@@ -1,4 +1,4 @@
-"""Where the time goes: ``profile``."""
+"""The command ``profile``."""
 
 import argparse
 
@@ -10,17 +10,22 @@ def add_to(commands: Commands) -> None:
     """Add the commands of this module."""
     command = commands.add_parser(
         "profile",
-        help="tell where the time of a training goes",
+        help="measure where the time of an update goes",
         description=(
-            "Time the stages of an update, each compiled for itself, and the whole of it. Nothing "
-            "is written. Every key that `jaxagents train --help` lists may be overridden."
+            "Time the stages of an update, each compiled as a program of its own, and the whole "
+            "update. Nothing is written. Every key listed by `jaxagents train --help` may be "
+            "overridden."
         ),
         usage="jaxagents profile CONFIG [--rounds N] [--KEY VALUE ...]",
         allow_abbrev=False,
     )
     command.add_argument("config", metavar="CONFIG", help="a YAML file")
     command.add_argument(
-        "--rounds", type=int, default=20, metavar="N", help="how often to time each; by default 20"
+        "--rounds",
+        type=int,
+        default=20,
+        metavar="N",
+        help="how often to time each stage; 20 by default",
     )
     command.set_defaults(command=profile, takes_overrides=True)
 
@@ -28,13 +33,13 @@ def add_to(commands: Commands) -> None:
 def profile(parsed: argparse.Namespace) -> None:
     """Print where the time of an update goes."""
     from jaxagents.errors import ExperimentError
-    from jaxagents.experiments.config_files.file import load_config, places_named
+    from jaxagents.experiments.config_files.file import load_config, locating_errors
     from jaxagents.experiments.experiment import Experiment
 
     config = load_config(parsed.config, parsed.overrides)
     if parsed.rounds < 1:
         raise ExperimentError(f"--rounds {parsed.rounds} times nothing; give 1 or more")
-    with places_named(parsed.config, parsed.overrides):
+    with locating_errors(parsed.config, parsed.overrides):
         experiment = Experiment(config, progress_bar=False)
     print(f"{config.name}: {config.env}\n", flush=True)
 

@@ -1,4 +1,4 @@
-"""What came of runs: ``plot``, ``compare`` and ``report``."""
+"""Commands that show the results of runs: ``plot``, ``compare`` and ``report``."""
 
 import argparse
 import os
@@ -16,11 +16,11 @@ def add_to(commands: Commands) -> None:
 def _add_plot(commands: Commands) -> None:
     command = commands.add_parser(
         "plot",
-        help="draw the learning curves of runs",
+        help="plot the learning curves of runs",
         description=(
-            "Draw the learning curves of runs. Runs that differ in their seed only are one curve: "
-            "their interquartile mean, and its 95 %% bootstrap interval. A curve ends where its "
-            "shortest run does."
+            "Plot the learning curves of runs. Runs that differ only in their seed share a curve: "
+            "their interquartile mean with its 95 %% bootstrap interval. A curve ends with its "
+            "shortest run."
         ),
         allow_abbrev=False,
     )
@@ -29,12 +29,12 @@ def _add_plot(commands: Commands) -> None:
         "--metrics",
         metavar="NAME,...",
         default="return",
-        help="what to draw, as in metrics.jsonl: return,kl,actor_loss for example",
+        help="metrics to plot, named as in metrics.jsonl, such as return,kl,actor_loss",
     )
     command.add_argument(
         "--to",
         metavar="FILE",
-        help="a .png or .svg file; by default RUN/curves.png, of several runs ./curves.png",
+        help="a .png or .svg file; RUN/curves.png by default, ./curves.png for several runs",
     )
     command.set_defaults(command=plot)
 
@@ -42,10 +42,10 @@ def _add_plot(commands: Commands) -> None:
 def _add_compare(commands: Commands) -> None:
     command = commands.add_parser(
         "compare",
-        help="tell whether some runs earn more than others",
+        help="compare the returns of runs",
         description=(
-            "Compare the returns of groups of runs, by their summaries. Runs that differ in their "
-            "seed only are one group."
+            "Compare the returns in the summaries of groups of runs. Runs that differ only in "
+            "their seed form a group."
         ),
         allow_abbrev=False,
     )
@@ -56,10 +56,10 @@ def _add_compare(commands: Commands) -> None:
 def _add_report(commands: Commands) -> None:
     command = commands.add_parser(
         "report",
-        help="write a page about runs: curves, evaluation, an episode, configuration",
+        help="write an HTML page about runs: curves, evaluation, an episode, configuration",
         description=(
-            "Write one HTML page about runs, finished or still training, which needs nothing "
-            "beside itself. Runs that differ in their seed only are shown as a group."
+            "Write a self-contained HTML page about runs, finished or still training. Runs that "
+            "differ only in their seed are shown as a group."
         ),
         allow_abbrev=False,
     )
@@ -67,15 +67,15 @@ def _add_report(commands: Commands) -> None:
     command.add_argument(
         "--to",
         metavar="FILE.html",
-        help="by default RUN/report.html, of several runs ./report.html; an earlier report there "
-        "is replaced, any other file is not",
+        help="RUN/report.html by default, ./report.html for several runs; replaces an earlier "
+        "report, but no other file",
     )
     command.add_argument("--no-replay", action="store_true", help="show no episode")
     command.set_defaults(command=report)
 
 
 def plot(parsed: argparse.Namespace) -> None:
-    """Draw the learning curves of runs."""
+    """Plot the learning curves of runs."""
     from pathlib import Path
 
     from jaxagents.errors import explained
@@ -103,7 +103,7 @@ def compare(parsed: argparse.Namespace) -> None:
 
 
 def report(parsed: argparse.Namespace) -> None:
-    """Write a page about runs."""
+    """Write an HTML page about runs."""
     from jaxagents.experiments.report.page import write_report
 
     print(write_report(parsed.runs, parsed.to, replay=not parsed.no_replay))

@@ -1,4 +1,4 @@
-"""Training: ``train`` and ``resume``."""
+"""Commands that train: ``train`` and ``resume``."""
 
 import argparse
 import os
@@ -33,7 +33,7 @@ def add_to(commands: Commands) -> None:
 def _add_train(commands: Commands) -> None:
     command = commands.add_parser(
         "train",
-        help="train an agent as a configuration file says",
+        help="train an agent from a configuration file",
         usage="jaxagents train CONFIG [--quiet] [--KEY VALUE ...]",
         add_help=False,
         allow_abbrev=False,
@@ -47,10 +47,10 @@ def _add_train(commands: Commands) -> None:
 def _add_resume(commands: Commands) -> None:
     command = commands.add_parser(
         "resume",
-        help="go on with a training that was interrupted, or extend one",
+        help="resume an interrupted run, or extend a finished one",
         description=(
-            "Go on from a run's last good checkpoint, as if it had never been interrupted. "
-            "--agent.n_steps N extends a run; hyperparameters may change too, networks may not."
+            "Continue from a run's last good checkpoint, as if it had never been interrupted. "
+            "--agent.n_steps N extends a run; hyperparameters may change, networks may not."
         ),
         usage="jaxagents resume RUN [--quiet] [--KEY VALUE ...]",
         allow_abbrev=False,
@@ -62,32 +62,32 @@ def _add_resume(commands: Commands) -> None:
 
 @final
 class _TrainHelp(argparse.Action):
-    """Shows the command's own help, then that of every key of a configuration."""
+    """Show the help of the command and of every key of a configuration."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         from jaxagents.experiments.config_files.file import help_text
 
         print(parser.format_help())
-        print("Keys of CONFIG, each of which --KEY VALUE overrides:\n")
+        print("Keys of CONFIG; --KEY VALUE overrides a key:\n")
         print(help_text(min(shutil.get_terminal_size().columns, _MOST_COLUMNS)))
         parser.exit()
 
 
 def train(parsed: argparse.Namespace) -> int:
-    """Train as a configuration file says, and show how it goes."""
-    from jaxagents.experiments.config_files.file import load_config, places_named
+    """Train from a configuration file."""
+    from jaxagents.experiments.config_files.file import load_config, locating_errors
     from jaxagents.experiments.experiment import Experiment
 
     config = load_config(parsed.config, parsed.overrides)
     if not parsed.quiet:
         print(titled(config), flush=True)
-    with places_named(parsed.config, parsed.overrides):
+    with locating_errors(parsed.config, parsed.overrides):
         experiment = Experiment(config, **_shown(parsed.quiet))
     return _run(experiment, experiment.train, parsed.quiet)
 
 
 def resume(parsed: argparse.Namespace) -> int:
-    """Go on with a run, and show how it goes."""
+    """Resume a run."""
     from jaxagents.experiments.experiment import Experiment
 
     experiment = Experiment.of_run(parsed.run, parsed.overrides, **_shown(parsed.quiet))
@@ -102,32 +102,32 @@ def _shown(quiet: bool) -> dict[str, Any]:
     return {"callbacks": callbacks, "progress_bar": show_bar}
 
 
-def _run(experiment: "Experiment", work: Callable[[], dict[str, Any]], quiet: bool) -> int:
-    """Do the work of a command that trains; return its exit status."""
+def _run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bool) -> int:
+    """Train, and print the results; return the exit status."""
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.interruption import Interrupted
 
     if not quiet:
         print(described(experiment), flush=True)
     try:
-        summary = work()
+        summary = train()
     except Interrupted as interrupted:
-        sys.stdout.flush()
-        status = 128 + interrupted.signal_number
-        complain(f"interrupted; go on by: jaxagents resume {experiment.directory}", status)
+        status = _complain_of_interruption(experiment, 128 + interrupted.signal_number)
         if interrupted.at_once:
-            os._exit(status)  # nothing else ends the thread that trains
+            os._exit(status)  # nothing else ends the training thread
         return status
-    except KeyboardInterrupt:  # while something else than training went on
-        sys.stdout.flush()
-        return complain(
-            f"interrupted; go on by: jaxagents resume {experiment.directory}", INTERRUPTED
-        )
+    except KeyboardInterrupt:  # outside of training
+        return _complain_of_interruption(experiment, INTERRUPTED)
     except NonFiniteError as error:
-        return complain(f"error: {error} What there is, is in {experiment.directory}", FAILED)
+        return complain(f"error: {error} The run so far is in {experiment.directory}", FAILED)
     if quiet:
         print(experiment.directory)
     else:
         texts = (early_end_text(experiment, summary), summary_text(summary))
         print(*filter(None, texts), next_steps_text(experiment), sep="\n")
     return 0
+
+
+def _complain_of_interruption(experiment: "Experiment", status: int) -> int:
+    sys.stdout.flush()
+    return complain(f"interrupted; resume with: jaxagents resume {experiment.directory}", status)

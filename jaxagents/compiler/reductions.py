@@ -41,7 +41,7 @@ def global_norm(gradients: PyTree) -> Float[Array, ""]:
     """
     leaves = jax.tree.leaves(gradients)
     if is_plain() and leaves:
-        return optax.global_norm(gradients)
+        return optax.tree.norm(gradients)
     row = jnp.concatenate([jnp.ravel(leaf) for leaf in leaves] or [jnp.zeros(0)])
     return jnp.sqrt(jnp.matmul(row, row, precision="highest"))
 

@@ -1,4 +1,5 @@
-"""Environments: the protocol, the registry, the adapters, and the batch that an agent plays.
+"""Environments: the protocol, the registry, adapters of libraries, and the batch an agent plays.
 
-Imports the vocabulary and `compiler`; `evaluation`, `ippo`, and the rooms above import from here.
+They import only the vocabulary and `compiler`; `evaluation`, `ippo` and the rooms above may import
+them.
 """

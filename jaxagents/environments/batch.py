@@ -1,7 +1,7 @@
 """The batch of environments that an agent plays.
 
-An agent knows `EnvironmentBatch` only. It never sees a single environment, nor whether one can
-be vmapped, so that batches which live outside JAX can stand here too.
+An agent depends on `EnvironmentBatch` alone, never on a single environment. Environments outside
+of JAX, which cannot be vmapped, can therefore be added as another subclass.
 """
 
 import abc
@@ -31,20 +31,20 @@ class BatchState(NamedTuple):
     """State of a batch of environments."""
 
     env_state: PyTree  # [envs, ...]
-    active: Bool[Array, "envs actors"]  # still alive in the current episode
-    episode_steps: Int[Array, "envs"]  # taken in the current episode
+    active: Bool[Array, "envs actors"]  # the actor's episode has not ended
+    episode_steps: Int[Array, "envs"]  # since the reset
 
 
 class EnvironmentBatch(abc.ABC):
     """Environments stepped together, each reset when its episode is over for all actors.
 
     Attributes:
-        n_actors: Actors in each environment.
+        n_actors: Number of actors in each environment.
         space: One actor's action space.
-        observation: One environment's observation as shapes and dtypes, ``[actors, *obs]``.
+        observation: Shapes and dtypes of one environment's observation, ``[actors, *obs]``.
         teams: Each actor's team, or None.
-        rewards_after_death: Whether actors that have died go on earning.
-        has_shaped_reward: Whether steps have a shaped reward.
+        rewards_after_death: True if dead actors earn rewards until the end of the episode.
+        has_shaped_reward: True if steps return a shaped reward.
     """
 
     n_actors: int
@@ -56,28 +56,28 @@ class EnvironmentBatch(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, observation: Array | Observation) -> Observation:
-        """Make what networks see of an environment's observation, ``[*batch, actors, *obs]``."""
+        """Add agent ids and the global state to an observation, ``[*batch, actors, *obs]``."""
 
     @abc.abstractmethod
     def global_features(self, observation: Observation) -> Array:
-        """Give every actor the global state and its own index, ``[*batch, actors, ...]``."""
+        """Return the global state with each actor's index, ``[*batch, actors, ...]``."""
 
     @abc.abstractmethod
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
-        """Begin an episode in each of ``n_envs`` environments."""
+        """Start an episode in each of ``n_envs`` environments."""
 
     @abc.abstractmethod
     def step(
         self, rng: PRNGKeyArray, state: BatchState, action: Array
     ) -> tuple[TimeStep, BatchState]:
-        """Act in every environment, ``[envs, actors, ...]``, and reset those that are over."""
+        """Step each environment, ``[envs, actors, ...]``, and reset where the episode is over."""
 
 
 class JaxEnvironmentBatch(EnvironmentBatch):
     """Copies of one JAX environment under `jax.vmap`.
 
-    Subclasses of `Environment` are reset as a batch, and only on steps that end an episode; any
-    other class resets itself in its own ``step``.
+    Subclasses of `Environment` are reset as a batch, on steps that end an episode. Other classes
+    reset themselves in their ``step``.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         agent_id: bool = False,
         global_state: bool = False,
     ):
-        """Examine the environment without running it.
+        """Check the environment without running it.
 
         Args:
             env: The environment.
             env_params: Its parameters.
             max_episode_steps: Truncate episodes at this length.
-            agent_id: Append each actor's index, as a one-hot vector, to what it observes.
-            global_state: Give every observation a global state: the environment's own or, where
-                it has none, what all actors observe.
+            agent_id: Append each actor's one-hot index to its observation.
+            global_state: Add a global state to observations: the environment's own if it has one,
+                otherwise the observations of all actors.
 
         Raises:
             TypeError: the environment does not follow the protocol.
@@ -106,7 +106,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self._max_episode_steps = max_episode_steps
         self._agent_id = agent_id
         self._global_state = global_state
-        # Overridden, `step` or `reset` may mean more than what the base class makes of the parts.
+        # An overridden `step` or `reset` may do more than `step_env` and `reset_env`.
         self._resets_as_batch = (
             isinstance(env, Environment)
             and type(env).step is Environment.step
@@ -124,7 +124,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self.observation = jax.eval_shape(self.prepare, interface.observation)
 
     def prepare(self, observation: Array | Observation) -> Observation:
-        """Make what networks see of an environment's observation, ``[*batch, actors, *obs]``."""
+        """Add agent ids and the global state to an observation, ``[*batch, actors, *obs]``."""
         observation = as_observation(observation)
         features, global_state = observation.features, observation.global_state
         if not self._global_state:
@@ -136,10 +136,10 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         return observation._replace(features=features, global_state=global_state)
 
     def global_features(self, observation: Observation) -> Array:
-        """Give every actor the global state and its own index, ``[*batch, actors, ...]``.
+        """Return the global state with each actor's index, ``[*batch, actors, ...]``.
 
         Raises:
-            ValueError: the observation lacks the state.
+            ValueError: the observation has no global state.
         """
         template, state = self.observation.global_state, observation.global_state
         if template is None or state is None:
@@ -150,7 +150,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         return for_each_actor(state, template.ndim, self.n_actors)
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
-        """Begin an episode in each of ``n_envs`` environments."""
+        """Start an episode in each of ``n_envs`` environments."""
         observation, env_state = self._reset_each(jax.random.split(self._fast(rng), n_envs))
         return observation, BatchState(
             env_state=env_state,
@@ -161,7 +161,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
     def step(
         self, rng: PRNGKeyArray, state: BatchState, action: Array
     ) -> tuple[TimeStep, BatchState]:
-        """Act in every environment, ``[envs, actors, ...]``, and reset those that are over."""
+        """Step each environment, ``[envs, actors, ...]``, and reset where the episode is over."""
         n_envs = len(state.episode_steps)
         rng_step, rng_reset = jax.random.split(self._fast(rng))
         step = self._env.step_env if self._resets_as_batch else self._env.step
@@ -178,7 +178,6 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         needs_reset = self._resets_as_batch
         if self._max_episode_steps is not None:
             timed_out = state.episode_steps + 1 >= self._max_episode_steps
-            # Whoever's episode has not ended by itself is cut off here.
             truncated |= timed_out[:, None] & ~terminated
             needs_reset = True
         finished = ~state.active | terminated | truncated
@@ -188,10 +187,10 @@ class JaxEnvironmentBatch(EnvironmentBatch):
                 episode_over, rng_reset, (observation, env_state)
             )
         if self.rewards_after_death:
-            # Every actor's rewards end with the episode, whenever it died.
-            cut_off = jnp.any(truncated & state.active, axis=1)
+            # All actors earn until the episode is over, so it ends for all of them at once.
+            is_truncated = jnp.any(truncated & state.active, axis=1)
             ends = jnp.broadcast_to(episode_over[:, None], truncated.shape)
-            terminated, truncated = ends & ~cut_off[:, None], ends & cut_off[:, None]
+            terminated, truncated = ends & ~is_truncated[:, None], ends & is_truncated[:, None]
         time_step = TimeStep(
             observation=observation,
             final_observation=final_observation,
@@ -211,8 +210,9 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         )
 
     def _fast(self, rng: PRNGKeyArray) -> PRNGKeyArray:
-        """Return keys that draw fast, unless the environment stores keys in its state."""
-        # A stored key must draw for its own environment only, which those of "rbg" do not.
+        """Return a key that draws fast, or one of threefry if the environment's state holds keys."""
+        # Under vmap, "rbg" draws for all environments from the first one's key; a key in a state
+        # must draw for its own environment.
         return key_of(to_store(rng), THREEFRY) if self._keeps_keys else to_draw(rng)
 
     def _reset_where(
@@ -221,12 +221,12 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         rng: PRNGKeyArray,
         others: tuple[Observation, PyTree],
     ) -> tuple[Observation, PyTree]:
-        # Keys of "rbg" would draw for all environments of a part by the first one's.
+        # Keys of "rbg" would draw all resets of a part from the first environment's key.
         rng = self._fast(key_of(to_store(rng), THREEFRY))
         n_envs = len(episode_over)
         return apply_where(
             episode_over,
-            # Split where they are used: at most steps nobody is reset.
+            # Split only when needed: most steps reset no environment.
             lambda envs: self._reset_each(jax.random.split(rng, n_envs)[envs]),
             jnp.arange(n_envs),
             others,

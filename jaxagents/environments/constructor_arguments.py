@@ -1,4 +1,4 @@
-"""What the constructors of environments take."""
+"""Keyword arguments of environment constructors."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -8,15 +8,15 @@ from jaxagents.environments.registry import make
 
 
 class Argument(NamedTuple):
-    """A keyword of an environment's constructor."""
+    """A keyword argument of an environment's constructor."""
 
     name: str
     default: Any  # plain data
-    choices: tuple[str, ...]  # the names that stand for values; empty: any plain data will do
+    choices: tuple[str, ...]  # names of the possible values; empty if any plain data is accepted
 
 
 def arguments_of(env_id: str) -> list[Argument]:
-    """List the keywords that `make` takes for an environment, where a file can hold the default.
+    """List an environment's keyword arguments whose defaults are plain data or have names.
 
     Raises:
         ValueError: the id is unknown or not supported.
@@ -34,7 +34,7 @@ def arguments_of(env_id: str) -> list[Argument]:
         defaults = {}
     for cls in (*type(library_env).__mro__[1:-1], *bases):
         for name, default in _defaults(cls, named):
-            # What a subclass makes of its base is not the user's to give.
+            # Subclasses may set arguments of their base themselves.
             if name not in defaults and _accepts(env_id, {name: default}):
                 defaults[name] = default
     return [
@@ -48,7 +48,7 @@ def _defaults(cls: type, named: Mapping[str, Mapping[str, Any]]) -> Iterator[tup
         default = parameter.default
         names = [each for each, value in named.get(name, {}).items() if str(value) == str(default)]
         if names or default is None:
-            # None stands for what the library makes up, but where a name can take its place.
+            # The library chooses in place of None. It is listed only if there are names to choose.
             if name in named:
                 yield name, names[0] if names else None
         elif default is not parameter.empty and _is_plain(default):

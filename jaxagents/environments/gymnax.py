@@ -1,4 +1,4 @@
-"""gymnax environments, as environments of one actor."""
+"""gymnax environments with an axis of one actor."""
 
 from typing import Any, final
 
@@ -14,12 +14,12 @@ from jaxagents.environments.spaces import as_space
 class GymnaxEnvironment(Environment):
     """A gymnax environment of one actor.
 
-    Observations keep the library's shape and dtype behind the axis of actors, which is empty
-    beyond it where the library observes a scalar. A state that is terminal at the time limit
-    terminates: it is not truncated as well. Parameters are the library's own.
+    Observations are ``[1, *obs]`` with the library's shape and dtype; ``*obs`` is empty if the
+    library observes a scalar. An episode that reaches a terminal state at the time limit is
+    terminated, not truncated. Parameters are the library's own.
 
     Args:
-        env: a gymnax (1.x) environment with a Discrete or Box action space.
+        env: A gymnax (1.x) environment with a Discrete or Box action space.
 
     Raises:
         TypeError: the action space is neither.
@@ -39,7 +39,7 @@ class GymnaxEnvironment(Environment):
 
     @property
     def truncation_rule(self) -> str:
-        """When an episode is truncated, in words."""
+        """Description of when episodes are truncated."""
         limit = getattr(self.default_params, "max_steps_in_episode", None)
         if limit is None:
             return "the library's is_truncated"
@@ -50,9 +50,9 @@ class GymnaxEnvironment(Environment):
         return self.env.action_space(self.default_params if params is None else params)
 
     def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Array, PyTree]:
-        """Begin an episode; see `Environment.reset_env`."""
+        """Start an episode; see `Environment.reset_env`."""
         observation, state = self.env.reset_env(rng, params)
-        # A first state may hold Python numbers and weak types where later states do not.
+        # The library's reset may return Python numbers and weak types where its step does not.
         later_state = jax.eval_shape(lambda: self._step_with_any_action(rng, state, params))
         state = jax.tree.map(
             lambda first, later: _cast(first, jnp.promote_types(_dtype(first), later.dtype)),
@@ -64,7 +64,7 @@ class GymnaxEnvironment(Environment):
     def step_env(
         self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
     ) -> StepResult:
-        """Step without resetting; see `Environment.step_env`."""
+        """Step without a reset; see `Environment.step_env`."""
         observation, next_state, reward, terminated, info = self.env.step_env(
             rng, state, self._library_action(action, params), params
         )
@@ -100,7 +100,7 @@ def _dtype(value: Any) -> Any:
 
 
 def _cast(value: Any, dtype: Any) -> Array:
-    """Convert to exactly this dtype, which is not weak any more; keys stay as they are."""
+    """Convert to a strong dtype; random keys are returned as they are."""
     if jnp.issubdtype(_dtype(value), jax.dtypes.extended):
         return value
     return jax.lax.convert_element_type(value, dtype)

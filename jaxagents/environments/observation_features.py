@@ -1,11 +1,11 @@
-"""What networks see, made of what environments show."""
+"""Features for networks: agent ids and global states."""
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 
 def append_agent_id(features: Array, n_observation_axes: int) -> Array:
-    """Append one-hot indices of the actors to vectors, or as further channels to images.
+    """Append each actor's one-hot index to its features; images get it as additional channels.
 
     Args:
         features: ``[*batch, actors, *obs]``.
@@ -22,9 +22,9 @@ def append_agent_id(features: Array, n_observation_axes: int) -> Array:
 
 
 def joint_features(features: Array, n_observation_axes: int) -> Array:
-    """Put what all actors see side by side: ``[*batch, actors, *obs]`` to ``[*batch, *state]``.
+    """Concatenate all actors' features, ``[*batch, actors, *obs]`` to ``[*batch, *state]``.
 
-    Vectors are appended to each other, and so are the channels of images.
+    Features are concatenated along their last axis: vectors end to end, images by channel.
     """
     if n_observation_axes == 0:
         return features
@@ -33,7 +33,7 @@ def joint_features(features: Array, n_observation_axes: int) -> Array:
 
 
 def for_each_actor(state: Array, n_state_axes: int, n_actors: int) -> Array:
-    """Show the state ``[*batch, *state]`` to every actor, with its index behind it."""
+    """Copy the state ``[*batch, *state]`` for every actor and append the actor's one-hot index."""
     actors_axis = state.ndim - n_state_axes
     wide = jnp.expand_dims(state, actors_axis)
     shape = (*state.shape[:actors_axis], n_actors, *state.shape[actors_axis:])

@@ -1,4 +1,4 @@
-"""The environment that an agent plays: gymnax 1.x's signature with an axis of actors."""
+"""The environment protocol: gymnax 1.x's signature with an axis of actors."""
 
 import abc
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ StepResult = tuple[
 class Environment(abc.ABC):
     """A JAX environment of one or more actors.
 
-    Subclasses set ``n_actors`` and write `reset_env`, `step_env` and `action_space`; `reset`
-    and `step` follow, and an agent resets whole batches at once. Any other class with
-    ``n_actors``, ``action_space(params)``, ``reset(rng, params)`` and
-    ``step(rng, state, action, params)`` as here serves an agent as well.
+    Subclasses set ``n_actors`` and implement `reset_env`, `step_env` and `action_space`. They
+    inherit `reset` and `step`, and an agent resets whole batches of them at once. An agent also
+    accepts any other class with ``n_actors``, ``action_space(params)``, ``reset(rng, params)`` and
+    ``step(rng, state, action, params)`` as defined here.
 
     Attributes:
-        n_actors: Actors, dead ones included.
+        n_actors: Number of actors, dead ones included.
         teams: Each actor's team, counted from 0, for ``parameter_sharing="team"``.
-        rewards_after_death: An actor that has died goes on earning until the episode is over for
-            all, as in team games.
+        rewards_after_death: True if an actor that has died earns rewards until the episode ends for
+            all actors, as in team games.
     """
 
     n_actors: int
@@ -41,7 +41,7 @@ class Environment(abc.ABC):
 
     @property
     def default_params(self) -> PyTree:
-        """The parameters that `jaxagents.make` hands out beside the environment."""
+        """The parameters that `jaxagents.make` returns with the environment."""
         return None
 
     @abc.abstractmethod
@@ -50,7 +50,7 @@ class Environment(abc.ABC):
 
     @abc.abstractmethod
     def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Array | Observation, PyTree]:
-        """Begin an episode.
+        """Start an episode.
 
         Returns:
             The observation, ``[actors, *obs]`` or an `Observation`, and the state.
@@ -60,31 +60,31 @@ class Environment(abc.ABC):
     def step_env(
         self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
     ) -> StepResult:
-        """Step without resetting.
+        """Step without a reset.
 
         Args:
             rng: Random key.
-            state: As `reset_env` or this method returned it.
+            state: From `reset_env` or the previous step.
             action: ``[actors]`` int32, or ``[actors, dimensions]`` float32.
             params: The environment's parameters.
 
         Returns:
-            observation, state, reward, terminated, truncated and a dictionary of scalar infos;
-            it may hold a ``shaped_reward``, ``[actors]``, for learning only. An actor whose
-            episode has ended keeps saying so until the reset.
+            observation, state, reward, terminated, truncated and a dictionary of scalar infos,
+            which may also hold a ``shaped_reward``, ``[actors]``, for training only. An actor's
+            terminated or truncated stays True until the reset.
         """
 
     def reset(self, rng: PRNGKeyArray, params: PyTree = None) -> tuple[Array | Observation, PyTree]:
-        """Begin an episode; see `reset_env`."""
+        """Start an episode; see `reset_env`."""
         return self.reset_env(rng, self.default_params if params is None else params)
 
     def step(
         self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree = None
     ) -> StepResult:
-        """Step, and reset when every actor's episode has ended.
+        """Step, and reset once every actor's episode has ended.
 
         Returns:
-            As `step_env`; the observation after any reset, and the one before it as
+            As `step_env`, but with the observation after any reset; the observation before it is
             ``info["final_observation"]``.
         """
         params = self.default_params if params is None else params
@@ -104,7 +104,7 @@ class Environment(abc.ABC):
 
 
 def as_observation(observation: Array | Observation) -> Observation:
-    """Give a bare array of features the form of an `Observation`."""
+    """Wrap a bare array of features in an `Observation`."""
     if isinstance(observation, Observation):
         return observation
     return Observation(features=jnp.asarray(observation))

@@ -1,4 +1,4 @@
-"""Does an environment keep to the protocol? Found out by tracing it, without running it."""
+"""Checks of the environment protocol, by tracing a reset and a step without running them."""
 
 from typing import Any, NamedTuple
 
@@ -12,26 +12,26 @@ from jaxagents.types import Observation
 
 
 class Interface(NamedTuple):
-    """What an agent needs to know of an environment."""
+    """Shapes and properties of an environment."""
 
     n_actors: int
     space: Discrete | Box  # one actor's
     observation: Observation  # shapes and dtypes, [actors, *obs]
     has_shaped_reward: bool
-    keeps_keys: bool  # random keys, in its state
+    keeps_keys: bool  # True if the state contains random keys
 
 
 def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
-    """Read an environment's shapes from a traced reset and step, and check them.
+    """Check an environment against the protocol, and return its shapes.
 
     Args:
         env: The environment.
         env_params: Its parameters.
-        resets_as_batch: Whether the agent will call ``reset_env`` and ``step_env``, or ``reset``
-            and ``step``.
+        resets_as_batch: True if the agent will call ``reset_env`` and ``step_env``, False if it
+            will call ``reset`` and ``step``.
 
     Raises:
-        TypeError: what is missing or returned wrongly, in one line.
+        TypeError: the environment lacks an attribute, or returns wrong values.
     """
     name = type(env).__name__
     for attribute in ("n_actors", "action_space", "reset", "step"):
@@ -111,7 +111,7 @@ def _expect(source: str, returned: Any, names: str) -> tuple:
 
 
 def _check_alike(source: str, what: str, stepped: PyTree, reset: PyTree) -> None:
-    """A loop over steps carries observation and state: their types must not change."""
+    """Check that a step returns the types of the reset, as a `jax.lax.scan` over steps needs."""
     stepped_text, reset_text = _shapes(stepped), _shapes(reset)
     for name in sorted(stepped_text.keys() | reset_text.keys()):
         here, there = stepped_text.get(name, "nothing"), reset_text.get(name, "nothing")

@@ -1,4 +1,4 @@
-"""Environments by name. Libraries are imported when one of theirs is asked for."""
+"""Environments by name. A library is imported when one of its environments is made."""
 
 import difflib
 import importlib.util
@@ -25,7 +25,7 @@ GYMNAX_IDS = (
     "gymnax/MemoryChain-bsuite",
     "gymnax/UmbrellaChain-bsuite",
     "gymnax/DiscountingChain-bsuite",
-    "gymnax/MNISTBandit-bsuite",  # downloads its images when it is constructed
+    "gymnax/MNISTBandit-bsuite",  # downloads its images at construction
     "gymnax/SimpleBandit-bsuite",
     "gymnax/FourRooms-misc",
     "gymnax/MetaMaze-misc",
@@ -63,7 +63,7 @@ JAXMARL_IDS = (
     "jaxmarl/coin_game",
     "jaxmarl/jaxnav",
 )
-MABRAX_IDS = (  # listed where brax is installed
+MABRAX_IDS = (  # listed if brax is installed
     "jaxmarl/ant_4x2",
     "jaxmarl/halfcheetah_6x1",
     "jaxmarl/hopper_3x1",
@@ -72,20 +72,20 @@ MABRAX_IDS = (  # listed where brax is installed
 )
 HUNTING_IDS = ("hunting/discrete", "hunting/continuous")
 
-_PARAMS_REMEDY = " The rules are not arguments but parameters: env_params.replace(...)."
+_PARAMS_REMEDY = " To change its rules, use env_params.replace(...)."
 
 _factories: dict[str, Callable[..., Any]] = {}
 
 
 class EnvironmentInfo(NamedTuple):
-    """What an environment offers, with its default parameters."""
+    """Description of an environment with its default parameters."""
 
     id: str
     n_actors: int
     observation_shape: tuple[int, ...]  # of one actor
     observation_dtype: str
     action_space: str  # of one actor
-    traits: tuple[str, ...]  # what it has beside these, in words
+    traits: tuple[str, ...]  # other properties, such as "masks"
     truncation_rule: str
 
 
@@ -93,14 +93,14 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
     """Construct an environment.
 
     Args:
-        env_id: one of `registered_ids`.
-        env_kwargs: arguments of the library's constructor.
+        env_id: One of `registered_ids`.
+        env_kwargs: Arguments of the library's constructor.
 
     Returns:
         The environment and its default parameters, which are the library's own.
 
     Raises:
-        ValueError: the id is unknown or not supported, or it refuses the arguments.
+        ValueError: the id is unknown or not supported, or the constructor refuses the arguments.
     """
     library, _, name = env_id.partition("/")
     if env_id in _factories:
@@ -113,12 +113,12 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
 
 
 def register(env_id: str, factory: Callable[..., Any]) -> None:
-    """Let `make` construct an environment of one's own.
+    """Add an environment to those that `make` can construct.
 
     Args:
-        env_id: the name to be; a prefix such as "mine/" keeps it apart from the others.
-        factory: called with the keyword arguments that `make` is given; it returns the
-            environment, whose ``default_params`` (None without) `make` hands out beside it.
+        env_id: The new id; a prefix such as "mine/" avoids collisions.
+        factory: Called with the keyword arguments of `make`; returns the environment. `make`
+            returns the environment's ``default_params`` (or None) with it.
 
     Raises:
         ValueError: the id is taken.
@@ -129,13 +129,13 @@ def register(env_id: str, factory: Callable[..., Any]) -> None:
 
 
 def registered_ids() -> list[str]:
-    """List what `make` can construct."""
+    """List the ids that `make` can construct."""
     mabrax_ids = MABRAX_IDS if importlib.util.find_spec("brax") else ()
     return [*GYMNAX_IDS, *JAXMARL_IDS, *mabrax_ids, *HUNTING_IDS, *_factories]
 
 
 def describe(env_id: str) -> EnvironmentInfo:
-    """Construct an environment and say what it offers."""
+    """Construct an environment and describe it."""
     from jaxagents.environments.batch import JaxEnvironmentBatch
 
     env, params = make(env_id)
@@ -196,7 +196,7 @@ _MAKERS = {"gymnax": _make_gymnax, "jaxmarl": _make_jaxmarl, "hunting": _make_hu
 def _construct(
     env_id: str, factory: Callable[..., Any], env_kwargs: dict[str, Any], remedy: str = ""
 ) -> Any:
-    """Call the factory; what it says about its arguments becomes one kind of error."""
+    """Call the factory, and turn its errors about arguments into a ValueError."""
     try:
         return factory(**env_kwargs)
     except (TypeError, ValueError, AssertionError, NotImplementedError) as error:
@@ -217,7 +217,7 @@ def _unknown(env_id: str) -> ValueError:
 
 
 def _nearest(env_id: str) -> list[str]:
-    """Find similar ids, with the library's name or without, in upper case or lower."""
+    """Find similar ids, ignoring case; the library's name may be missing."""
     ids = registered_ids()
     by_spelling = {each.partition("/")[2].lower(): each for each in ids}
     by_spelling |= {each.lower(): each for each in ids}
@@ -226,7 +226,7 @@ def _nearest(env_id: str) -> list[str]:
 
 
 def _traits(environments: Any) -> Iterator[str]:
-    """Say what an agent of these environments should know of them."""
+    """List properties that affect how an agent is configured."""
     teams = environments.teams or ()
     if len(set(teams)) > 1:
         yield f"teams of {' and '.join(str(teams.count(team)) for team in sorted(set(teams)))}"

@@ -1,4 +1,4 @@
-"""Action spaces: this package's own two, and how those of other libraries are read."""
+"""Action spaces, and the conversion of other libraries' spaces."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Discrete(NamedTuple):
-    """One choice out of ``n``."""
+    """One of ``n`` actions."""
 
     n: int
 
@@ -25,12 +25,12 @@ class Box(NamedTuple):
 
 
 def as_space(space: Any) -> Discrete | Box:
-    """Read an action space of gymnax, JaxMARL, Gymnasium or this package.
+    """Convert an action space of gymnax, JaxMARL, Gymnasium or this package.
 
     Raises:
-        TypeError: it is neither discrete nor a box.
+        TypeError: the space is neither Discrete nor Box.
     """
-    # Gymnasium has other spaces with an n, of vectors; and may begin to count elsewhere than at 0.
+    # Gymnasium's MultiBinary also has an n, and its Discrete may start at another number than 0.
     if hasattr(space, "n") and not getattr(space, "shape", ()) and not getattr(space, "start", 0):
         return Discrete(int(space.n))
     if hasattr(space, "low") and hasattr(space, "high"):
@@ -41,6 +41,6 @@ def as_space(space: Any) -> Discrete | Box:
         )
         return Box(low, high, shape)
     raise TypeError(
-        f"action space {space!r} is neither Discrete (an attribute n, choices from 0 on) nor Box "
-        "(low, high, shape); these two are supported."
+        f"action space {space!r} is neither Discrete (an attribute n, actions 0 to n - 1) nor Box "
+        "(low, high, shape); only these two are supported."
     )

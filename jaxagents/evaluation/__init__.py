@@ -1,4 +1,6 @@
-"""Episodes under a policy, their statistics, and the runs and seeds that are compared by them.
+"""Evaluation of policies and of recorded runs.
 
-Imports `environments`, `training` and what is below; `ippo`, and the rooms above, import from here.
+Here live episodes and trajectories under a policy, statistics over episodes, reading of run
+directories, learning curves and the comparison of runs over seeds. May import `environments`,
+`training`, `compiler` and the vocabulary. `ippo` and the rooms above may import from here.
 """

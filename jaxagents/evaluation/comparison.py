@@ -1,4 +1,4 @@
-"""Whether some runs earn more than others, and how sure one can be: statistics over seeds.
+"""Comparison of groups of runs by statistics over their seeds.
 
 Source: Agarwal et al. 2021, https://arxiv.org/abs/2108.13264.
 """
@@ -19,15 +19,15 @@ from jaxagents.evaluation.bootstrap import (
 )
 from jaxagents.evaluation.runs import Run
 
-_MAY_BE_CHANCE = 0.05
-_JUDGED_BY = ("env_kwargs", "env_params", "evaluation")  # of a configuration
+_SIGNIFICANCE = 0.05
+_JUDGED_BY = ("env_kwargs", "env_params", "evaluation")  # keys of a configuration
 
 
 class Group(NamedTuple):
-    """Runs that differ in their seed only."""
+    """Runs that differ only in their seed."""
 
     label: str
-    returns: Float[np.ndarray, "runs"]  # of the final evaluations, averaged over actors
+    returns: Float[np.ndarray, "runs"]  # final mean returns, averaged over actors
 
     @property
     def iqm(self) -> float:
@@ -36,62 +36,61 @@ class Group(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Bounds between which a value lies with 95 % confidence."""
+    """Bounds of a 95 % confidence interval."""
 
     low: float
     high: float
 
 
 class Comparison(NamedTuple):
-    """How the runs of one group did against those of another."""
+    """The returns of one group of runs compared with those of another."""
 
     first: Group
     second: Group
-    difference: float  # of the interquartile means, the first's less the second's
-    probability: float  # that a run of the first earns more than one of the second
-    interval: Interval | None  # of the difference, over seeds; None where a group is a single run
-    judged_alike: bool  # in the same environment, by the same kind of evaluation
+    difference: float  # interquartile mean of the first minus that of the second
+    probability: float  # that a run of the first earns more than a run of the second
+    interval: Interval | None  # of the difference, over seeds; None if a group has a single run
+    judged_alike: bool  # environment parameters and evaluation settings are equal
 
     @property
     def has_enough_runs(self) -> bool:
-        """Whether runs as many as these could tell two groups apart.
+        """True if a difference between this many runs can be significant.
 
-        If there is no difference, one group still earns more in all its runs than the other in
-        any with a probability of 2 / binomial(n + m, n). Unless that is at most 5 %, as with 4
-        runs each, nothing that so few runs do is evidence.
+        Without a difference, all runs of one group still earn more than all runs of the other with
+        a probability of 2 / binomial(n + m, n). That must be at most 5 %, as with 4 runs each.
         """
         n, m = len(self.first.returns), len(self.second.returns)
-        return min(n, m) > 1 and 2 / math.comb(n + m, n) <= _MAY_BE_CHANCE
+        return min(n, m) > 1 and 2 / math.comb(n + m, n) <= _SIGNIFICANCE
 
 
 def compare_groups(groups: Mapping[str, Sequence[Run]]) -> list[Comparison]:
-    """Compare each pair of groups, by the returns in the summaries of their runs.
+    """Compare each pair of groups by the returns in their runs' summaries.
 
     Raises:
-        ExperimentError: There is one group only; a run has no summary, or one without a finite
-            return; two groups are of different environments.
+        ExperimentError: There is only one group; a run has no summary, or one with NaN or infinite
+            returns; two groups have different environments.
     """
     if len(groups) < 2:
         raise ExperimentError(
-            f"these runs differ in their seed only, if at all, and are one group "
-            f"({', '.join(groups)}); give runs of another configuration to compare them with."
+            f"these runs differ at most in their seed and are one group ({', '.join(groups)}); add "
+            "runs of another configuration to compare them with."
         )
-    labelled = {label: _group(label, runs) for label, runs in groups.items()}
+    labelled = {label: _make_group(label, runs) for label, runs in groups.items()}
     comparisons = []
     for first, second in itertools.combinations(groups, 2):
         configs = [groups[label][0].config for label in (first, second)]
         if configs[0]["env"] != configs[1]["env"]:
             raise ExperimentError(
-                f"{first} is of {configs[0]['env']} and {second} of {configs[1]['env']}; returns "
-                "of different environments cannot be compared."
+                f"{first} was trained on {configs[0]['env']} and {second} on {configs[1]['env']}; "
+                "returns of different environments cannot be compared."
             )
-        alike = all(configs[0].get(key) == configs[1].get(key) for key in _JUDGED_BY)
-        comparisons.append(compare(labelled[first], labelled[second], judged_alike=alike))
+        judged_alike = all(configs[0].get(key) == configs[1].get(key) for key in _JUDGED_BY)
+        comparisons.append(compare(labelled[first], labelled[second], judged_alike))
     return comparisons
 
 
 def compare(first: Group, second: Group, judged_alike: bool = True) -> Comparison:
-    """Compare two groups; the interval is the same for the same returns."""
+    """Compare two groups; equal returns give equal intervals."""
     has_interval = min(len(first.returns), len(second.returns)) > 1
     return Comparison(
         first=first,
@@ -106,17 +105,17 @@ def compare(first: Group, second: Group, judged_alike: bool = True) -> Compariso
 def probability_of_improvement(
     first: Float[np.ndarray, "first_runs"], second: Float[np.ndarray, "second_runs"]
 ) -> float:
-    """Estimate the probability that a run of the first kind earns more than one of the second.
+    """Estimate the probability that a run of the first group earns more than one of the second.
 
-    The share of the pairs of runs in which it does, ties half: Mann and Whitney's U over the
-    number of pairs.
+    The estimate is the share of pairs of runs in which it does, where ties count half: Mann and
+    Whitney's U divided by the number of pairs.
     """
     difference = first[:, None] - second[None, :]
     return float(np.mean((1 + np.sign(difference)) / 2))
 
 
-def sentence(comparison: Comparison) -> str:
-    """Say which of two groups of runs earns more, and whether that may be chance."""
+def describe(comparison: Comparison) -> str:
+    """Describe in a sentence which group earns more, and whether that may be chance."""
     first, second = comparison.first, comparison.second
     difference, probability = comparison.difference, comparison.probability
     interval = comparison.interval
@@ -124,14 +123,14 @@ def sentence(comparison: Comparison) -> str:
         first, second = second, first
         difference, probability = -difference, 1 - probability
         interval = interval and (-interval[1], -interval[0])
-    claim = f"{first.label} earns {_written(difference)} more than {second.label}"
+    claim = f"{first.label} earns {_format(difference)} more than {second.label}"
     if difference == 0:
         claim = f"{first.label} and {second.label} earn the same"
     if interval is None:
         text = f"{claim}, but a single seed tells nothing about others: train with several seeds"
     else:
         text = (
-            f"{claim} (95 % interval {_written(interval[0])} to {_written(interval[1])}; better in "
+            f"{claim} (95 % interval {_format(interval[0])} to {_format(interval[1])}; better in "
             f"{100 * probability:.0f} % of pairs of seeds)"
         )
         if not comparison.has_enough_runs:
@@ -143,32 +142,32 @@ def sentence(comparison: Comparison) -> str:
 
 
 def _interval(first: Group, second: Group) -> Interval:
-    """Bound the difference by the bootstrap, in which both groups' seeds are drawn anew."""
+    """Bound the difference by a bootstrap that resamples the seeds of both groups."""
     generator = np.random.default_rng(0)
-    of_first, of_second = (
+    first_iqms, second_iqms = (
         resampled_interquartile_means(group.returns, generator) for group in (first, second)
     )
-    low, high = percentile_interval(of_first - of_second)
+    low, high = percentile_interval(first_iqms - second_iqms)
     return Interval(float(low), float(high))
 
 
-def _group(label: str, runs: Sequence[Run]) -> Group:
+def _make_group(label: str, runs: Sequence[Run]) -> Group:
     return Group(label, np.array([_final_return(run) for run in runs]))
 
 
 def _final_return(run: Run) -> float:
-    """Read the return of a run's final evaluation, averaged over its actors."""
+    """Return a run's final mean return, averaged over its actors."""
     if run.final_summary is None:
-        lacks = "has no summary.json" if run.summary is None else "has gone on since its summary"
+        reason = "has no summary.json" if run.summary is None else "has gone on since its summary"
         raise ExperimentError(
-            f"{run.directory} {lacks}, as its training has not ended; "
-            f"go on with it by: jaxagents resume {run.directory}"
+            f"{run.directory} {reason}: its training has not ended; continue it by: "
+            f"jaxagents resume {run.directory}"
         )
     means = run.final_summary["returns"]["mean"]
     if None in means:
-        raise ExperimentError(f"{run.directory}/summary.json has returns that are not finite.")
+        raise ExperimentError(f"{run.directory}/summary.json has NaN or infinite returns.")
     return float(np.mean(means))
 
 
-def _written(value: float) -> str:
+def _format(value: float) -> str:
     return f"{value:,.2f}"

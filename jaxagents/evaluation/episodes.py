@@ -1,4 +1,4 @@
-"""Whole episodes under a given policy."""
+"""Complete episodes under a given policy."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,29 +11,29 @@ from jaxagents.environments.batch import BatchState, EnvironmentBatch
 from jaxagents.types import Observation, TimeStep
 
 Act = Callable[[PRNGKeyArray, Observation, PyTree], tuple[Array, PyTree]]
-"""From a key, observations and memory ``[envs, actors, ...]`` to the actions that the environments
-get and the memory after them."""
+"""From a random key, observations and recurrent state, ``[envs, actors, ...]``, to the actions for
+the environments and the next recurrent state."""
 
 
 class Episodes(NamedTuple):
-    """How each of a batch of episodes went, up to its end."""
+    """Outcomes of a batch of episodes, each up to its own end."""
 
-    returns: Float[Array, "episodes actors"]  # undiscounted sums of the environment's rewards
-    final_rewards: Float[Array, "episodes actors"]  # of the episode's last step
+    returns: Float[Array, "episodes actors"]  # undiscounted
+    final_rewards: Float[Array, "episodes actors"]  # rewards of the last step
     terminated: Bool[Array, "episodes actors"]  # how the actor's own episode ended
     truncated: Bool[Array, "episodes actors"]
     episode_lengths: Int[Array, "episodes"]
-    info: dict[str, Array]  # the last step's scalar infos, [episodes]
+    info: dict[str, Array]  # scalar infos of the last step, [episodes]
 
     def as_metrics(self) -> dict[str, Array]:
-        """List the fields by name, the infos as ``info_<name>``."""
+        """Return the fields by name, and each info as ``info_<name>``."""
         metrics = self._asdict()
         info = metrics.pop("info")
         return metrics | {f"info_{name}": value for name, value in info.items()}
 
 
 class Play(NamedTuple):
-    """Carry of the loop over steps."""
+    """Carry of the loop over environment steps."""
 
     rng: PRNGKeyArray
     observation: Observation
@@ -46,14 +46,14 @@ class Play(NamedTuple):
 def play_episodes(
     environments: EnvironmentBatch, act: Act, memory: PyTree, rng: PRNGKeyArray, n_episodes: int
 ) -> Episodes:
-    """Play ``n_episodes`` in as many environments, from the reset to the end, and no further.
+    """Play one episode in each of ``n_episodes`` environments, until all have ended.
 
-    Episodes that the environment never ends run for ever: bound them by ``max_episode_steps``.
+    An episode that never ends runs forever; ``max_episode_steps`` bounds it.
 
     Args:
         environments: The environments.
-        act: How to act in them.
-        memory: The empty one with which every episode begins.
+        act: Chooses the actions.
+        memory: Recurrent state at the start of every episode.
         rng: Random key.
         n_episodes: Number of episodes.
     """
@@ -72,7 +72,7 @@ def begin_play(
     rng, rng_reset = jax.random.split(rng)
     observation, state = environments.reset(rng_reset, n_episodes)
 
-    def first_step() -> TimeStep:
+    def first_step() -> TimeStep:  # for its shapes
         action, _ = act(rng, observation, memory)
         return environments.step(rng, state, action)[0]
 
@@ -82,7 +82,7 @@ def begin_play(
         memory=memory,
         state=state,
         running=jnp.ones(n_episodes, bool),
-        episodes=_no_episodes(state, first_step),
+        episodes=_empty_episodes(state, first_step),
     )
 
 
@@ -92,13 +92,13 @@ def advance_play(
     """Play one step.
 
     Returns:
-        The play after it, the actions and what the environments answered.
+        The next carry, the actions, and the environments' results.
     """
     rng, rng_act, rng_step = jax.random.split(play.rng, 3)
     action, memory = act(rng_act, play.observation, play.memory)
     step, state = environments.step(rng_step, play.state, action)
     running, episodes = play.running, play.episodes
-    # Where the dead earn on, what ends the episode ends theirs too.
+    # Where dead actors still earn rewards, the end of the episode is theirs too.
     ends = running[:, None] & (step.active | environments.rewards_after_death)
     episodes = Episodes(
         returns=episodes.returns + jnp.where(running[:, None], step.reward, 0.0),
@@ -119,7 +119,7 @@ def advance_play(
     return play, action, step
 
 
-def _no_episodes(state: BatchState, step: Callable[[], TimeStep]) -> Episodes:
+def _empty_episodes(state: BatchState, step: Callable[[], TimeStep]) -> Episodes:
     n_episodes, n_actors = state.active.shape
     zeros, no = jnp.zeros((n_episodes, n_actors)), jnp.zeros((n_episodes, n_actors), bool)
     return Episodes(

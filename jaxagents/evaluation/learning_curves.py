@@ -1,4 +1,4 @@
-"""What a picture of runs shows: metrics over training, put together over actors and seeds."""
+"""Learning curves of runs: metrics over training, aggregated over actors and seeds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,8 +14,8 @@ from jaxagents.evaluation.bootstrap import (
 )
 from jaxagents.evaluation.runs import Run
 
-_MOST_DIFFERENT = 6  # actors or policies with panels of their own, before policies' actors share
-_MOST_PANELS = 12  # of a metric, before one shows the mean
+_MOST_DIFFERENT = 6  # actors with panels of their own; beyond that, a policy's actors share one
+_MOST_PANELS = 12  # panels of a metric; beyond that, one panel shows the mean
 _NOT_METRICS = ("n_updates_done", "n_environment_steps", "seconds")
 _PER_ACTOR = ("return", "final_rewards", "terminated", "truncated")
 
@@ -23,10 +23,10 @@ _PER_ACTOR = ("return", "final_rewards", "terminated", "truncated")
 class GroupCurve(NamedTuple):
     """A metric of a group of runs over training.
 
-    Of several runs, the line is the interquartile mean over them and the band its 95 % bootstrap
-    interval. Of a single run, the line is what it recorded; the band, of returns that all actors
-    of the panel share, is one standard deviation of the episodes to either side, and the extremes
-    are the lowest and the highest episode.
+    For several runs, the line is their interquartile mean and the band its 95 % bootstrap interval.
+    For a single run, the line is the recorded metric. If the metric is the return, and equal for
+    all actors of the panel, the band is one standard deviation over episodes to either side, and
+    the extremes are the lowest and highest episodes.
     """
 
     n_environment_steps: Float[np.ndarray, "points"]
@@ -36,32 +36,32 @@ class GroupCurve(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What one system of axes shows."""
+    """The curves in one pair of axes."""
 
     metric: str
-    subject: str  # whose: "actor 0", "each of 3 actors", "policy 1", or nothing
-    curves: dict[str, GroupCurve]  # by the label of the group
+    subject: str  # whose metric: "actor 0", "each of 3 actors", "policy 1", or ""
+    curves: dict[str, GroupCurve]  # by group label
 
 
 class _Part(NamedTuple):
     """Actors or policies that share a panel."""
 
     subject: str
-    columns: list[int] | None  # None: all, of which runs have different numbers
-    alike: bool  # their values are equal, in all runs
+    columns: list[int] | None  # None: all, because runs have different numbers of them
+    alike: bool  # their values are equal in all runs
 
 
 class _Recorded(NamedTuple):
-    """A metric as a run recorded it, where it is finite anywhere."""
+    """A metric as a run recorded it."""
 
     n_environment_steps: Float[np.ndarray, "evaluations"]
     values: Float[np.ndarray, "evaluations columns"]
-    # Of returns: standard deviation, minimum and maximum over episodes.
+    # For returns: standard deviation, minimum and maximum over episodes.
     spread: Float[np.ndarray, "3 evaluations columns"] | None
 
 
 def metric_names(run: Run) -> list[str]:
-    """List the metrics of which a run has recorded a finite value."""
+    """List the metrics with at least one finite value in a run."""
     names = {
         _short(key)
         for record in run.records
@@ -72,18 +72,19 @@ def metric_names(run: Run) -> list[str]:
 
 
 def make_panels(groups: Mapping[str, Sequence[Run]], metric: str) -> list[Panel]:
-    """Put a metric of groups of runs together, in one panel per actor or policy that differs.
+    """Aggregate a metric over groups of runs, in one panel per actor or policy that differs.
 
-    Actors whose values are equal in all runs share a panel. Where more than a few differ, those
-    of a policy do, by their mean, and where those are too many, or runs differ in their numbers
-    of actors or policies, all do.
+    Actors with equal values in all runs share a panel. If more than a few differ, one panel per
+    policy shows the mean over its actors. If there are still too many panels, or runs differ in
+    their numbers of actors or policies, a single panel shows the mean over all of them.
 
-    Runs of a group that were evaluated at different points of training are interpolated linearly,
-    at all of these points. Their curve begins where the last of them begins and ends where the
-    first of them ends: nothing is extrapolated, and no point has fewer runs than another.
+    Runs of a group that were evaluated at different points of training are interpolated linearly
+    at all these points. A curve covers the part of training that all its runs cover, so that
+    nothing is extrapolated and every point aggregates the same runs.
 
     Raises:
-        ExperimentError: A run has not recorded the metric.
+        ExperimentError: A run has not recorded the metric, or the runs of a group cover no common
+            part of training.
     """
     metric = metric.removesuffix("_mean")
     recorded = {label: [_recorded(run, metric) for run in group] for label, group in groups.items()}
@@ -97,7 +98,7 @@ def make_panels(groups: Mapping[str, Sequence[Run]], metric: str) -> list[Panel]
 
 
 def _short(key: str) -> str:
-    """Name a metric as its users do: by no reduction over episodes."""
+    """Return a metric's name without its reduction over episodes."""
     if key in ("return_min", "return_max", "return_std"):
         return "return"
     return key.removesuffix("_mean")
@@ -112,8 +113,8 @@ def _recorded(run: Run, metric: str) -> _Recorded:
         raise ExperimentError(f"{run.directory} has recorded no {metric!r}; it has {known}.")
     spread = None
     if key == "return_mean":
-        of_episodes = ("return_std", "return_min", "return_max")
-        spread = np.stack([_columns(records, each) for each in of_episodes])
+        spread_keys = ("return_std", "return_min", "return_max")
+        spread = np.stack([_columns(records, each) for each in spread_keys])
     steps = np.array([record["n_environment_steps"] for record in records], np.float64)
     return _Recorded(steps, _columns(records, key), spread)
 
@@ -125,7 +126,7 @@ def _is_called(key: str, metric: str) -> bool:
 def _columns(
     records: Sequence[Mapping[str, Any]], key: str
 ) -> Float[np.ndarray, "records columns"]:
-    """Read a metric of actors, of policies, or of neither: one column then; null is NaN."""
+    """Read a metric with a column per actor or policy, or a single column; null becomes NaN."""
     return np.array([np.ravel(record[key]) for record in records], np.float64)
 
 
@@ -168,7 +169,7 @@ def _plural(noun: str) -> str:
 
 
 def _listed(indices: Sequence[int]) -> str:
-    """List indices, and ranges of three or more of them, as in "0 to 3, 7"."""
+    """Format indices, with ranges of three or more, as in "0 to 3, 7"."""
     ranges: list[list[int]] = []
     for i in indices:
         if ranges and ranges[-1][-1] == i - 1:
@@ -199,7 +200,7 @@ def _are_equal(recorded: _Recorded, first: int, second: int) -> bool:
 def _actors_of_policies(
     groups: Mapping[str, Sequence[Run]], n_actors: int
 ) -> list[list[int]] | None:
-    """Tell which actors each policy plays; None where runs differ in it, or do not say."""
+    """Return the actors of each policy; None if runs differ in them or do not record them."""
     maps = {_policy_of_actor(run, n_actors) for group in groups.values() for run in group}
     known = maps.pop()
     if maps or known is None:
@@ -214,7 +215,7 @@ def _policy_of_actor(run: Run, n_actors: int) -> tuple[int, ...] | None:
         return (0,) * n_actors
     if sharing == "independent":
         return tuple(range(n_actors))
-    # Only the environment knows its teams, whose actors mostly share their returns anyway.
+    # Only the environment knows its teams; their actors mostly have equal returns anyway.
     return None if sharing == "team" else tuple(sharing)
 
 
@@ -222,7 +223,7 @@ def _policy_of_actor(run: Run, n_actors: int) -> tuple[int, ...] | None:
 
 
 def _curve(label: str, recorded: Sequence[_Recorded], part: _Part) -> GroupCurve | None:
-    """Put the runs of a group together; None where one of them has nothing that is finite."""
+    """Aggregate the runs of a group; None if one of them has no finite value."""
     lines = [_line(each, part) for each in recorded]
     if not all(len(x) for x, _ in lines):
         return None
@@ -242,7 +243,7 @@ def _curve(label: str, recorded: Sequence[_Recorded], part: _Part) -> GroupCurve
 
 
 def _line(recorded: _Recorded, part: _Part) -> tuple[np.ndarray, np.ndarray]:
-    """Return where a run has values for a panel, and these."""
+    """Return the environment steps and values of a run's finite evaluations."""
     values = recorded.values
     if part.columns is not None:
         values = values[:, part.columns[: 1 if part.alike else None]]

@@ -1,4 +1,4 @@
-"""What is on disk of runs, read without jax: commands that only look at it start at once."""
+"""Runs read from their directories, without importing jax, so that commands start quickly."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,30 +9,30 @@ from typing import Any, NamedTuple
 from jaxagents.errors import ExperimentError
 from jaxagents.training.trackers import read_json_lines
 
-_NOT_OF_THE_EXPERIMENT = ("seed", "runs_dir", "tracking")  # of a configuration
+_NOT_OF_THE_EXPERIMENT = ("seed", "runs_dir", "tracking")  # keys in which runs of a group differ
 
 
 class Run(NamedTuple):
-    """A run as its directory holds it."""
+    """The contents of a run's directory."""
 
     directory: Path
-    config: dict[str, Any]  # of config.yaml, as plain data
-    records: list[dict[str, Any]]  # of metrics.jsonl, one per evaluation; see `tracking.JsonLines`
-    summary: dict[str, Any] | None  # of summary.json, if training has ended
+    config: dict[str, Any]  # config.yaml as plain data
+    records: list[dict[str, Any]]  # metrics.jsonl, one per evaluation; see `JsonLines`
+    summary: dict[str, Any] | None  # summary.json, if training has ended
 
     @property
     def name(self) -> str:
-        """What the configuration calls the run."""
+        """The run's name in its configuration."""
         return self.config["name"]
 
     @property
     def n_updates_done(self) -> int:
-        """How far it had come at its latest evaluation."""
+        """Updates done at the latest evaluation."""
         return self.records[-1]["n_updates_done"] if self.records else 0
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it has not been evaluated at its end, or has gone on since."""
+        """True if the run has no summary, or was trained on since."""
         if self.summary is None:
             return True
         summarized = self.summary.get("training", {}).get("n_updates_done", self.n_updates_done)
@@ -40,12 +40,12 @@ class Run(NamedTuple):
 
     @property
     def final_summary(self) -> dict[str, Any] | None:
-        """The summary, if it is of all that has been trained."""
+        """The summary, unless the run is unfinished."""
         return None if self.is_unfinished else self.summary
 
 
 def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
-    """Read a run's configuration as plain data, be it one that no agent takes any more.
+    """Read a run's configuration as plain data, even one that is no longer valid.
 
     Raises:
         ExperimentError: The directory holds no run, or its configuration cannot be read.
@@ -59,12 +59,12 @@ def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
         reason = " ".join(str(error).split())
         raise ExperimentError(f"{directory} cannot be read as a run: {reason}") from error
     if not isinstance(config, Mapping) or not {"name", "env", "agent"} <= config.keys():
-        raise ExperimentError(f"{path} is no configuration of a run.")
+        raise ExperimentError(f"{path} is not the configuration of a run.")
     return dict(config)
 
 
 def read_run(directory: str | PathLike[str]) -> Run:
-    """Read what there is of a run, be it still training.
+    """Read a run, finished or not.
 
     Raises:
         ExperimentError: The directory holds no run, or one of its files cannot be read.
@@ -82,7 +82,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
 
 
 def path_of_config(directory: str | PathLike[str]) -> Path:
-    """Find the configuration of a run.
+    """Return the path of a run's configuration.
 
     Raises:
         ExperimentError: The directory holds no run.
@@ -90,18 +90,18 @@ def path_of_config(directory: str | PathLike[str]) -> Path:
     path = Path(directory) / "config.yaml"
     if not path.is_file():
         raise ExperimentError(
-            f"{directory} is no run: it has no config.yaml. Runs are in the folder runs/, if their "
-            "configuration names no other."
+            f"{directory} is no run: it has no config.yaml. Runs are in the folder runs/, unless "
+            "their configuration names another."
         )
     return path
 
 
 def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Run]]:
-    """Read runs, and group them by `group_runs`.
+    """Read runs and group them by `group_runs`.
 
     Raises:
-        ExperimentError: As `read_run`; or two runs of a group have the same seed, which makes
-            them one run, and no evidence of what other seeds bring.
+        ExperimentError: As for `read_run`; or two runs of a group have the same seed, and thus
+            are no independent samples.
     """
     groups = group_runs([read_run(directory) for directory in directories])
     for group in groups.values():
@@ -117,15 +117,15 @@ def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Ru
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Put runs together that differ in their seed only, by a label that tells the groups apart.
+    """Group the runs that differ only in their seed, by a unique label.
 
-    What has another name is another group, though it be configured alike: of another version of
-    the code, perhaps. A group is called by its name, or where another has the same, by its first
-    run's directory.
+    Runs with different names are in different groups even if their configurations are equal: the
+    code may have changed between them. A group's label is its name or, if another group has the
+    same name, the directory of its first run.
     """
     by_experiment: dict[str, list[Run]] = {}
     for run in runs:
-        key = json.dumps(_experiment(run.config), sort_keys=True)
+        key = json.dumps(_without_seed(run.config), sort_keys=True)
         by_experiment.setdefault(key, []).append(run)
     groups = list(by_experiment.values())
     names = [group[0].name for group in groups]
@@ -140,13 +140,16 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return {label(group[0]): group for group in groups}
 
 
-def _experiment(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Take what matters of a configuration; a key that an older one lacks is null in newer ones."""
-    agent = _given(config["agent"], except_for=("progress_bar",))
-    return _given({**config, "agent": agent}, except_for=_NOT_OF_THE_EXPERIMENT)
+def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys in which runs of a group agree.
+
+    Null counts as missing, because older configurations lack keys that are null in newer ones.
+    """
+    agent = _keep_given(config["agent"], except_for=("progress_bar",))
+    return _keep_given({**config, "agent": agent}, except_for=_NOT_OF_THE_EXPERIMENT)
 
 
-def _given(values: Mapping[str, Any], except_for: Sequence[str]) -> dict[str, Any]:
+def _keep_given(values: Mapping[str, Any], except_for: Sequence[str]) -> dict[str, Any]:
     return {
         name: each for name, each in values.items() if each is not None and name not in except_for
     }

@@ -1,4 +1,4 @@
-"""Statistics of a metric over episodes, on the host: NumPy in float64."""
+"""Statistics of a metric over episodes, computed on the host in float64."""
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -9,19 +9,21 @@ from jaxagents.types import MetricStats
 
 
 def summarize(values: ArrayLike) -> MetricStats:
-    """Describe a metric by its statistics over episodes, per actor.
+    """Compute statistics of a metric over episodes, per actor.
 
-    NaN episodes are left out, and ``has_nans`` tells where there were any; without a single
-    other episode (an evaluation that never ran) the statistics are NaN. Standard deviation and
-    variance are the population's. The interval is the mean's 95 % percentile bootstrap
-    interval, the same for the same values.
+    Episodes of NaN are left out, and ``has_nans`` marks where there were any. If all are NaN, as
+    for an evaluation that never ran, the statistics are NaN. Standard deviation and variance are
+    the population's. The interval is the mean's 95 % percentile bootstrap interval; equal values
+    give equal intervals.
 
     Args:
-        values: ``[episodes]``, ``[episodes, actors]`` or ``[evaluations, episodes, actors]``;
-            the statistics are scalars, ``[actors]`` or ``[evaluations, actors]``.
+        values: ``[episodes]``, ``[episodes, actors]`` or ``[evaluations, episodes, actors]``.
+
+    Returns:
+        Statistics of shape ``[]``, ``[actors]`` or ``[evaluations, actors]``.
 
     Raises:
-        ValueError: The shape is another one, or a part of it is empty.
+        ValueError: The values have another rank, or there are none.
 
     Source: for the interquartile mean and bootstrap intervals, Agarwal et al. 2021,
     https://arxiv.org/abs/2108.13264.
@@ -40,34 +42,34 @@ def summarize(values: ArrayLike) -> MetricStats:
     episodes_first = np.moveaxis(episodes, 1, 0) if episodes.ndim == 3 else episodes
     shape = episodes_first.shape[1:]
     columns = episodes_first.reshape(len(episodes_first), -1).astype(np.float64)
-    statistics = {name: row.reshape(shape)[()] for name, row in _of_columns(columns).items()}
+    statistics = {name: row.reshape(shape)[()] for name, row in _summarize_columns(columns).items()}
     return MetricStats(**statistics, episodes=episodes)
 
 
-def _of_columns(
+def _summarize_columns(
     columns: Float[np.ndarray, "episodes columns"],
 ) -> dict[str, Float[np.ndarray, "columns"] | Bool[np.ndarray, "columns"]]:
-    """Compute every statistic of each column, its NaNs left out."""
+    """Compute every statistic of each column, without its NaNs."""
     missing = np.isnan(columns)
     present_first = np.argsort(missing, axis=0, kind="stable")
     columns = np.take_along_axis(columns, present_first, axis=0)
     n_present = (~missing).sum(axis=0)
     names = [name for name in MetricStats._fields if name not in ("has_nans", "episodes")]
     statistics = {name: np.full(columns.shape[1], np.nan) for name in names}
-    # Columns with equally many episodes, usually all of them, are computed together.
+    # Columns with the same number of episodes, usually all columns, are computed together.
     for n_episodes in np.unique(n_present[n_present > 0]):
-        alike = n_present == n_episodes
-        for name, row in _without_nans(columns[:n_episodes, alike]).items():
-            statistics[name][alike] = row
+        chosen = n_present == n_episodes
+        for name, row in _summarize_without_nans(columns[:n_episodes, chosen]).items():
+            statistics[name][chosen] = row
     return {**statistics, "has_nans": n_present < len(columns)}
 
 
-def _without_nans(
+def _summarize_without_nans(
     columns: Float[np.ndarray, "episodes columns"],
 ) -> dict[str, Float[np.ndarray, "columns"]]:
     median = np.median(columns, axis=0)
-    with np.errstate(invalid="ignore"):  # an infinite return has no deviation: NaN says so
-        # Around the median, equal episodes give their own value and a spread of 0 exactly.
+    with np.errstate(invalid="ignore"):  # the deviation of an infinite return is NaN
+        # Subtracting the median makes mean and deviation of equal episodes exact.
         deviation = columns - median
         ci_low, ci_high = median + _bootstrap_interval(deviation)
         return {
@@ -86,7 +88,7 @@ def _without_nans(
 def _bootstrap_interval(
     columns: Float[np.ndarray, "episodes columns"],
 ) -> Float[np.ndarray, "2 columns"]:
-    """Bound each column's mean by the percentiles of the means of its resamples."""
+    """Return the bootstrap interval of each column's mean."""
     n_episodes = len(columns)
     means = [
         counts @ columns / n_episodes

@@ -1,4 +1,4 @@
-"""Episodes kept step by step, to look at."""
+"""Recordings of episodes, step by step."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,51 +9,52 @@ from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.evaluation.episodes import Act, Play, advance_play
+from jaxagents.training.named_arrays import strip_keys
 from jaxagents.types import Observation
 
 
 class Trajectory(NamedTuple):
     """One episode, as numpy arrays."""
 
-    states: PyTree  # of the environment, [1 + time, ...]; None where it resets by itself
-    observation: Observation  # [1 + time, actors, ...], the last before any reset
-    action: Shaped[np.ndarray, "time actors ..."]  # as the environment got them
+    states: PyTree  # environment states, [1 + time, ...]; None if the environment resets itself
+    observation: Observation  # [1 + time, actors, ...]; the last one precedes any reset
+    action: Shaped[np.ndarray, "time actors ..."]  # as given to the environment
     reward: Float[np.ndarray, "time actors"]
-    active: Bool[np.ndarray, "time actors"]  # alive when the step began
-    terminated: Bool[np.ndarray, "time actors"]  # the actor's own episode ended here
+    active: Bool[np.ndarray, "time actors"]  # the actor was alive when it acted
+    terminated: Bool[np.ndarray, "time actors"]  # of the actor's own episode
     truncated: Bool[np.ndarray, "time actors"]
 
     @property
     def n_steps(self) -> int:
-        """How long the episode was."""
+        """Number of steps in the episode."""
         return len(self.reward)
 
     @property
     def n_actors(self) -> int:
-        """How many there were, dead ones included."""
+        """Number of actors, including dead ones."""
         return self.reward.shape[1]
 
 
 class RecordedStep(NamedTuple):
-    """What is kept of one step, ``[episodes, ...]``."""
+    """One step of several episodes, ``[episodes, ...]``."""
 
     state: PyTree  # after the step, before any reset
-    observation: Observation  # likewise
+    observation: Observation  # after the step, before any reset
     action: Array
     reward: Array
     active: Array
     terminated: Array
     truncated: Array
-    running: Array  # the episode was not over before the step
+    running: Array  # False for steps after the episode's end
 
 
 def record_step(
     environments: EnvironmentBatch, act: Act, play: Play, n_episodes: int
 ) -> tuple[Play, RecordedStep]:
-    """Play one step of all episodes, and keep it of the first ``n_episodes``."""
+    """Play one step of all episodes, and record the first ``n_episodes`` of them."""
     running = play.running
     play, action, step = advance_play(environments, act, play)
-    # Where the dead earn on, what ends the episode ends theirs too.
+    # Where dead actors still earn rewards, the end of the episode is theirs too.
     alive = step.active | environments.rewards_after_death
     recorded = RecordedStep(
         state=step.final_state,
@@ -71,49 +72,44 @@ def record_step(
 def record_episodes(
     play: Play, advance: Callable[[Play], tuple[Play, RecordedStep]], n_episodes: int
 ) -> list[Trajectory]:
-    """Play on until the first ``n_episodes`` are over.
+    """Play until the first ``n_episodes`` have ended, and return these.
 
     Args:
-        play: Episodes that have just begun, see `evaluation.begin_play`.
-        advance: `record_step` with everything but the play given, compiled.
-        n_episodes: How many to keep.
+        play: Episodes that have just begun, from `begin_play`.
+        advance: A compiled `record_step` with all arguments but the play bound.
+        n_episodes: Number of episodes to record.
     """
-    start = jax.tree.map(lambda leaf: leaf[:n_episodes], (play.state.env_state, play.observation))
-    first = _First(*_on_host(start))
+    start = _Start(play.state.env_state, play.observation)
+    start = _to_host(jax.tree.map(lambda leaf: leaf[:n_episodes], start))
     steps: list[RecordedStep] = []
     while not steps or np.any(np.asarray(play.running[:n_episodes])):
         play, step = advance(play)
-        steps.append(_on_host(step))
+        steps.append(_to_host(step))
     return [
-        _trajectory(*jax.tree.map(lambda leaf, i=i: leaf[i], (first, steps)))
+        _trajectory(*jax.tree.map(lambda leaf, i=i: leaf[i], (start, steps)))
         for i in range(n_episodes)
     ]
 
 
-class _First(NamedTuple):
+class _Start(NamedTuple):
     state: PyTree
     observation: Observation
 
 
-def _trajectory(first: _First, steps: list[RecordedStep]) -> Trajectory:
-    own = [step for step in steps if step.running]
-    hidden = own[0].state is None
+def _trajectory(start: _Start, steps: list[RecordedStep]) -> Trajectory:
+    steps = [step for step in steps if step.running]
+    is_hidden = steps[0].state is None
     each_step = ("action", "reward", "active", "terminated", "truncated")
     return Trajectory(
-        states=None if hidden else _stacked([first.state, *(step.state for step in own)]),
-        observation=_stacked([first.observation, *(step.observation for step in own)]),
-        **{name: _stacked([getattr(step, name) for step in own]) for name in each_step},
+        states=None if is_hidden else _stack([start.state, *(step.state for step in steps)]),
+        observation=_stack([start.observation, *(step.observation for step in steps)]),
+        **{name: _stack([getattr(step, name) for step in steps]) for name in each_step},
     )
 
 
-def _stacked(trees: list[Any]) -> Any:
+def _stack(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
-def _on_host(tree: PyTree) -> PyTree:
-    return jax.tree.map(np.asarray, jax.device_get(jax.tree.map(_without_keys, tree)))
-
-
-def _without_keys(leaf: Array) -> Array:
-    is_key = jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(leaf) if is_key else leaf
+def _to_host(tree: PyTree) -> PyTree:
+    return jax.tree.map(np.asarray, jax.device_get(strip_keys(tree)))

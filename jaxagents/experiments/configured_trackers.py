@@ -1,4 +1,4 @@
-"""The trackers that a configuration may ask for: TensorBoard, Weights & Biases, MLflow."""
+"""The trackers of a configuration: TensorBoard, Weights & Biases, MLflow."""
 
 import importlib
 import logging
@@ -13,47 +13,47 @@ _logger = logging.getLogger(__name__)
 
 
 def open_trackers(config: ExperimentConfig, directory: Path) -> list[Tracker]:
-    """Open the trackers that are configured; those that fail to open are warned of.
+    """Open the configured trackers; log a warning for each that fails to open.
 
     Args:
-        config: The configuration, which W&B and MLflow keep with the run.
-        directory: Of the run.
+        config: The configuration; W&B and MLflow save it with the run.
+        directory: The run's directory.
 
     Raises:
-        ExperimentError: One of them is not installed.
+        ExperimentError: a tracker's library is not installed.
     """
+    require_installed(config)
     plain, tracking = to_plain(config), config.tracking
-    openings: dict[str, Callable[[], Tracker]] = {}
+    constructors: dict[str, Callable[[], Tracker]] = {}
     if tracking.tensorboard:
-        openings["TensorBoard"] = lambda: TensorBoard(directory / "tensorboard")
+        constructors["TensorBoard"] = lambda: TensorBoard(directory / "tensorboard")
     if (project := tracking.wandb) is not None:
-        _require("wandb")
-        openings["W&B"] = lambda: WandB(project, directory, plain)
+        constructors["W&B"] = lambda: WandB(project, directory, plain)
     if (experiment := tracking.mlflow) is not None:
-        _require("mlflow")
-        openings["MLflow"] = lambda: MLflow(experiment, directory, plain)
+        constructors["MLflow"] = lambda: MLflow(experiment, directory, plain)
     trackers = []
-    for name, opening in openings.items():
+    for name, construct in constructors.items():
         try:
-            trackers.append(opening())
-        except Exception as error:  # whatever the service or its library may raise
+            trackers.append(construct())
+        except Exception as error:  # the service or its library may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
             _logger.warning("%s cannot be used, training goes on without it: %s", name, reason)
     return trackers
 
 
 def require_installed(config: ExperimentConfig) -> None:
-    """Raise `ExperimentError` if what is configured is not installed."""
+    """Check that the libraries of the configured trackers are installed.
+
+    Raises:
+        ExperimentError: one is not.
+    """
     for name in ("wandb", "mlflow"):
-        if getattr(config.tracking, name) is not None:
-            _require(name)
-
-
-def _require(name: str) -> None:
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        raise ExperimentError(
-            f"tracking.{name} needs {name}, which is not installed: pip install "
-            f'"jaxagents[{name}]", or leave tracking.{name} null.'
-        ) from error
+        if getattr(config.tracking, name) is None:
+            continue
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ExperimentError(
+                f"tracking.{name} needs {name}, which is not installed: pip install "
+                f'"jaxagents[{name}]", or leave tracking.{name} null.'
+            ) from error

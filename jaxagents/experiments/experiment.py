@@ -1,16 +1,9 @@
-"""A run: an environment, an agent, and the directory that holds what comes of them.
+"""An experiment: an environment, an agent, and the directory of its run.
 
-What pictures and exports need is imported where it is used: seconds may pass before what is wrong
-with a configuration is said otherwise.
+Plots, replays and exports are imported where they are used: errors in a configuration come first.
 """
 
-import contextlib
-import itertools
-import json
 import logging
-import os
-import secrets
-import shutil
 import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -24,14 +17,21 @@ import numpy as np
 
 import jaxagents
 from jaxagents.errors import OF_FILES, ExperimentError, explained
-from jaxagents.evaluation.runs import path_of_config, read_config
-from jaxagents.experiments.config_files.file import load_config, places_named, save_config
-from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig, to_plain
+from jaxagents.evaluation.runs import path_of_config
+from jaxagents.experiments.config_files.file import load_config, locating_errors, save_config
+from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.experiments.configured_trackers import open_trackers, require_installed
 from jaxagents.experiments.make_agent import agent_class, make_environment
 from jaxagents.experiments.provenance import append_start, describe_start
+from jaxagents.experiments.run_directory import (
+    check_same_beginning,
+    new_run_directory,
+    numbered_if_taken,
+    read_training_summary,
+    replace_config,
+    write_summary,
+)
 from jaxagents.hyperparameters import check_hyperparams
-from jaxagents.training.atomic_write import write_at_once
 from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
 from jaxagents.training.trackers import JsonLines, Tracker, Trackers
 
@@ -43,30 +43,29 @@ _logger = logging.getLogger(__name__)
 
 @final
 class Experiment:
-    """An agent, built as configured, and the directory of its run.
+    """An agent, built from a configuration, and the directory of its run.
 
-    Nothing is written before `train`. Then the directory holds
+    Nothing is written before `train`. The directory then holds
 
-    * ``config.yaml``: the complete configuration, which repeats the run exactly; once the run has
-      been resumed with another one, that one, and the earlier ones as ``config.1.yaml``, ...;
-    * ``checkpoints/``: what `restore` loads;
-    * ``metrics.jsonl``: a line per evaluation, see `jaxagents.tracking.JsonLines`;
-    * ``tensorboard/``, and what else of ``config.tracking`` leaves files;
-    * ``environment.json``: for each start of the training its versions, device, command and the
-      git revision of the working folder;
+    * ``config.yaml``: the complete configuration, which repeats the run exactly. Resuming with
+      another configuration replaces it and keeps the earlier ones as ``config.1.yaml``, ...;
+    * ``checkpoints/``: loaded by `restore`;
+    * ``metrics.jsonl``: one line per evaluation, see `jaxagents.training.trackers.JsonLines`;
+    * ``tensorboard/``, and the files of the other trackers in ``config.tracking``;
+    * ``environment.json``: versions, device, command and git revision of each start of training;
     * ``learning_curve.png`` and ``summary.json``, once training has ended;
-    * ``replay/``: what `replay` writes.
+    * ``replay/``: written by `replay`.
 
     Args:
         config: The configuration.
-        directory: Of the run; None finds a new one in ``config.runs_dir``.
-        callbacks: Called with each evaluation of the training, after it has been recorded.
+        directory: Directory of the run; None names a new one in ``config.runs_dir``.
+        callbacks: Called with each evaluation during training, after it has been logged.
         progress_bar: False hides the progress bar, whatever the configuration says.
-        trackers: Where evaluations are recorded besides; closed when a training ends. One that
-            fails is warned of, and never ends a training.
+        trackers: Log evaluations in addition to the configured trackers, and are closed when
+            training ends. A tracker that fails is reported and never ends training.
 
     Raises:
-        ExperimentError: The configuration fits no environment or no agent.
+        ExperimentError: the configuration fits no environment or no agent.
     """
 
     def __init__(
@@ -78,10 +77,10 @@ class Experiment:
         trackers: Sequence[Tracker] = (),
     ):
         self.config = config
-        self.directory = _new_directory(config) if directory is None else Path(directory)
+        self.directory = new_run_directory(config) if directory is None else Path(directory)
         self._own_trackers = tuple(trackers)
         self._trackers = Trackers(())
-        self._start: dict[str, Any] | None = None  # of a training that has not been accepted yet
+        self._start: dict[str, Any] | None = None  # written once resumed training is under way
         if config.stop_at_return is not None:
             callbacks = [*callbacks, StopAtReturn(config.stop_at_return)]
         agent_config = replace(
@@ -108,28 +107,28 @@ class Experiment:
         """Rebuild the experiment of an existing run.
 
         Args:
-            directory: Of the run.
-            overrides: As for `load_config`: what is to be different from here on.
+            directory: Directory of the run.
+            overrides: Changes to the run's configuration, as for `load_config`.
             callbacks: As for the class.
-            progress_bar: Likewise.
-            trackers: Likewise.
+            progress_bar: As for the class.
+            trackers: As for the class.
 
         Raises:
-            ExperimentError: The directory holds no run.
+            ExperimentError: the directory holds no run.
         """
         path = path_of_config(directory)
         config = load_config(path, overrides)
-        with places_named(path, overrides):
+        with locating_errors(path, overrides):
             return cls(config, directory, callbacks, progress_bar, trackers)
 
     def train(self) -> dict[str, Any]:
-        """Train, evaluate and leave everything in the directory.
+        """Train, evaluate and write everything to the directory.
 
         Returns:
             The summary, as in ``summary.json``.
 
         Raises:
-            ExperimentError: The directory exists already, or cannot be written.
+            ExperimentError: the directory exists already, or cannot be written.
         """
         require_installed(self.config)
         if self.directory.exists():
@@ -148,48 +147,40 @@ class Experiment:
             return self._finish(lambda: self.agent.train(rng, self.config.hyperparams))
 
     def resume(self) -> dict[str, Any]:
-        """Go on from the run's last good checkpoint, as `train` would have done.
+        """Continue from the run's last good checkpoint, as if it had never been interrupted.
 
         Returns:
             The summary, as in ``summary.json``.
 
         Raises:
-            ExperimentError: There is no checkpoint; the configuration is one of another structure,
-                or of another beginning; another process trains in the directory.
+            ExperimentError: there is no checkpoint; the agent's structure, the environment or the
+                seed is not the run's; another process trains in the directory.
         """
         require_installed(self.config)
-        self._refuse_another_beginning()
+        check_same_beginning(self.config, self.directory)
         with explained():
             runner, metrics = self.agent.restore("last")
         n_updates_before = int(runner.n_updates_done)
         with explained(kinds=OF_FILES):
             if n_updates_before >= self.config.agent.n_steps or self._has_reached_target(metrics):
                 summary = self._finish(lambda: (runner, metrics), n_updates_before)
-                begun = load_config(self.directory / "config.yaml")
-                self._keep_config(replace(begun, evaluation=self.config.evaluation))
+                trained_with = load_config(self.directory / "config.yaml")
+                evaluated_with = replace(trained_with, evaluation=self.config.evaluation)
+                replace_config(evaluated_with, self.directory)
                 return summary
-            path = self.directory / "metrics.jsonl"
-            try:
-                self._track([JsonLines(path)])
-            except OSError as error:
-                _logger.warning(
-                    "%s cannot be written, training goes on without it: %s", path, error
-                )
-                self._track([])
+            self._track(self._metrics_if_writable())
             self._start = describe_start()
             return self._finish(
                 lambda: self.agent.resume(self.config.hyperparams), n_updates_before
             )
 
-    def _refuse_another_beginning(self) -> None:
-        begun = read_config(self.directory)
-        for name in ("env", "seed"):
-            mine, given = getattr(self.config, name), begun.get(name)
-            if given not in (mine, None):
-                raise ExperimentError(
-                    f"{name}={mine!r}, but the run has begun with {given!r}, and all that it has "
-                    f"learnt is of that: leave {name} out, or train another run."
-                )
+    def _metrics_if_writable(self) -> list[Tracker]:
+        path = self.directory / "metrics.jsonl"
+        try:
+            return [JsonLines(path)]
+        except OSError as error:
+            _logger.warning("%s cannot be written, training goes on without it: %s", path, error)
+            return []
 
     def _has_reached_target(self, metrics: Mapping[str, Any]) -> bool:
         target, returns = self.config.stop_at_return, metrics.get("returns", ())
@@ -199,24 +190,10 @@ class Experiment:
         configured = open_trackers(self.config, self.directory)
         self._trackers = Trackers([*metrics, *configured, *self._own_trackers])
 
-    def _keep_config(self, config: ExperimentConfig) -> None:
-        """Write a configuration, if it is another one; the one before is kept."""
-        path = self.directory / "config.yaml"
-        with contextlib.suppress(ExperimentError):  # where no agent takes it any more
-            if to_plain(load_config(path)) == to_plain(config):
-                return
-        numbered = (self.directory / f"config.{number}.yaml" for number in itertools.count(1))
-        earlier = next(each for each in numbered if not each.exists())
-        try:
-            os.link(path, earlier)
-        except OSError:  # some file systems have no links
-            shutil.copy2(path, earlier)
-        save_config(config, path)
-
     def _finish(
         self, train: Callable[[], tuple[Any, Mapping[str, Any]]], n_updates_before: int = 0
     ) -> dict[str, Any]:
-        """Train, evaluate, and write curve and summary."""
+        """Train, evaluate, and write the summary and the learning curve."""
         started = time.perf_counter()
         try:
             runner, metrics = train()
@@ -228,53 +205,45 @@ class Experiment:
         training = {
             "n_updates_done": n_updates_done,
             "n_environment_steps": self._n_environment_steps(n_updates_done),
-            # Since it was last resumed; compilation and evaluations included.
+            # Since training began or was resumed, compilation and evaluations included.
             "seconds": round(seconds, 3),
             "environment_steps_per_second": round(n_steps_now / seconds, 1),
         }
-        if n_updates_done == n_updates_before:  # evaluated anew only
-            training = self._summarized_training(n_updates_done) or training
+        if n_updates_done == n_updates_before:  # nothing was trained: keep the earlier times
+            training = read_training_summary(self.directory, n_updates_done) or training
         summary = self.evaluate() | {
             "training": training,
             "versions": {"jaxagents": jaxagents.__version__, "jax": jax.__version__},
         }
-        text = json.dumps(summary, indent=2, allow_nan=False)
-        write_at_once(self.directory / "summary.json", text + "\n")
+        write_summary(summary, self.directory)
         if self.config.agent.n_evals:
             self._plot(metrics)
         return summary
 
-    def _summarized_training(self, n_updates_done: int) -> dict[str, Any] | None:
-        """Read what the summary that is there says of the training up to here, if it does."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            text = (self.directory / "summary.json").read_text(encoding="utf-8")
-            training = json.loads(text)["training"]
-            return training if training["n_updates_done"] == n_updates_done else None
-
     def restore(self, mode: str | None = None) -> "IPPOBase":
-        """Load the "best" or the "last" checkpoint; None: the one that the configuration judges.
+        """Load the "best" or the "last" checkpoint; None takes the configured one.
 
         Returns:
             The agent, ready for `eval`, `policy` and `value`.
 
         Raises:
-            ExperimentError: There is no such checkpoint.
+            ExperimentError: there is no such checkpoint.
         """
         self._restore(mode or self.config.evaluation.mode)
         return self.agent
 
     def export(self, directory: str | PathLike[str], mode: str | None = None) -> list[Path]:
-        """Write the policies of a checkpoint as safetensors and JSON; see `jaxagents.exporting`.
+        """Write the policies of a checkpoint as safetensors and JSON; see `policy_export`.
 
         Args:
-            directory: Where to.
+            directory: Directory of the files.
             mode: As for `restore`.
 
         Returns:
-            The files.
+            The paths of the files.
 
         Raises:
-            ExperimentError: There is no such checkpoint, or there are such files already.
+            ExperimentError: there is no such checkpoint, or a file exists already.
         """
         from jaxagents.experiments.policy_export import export_policy
 
@@ -291,26 +260,28 @@ class Experiment:
         seed: int | None = None,
         mp4: bool = False,
     ) -> list[Path]:
-        """Show episodes, the first of those that `evaluate` plays; see `jaxagents.replay`.
+        """Animate the first of the episodes that `evaluate` plays; see `jaxagents.visual.replay`.
 
         Args:
-            directory: Where to; None: the run's ``replay``, or if that is there ``replay-2``, ...
-            n_episodes: How many.
-            greedy: Take the likeliest actions instead of sampling; None: as configured.
+            directory: Directory of the files; None takes the run's ``replay``, or if that exists
+                ``replay-2``, ....
+            n_episodes: Number of episodes.
+            greedy: Take the most probable actions instead of sampling; None: as configured.
             mode: As for `restore`.
-            seed: Of the episodes; None: the configured one.
-            mp4: Write films, too.
+            seed: Seed of the episodes; None: the configured one.
+            mp4: Write MP4 films too.
 
         Returns:
-            The files.
+            The paths of the files.
 
         Raises:
-            ExperimentError: There is no such checkpoint, one of the files is there already, or
-                there is no ffmpeg to write films with.
+            ExperimentError: there is no such checkpoint, a file exists already, or ``mp4`` lacks
+                ffmpeg.
         """
         from jaxagents.visual.replay import check_replay, write_replay
 
-        folder = _unused(self.directory / "replay") if directory is None else Path(directory)
+        replays = self.directory / "replay"
+        folder = numbered_if_taken(replays) if directory is None else Path(directory)
         with explained():
             how = self.evaluation_by(greedy=greedy, mode=mode, seed=seed)
             check_replay(folder, n_episodes, mp4)
@@ -321,13 +292,13 @@ class Experiment:
             return write_replay(env, env_params, episodes, folder, mp4)
 
     def evaluation_by(self, **changes: Any) -> EvaluationConfig:
-        """Change the configured evaluation.
+        """Return the configured evaluation with some fields changed.
 
         Args:
-            **changes: Fields of `EvaluationConfig`; None leaves one as configured.
+            **changes: Fields of `EvaluationConfig`; None keeps the configured value.
 
         Raises:
-            ExperimentError: A value is wrong.
+            ExperimentError: a value is out of range.
         """
         given = {name: value for name, value in changes.items() if value is not None}
         with explained():
@@ -337,14 +308,14 @@ class Experiment:
         """Play episodes with the policies of a checkpoint.
 
         Args:
-            how: None: as configured.
+            how: Which checkpoint and episodes; None: as configured.
 
         Returns:
-            Plain data: the run, the checkpoint, how it was evaluated, the statistics of
-            ``returns`` per actor, and the means over episodes of what else was evaluated.
+            Plain data: the run, the checkpoint, the evaluation's settings, statistics of
+            ``returns`` per actor, and means over episodes of the other evaluation metrics.
 
         Raises:
-            ExperimentError: There is no such checkpoint.
+            ExperimentError: there is no such checkpoint.
         """
         how = how or self.config.evaluation
         n_updates_done = self._restore(how.mode)
@@ -359,24 +330,24 @@ class Experiment:
                 "n_environment_steps": self._n_environment_steps(n_updates_done),
             },
             "evaluation": asdict(how),
-            "returns": {name: _json(values.tolist()) for name, values in stats.items()},
+            "returns": {name: _as_json(values.tolist()) for name, values in stats.items()},
             "means": {
-                name: _json(np.mean(values, axis=0).tolist()) for name, values in metrics.items()
+                name: _as_json(np.mean(values, axis=0).tolist()) for name, values in metrics.items()
             },
         }
 
     def _restore(self, mode: str) -> int:
-        """Load a checkpoint, and return the number of updates done in it."""
+        """Load a checkpoint and return its number of updates."""
         with explained():
             runner, _ = self.agent.restore(mode)
         return int(runner.n_updates_done)
 
     def _record(self, evaluation: Evaluation) -> None:
-        if self._start is not None:  # and the training has been accepted
+        if self._start is not None:  # this is the first evaluation of resumed training
             start, self._start = self._start, None
             append_start(self.directory / "environment.json", start)
             try:
-                self._keep_config(self.config)
+                replace_config(self.config, self.directory)
             except OSError as error:
                 _logger.warning("config.yaml could not be kept up to date: %s", error)
         self._trackers.log(evaluation)
@@ -395,20 +366,8 @@ class Experiment:
         return n_updates_done * self.config.agent.steps_per_update
 
 
-def _new_directory(config: ExperimentConfig) -> Path:
-    """Name a directory for a run, as no other is likely to be named, and make none."""
-    now, own = time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(3)
-    return Path(config.runs_dir).expanduser() / f"{config.name}-{now}-{own}"
-
-
-def _unused(path: Path) -> Path:
-    """Number a path if it exists."""
-    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(each for each in itertools.chain([path], numbered) if not each.exists())
-
-
-def _json(values: Any) -> Any:
-    """Replace what JSON has no number for in nested lists."""
+def _as_json(values: Any) -> Any:
+    """Replace NaN and infinities in nested lists by None, because JSON cannot hold them."""
     if isinstance(values, list):
-        return [_json(each) for each in values]
+        return [_as_json(each) for each in values]
     return values if np.isfinite(values) else None

@@ -1,7 +1,6 @@
-"""From a configuration to its environment and its kind of agent.
+"""Make the environment of a configuration, and choose its agent.
 
-Both are imported where they are used: seconds may pass before what is wrong with a configuration is
-said otherwise.
+Both are imported where they are used, which takes seconds: errors in a configuration come first.
 """
 
 import dataclasses
@@ -18,12 +17,12 @@ if typing.TYPE_CHECKING:
 
 
 def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
-    """Make the configured environment, and its parameters with ``env_params`` applied.
+    """Make the configured environment and its parameters, with ``env_params`` applied.
 
     Raises:
-        ExperimentError: The environment cannot be made.
-        ValueError: One of its parameters is unknown, or not of the shape of its default.
-        TypeError: The value of a parameter is no number.
+        ExperimentError: the environment cannot be made.
+        ValueError: a parameter is unknown, or not of its default's shape.
+        TypeError: the value of a parameter is not a number.
     """
     from jaxagents.environments.registry import make
 
@@ -50,7 +49,7 @@ def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
 
 
 def agent_class(env: Any, env_params: Any) -> "type[IPPOBase]":
-    """Choose the agent for an environment's kind of actions."""
+    """Return the class of agents for an environment's action space."""
     from jaxagents.environments.spaces import Discrete, as_space
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO

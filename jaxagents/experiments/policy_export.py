@@ -1,8 +1,8 @@
-"""Trained policies for those who have neither jax nor this package: safetensors and JSON.
+"""Export trained policies as safetensors and JSON, for use without jax and this package.
 
-``policy.safetensors`` holds the actors' parameters by name, as in a checkpoint, policies first
-``[policies, ...]``. ``policy.json`` says which actor plays which policy, what is observed and done,
-and which layers lie between; `examples/serve.py` plays by them with numpy alone.
+``policy.safetensors`` holds the actors' parameters ``[policies, ...]`` under their names in
+checkpoints. ``policy.json`` describes observations, actions, layers and the policy of each actor.
+`examples/serve.py` chooses actions from both files with numpy alone.
 """
 
 import json
@@ -26,14 +26,14 @@ _LAST_BIAS = ".params.Dense_0.bias"
 
 
 def export_policy(agent: IPPOBase, runner: Runner, directory: Path, env_id: str) -> list[Path]:
-    """Write both files, into a directory that has none of them.
+    """Write both files to a directory; overwrite nothing.
 
     Returns:
-        Their paths.
+        The paths of the files.
 
     Raises:
-        ValueError: there are such files already.
-        OSError: they cannot be written.
+        ValueError: one of the files exists already.
+        OSError: the files cannot be written.
     """
     paths = [directory / "policy.safetensors", directory / "policy.json"]
     for path in paths:
@@ -57,12 +57,12 @@ def _tensors(runner: Runner) -> Leaves:
 
 
 def _describe(agent: IPPOBase, tensors: Leaves) -> dict[str, Any]:
-    """Tell all that it takes to act by the tensors, as plain data."""
+    """Describe how to compute actions from the tensors, as plain data."""
     observation, network = agent.environments.observation.features, agent.networks.actor
     return {
         "format_version": FORMAT_VERSION,
         "policy_of_actor": agent.policies.policy_of_actor.tolist(),
-        # As networks see it, with the actor's index as a one-hot vector behind it, if configured.
+        # As networks receive it: with agent_id, the actor's one-hot index is appended.
         "observation": {
             "shape": list(observation.shape[1:]),
             "dtype": str(observation.dtype),
@@ -89,7 +89,7 @@ def _describe_action(space: Discrete | Box, squash: bool) -> dict[str, Any]:
 
 
 def _describe_layers(module: nn.Module, tensors: Leaves) -> list[dict[str, Any]] | None:
-    """List the layers of a feed-forward network; None of any other."""
+    """List the layers of a feed-forward network; return None for any other network."""
     if type(module) is not PolicyNetwork or type(module.torso) is not MLP:
         return None
     names = {each: name for name, each in ACTIVATIONS.items()}

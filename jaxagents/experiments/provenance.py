@@ -1,4 +1,4 @@
-"""What a training ran on: versions, devices, revision of the code, and the command."""
+"""Provenance of a run: versions, device, git revision and command."""
 
 import importlib.metadata
 import json
@@ -14,16 +14,16 @@ from typing import Any
 import jax
 
 import jaxagents
-from jaxagents.training.atomic_write import write_at_once
+from jaxagents.training.atomic_write import write_atomically
 
 _logger = logging.getLogger(__name__)
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "flax", "optax", "orbax-checkpoint", "gymnax", "jaxmarl")
-_PATIENCE = 5.0  # with git, seconds
+_GIT_TIMEOUT = 5.0  # seconds
 
 
 def describe_start() -> dict[str, Any]:
-    """Describe this process and where it runs, as plain data."""
+    """Describe this process, its machine and its versions, as plain data."""
     devices = jax.devices()
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -45,16 +45,16 @@ def describe_start() -> dict[str, Any]:
 
 
 def append_start(path: Path, start: dict[str, Any]) -> None:
-    """Add a start to those that a file lists; it is warned of where that cannot be done."""
+    """Append a start to the JSON list in a file; log a warning if that fails."""
     try:
         starts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-        write_at_once(path, json.dumps([*starts, start], indent=2) + "\n")
+        write_atomically(path, json.dumps([*starts, start], indent=2) + "\n")
     except (OSError, ValueError, TypeError) as error:
         _logger.warning("%s could not be continued: %s", path, error)
 
 
 def _revision() -> dict[str, Any] | None:
-    """Name the commit of the working folder, and whether files that git knows differ from it."""
+    """Return the commit of the working folder, and whether tracked files differ from it."""
     revision = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", "--untracked-files=no")
     if revision is None or changes is None:
@@ -63,14 +63,14 @@ def _revision() -> dict[str, Any] | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """Ask git; None where there is none, no repository or no answer."""
+    """Run git; return its output, or None without git, without a repository or on failure."""
     try:
         answer = subprocess.run(
             ["git", "--no-optional-locks", *arguments],
             capture_output=True,
             text=True,
-            errors="replace",  # names of files may be of any encoding
-            timeout=_PATIENCE,
+            errors="replace",  # file names may have any encoding
+            timeout=_GIT_TIMEOUT,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):

@@ -122,10 +122,8 @@ def _estimate(
 ) -> tuple[Batch, PyTree]:
     """Make the policies' batches, and what their critics should learn."""
     runner, batch = agent._estimate_advantages(runner, transitions, valuation, hyperparams)
-    batch, statistics, metrics = each_policy(agent._make_targets)(
-        runner.actor, batch, runner.normalizers.value, hyperparams
-    )
-    return batch, (runner.normalizers, statistics, metrics)
+    runner, batch, metrics = agent._make_targets(runner, runner.actor, batch, hyperparams)
+    return batch, (runner.normalizers, metrics)
 
 
 class _Dealt(NamedTuple):

@@ -1,23 +1,27 @@
 """Actors and critics: the networks, applied to one policy's samples or to all actors at once."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import final
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxagents.compiler.batch_parts import apply_where
 from jaxagents.compiler.random_keys import draw_in_one_row
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
+from jaxagents.hyperparameters import HyperParameters, OptimizerParams
 from jaxagents.ippo.distributions import Distribution, Head
 from jaxagents.networks.feed_forward import PolicyNetwork, ValueNetwork
 from jaxagents.networks.network import Network, Stack, make_module, torso_of
 from jaxagents.ppo.batches import Valuation
 from jaxagents.ppo.normalization import normalize_features
+from jaxagents.ppo.optimization import init_network
 from jaxagents.ppo.policy_map import PolicyMap
-from jaxagents.types import Batch, Inference, Memory, Observation, Runner, Transition
+from jaxagents.types import Batch, Inference, Memory, NetworkState, Observation, Runner, Transition
 
 _FEW_VALUES = 2_048  # time steps of environments; see benchmarks/RESULTS.md
 
@@ -55,6 +59,39 @@ class ActorCritic:
             self.torso, critic_features = torso_of(self.actor)
         self.critic = _make_critic(config, critic_features)
         self.value = Stack(self.torso, self.critic) if self.torso else self.critic
+
+    def init(
+        self,
+        rng_actor: PRNGKeyArray,
+        rng_critic: PRNGKeyArray,
+        hyperparams: HyperParameters,
+        optimizer: Callable[[OptimizerParams], optax.GradientTransformation],
+    ) -> tuple[NetworkState, NetworkState]:
+        """Draw the parameters of all policies' actors and critics, ``[policies, ...]``.
+
+        Args:
+            rng_actor: Random key.
+            rng_critic: Random key.
+            hyperparams: One value per policy.
+            optimizer: Builds the optimizer of a network.
+        """
+
+        def init_actor(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
+            rng, params = args
+            return init_network(self.init_actor(rng), optimizer(params))
+
+        def init_critic(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
+            rng, params = args
+            return init_network(self.init_critic(rng), optimizer(params))
+
+        n_policies = self._policies.n_policies
+        rngs_actor = jax.random.split(rng_actor, n_policies)
+        rngs_critic = jax.random.split(rng_critic, n_policies)
+        # Policy by policy: batched LAPACK calls of a user's initializer can deadlock on a CPU.
+        return (
+            jax.lax.map(init_actor, (rngs_actor, hyperparams.actor_optimizer_params)),
+            jax.lax.map(init_critic, (rngs_critic, hyperparams.critic_optimizer_params)),
+        )
 
     def init_actor(self, rng: PRNGKeyArray) -> PyTree:
         """Draw one policy's actor parameters."""

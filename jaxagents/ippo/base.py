@@ -7,7 +7,6 @@ Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2
 https://arxiv.org/abs/1707.06347.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -27,13 +26,12 @@ from jaxagents.compiler.jit import (
     with_overlapping_loops,
 )
 from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
-from jaxagents.compiler.threads import map_in_threads, vmap_by_members
 from jaxagents.hyperparameters import (
     HyperParameters,
-    OptimizerParams,
     per_policy,
 )
 from jaxagents.ippo.agent import Agent
+from jaxagents.ippo.vmapped_training import refuse_what_vmap_cannot_do, train_under_vmap
 from jaxagents.ppo.batches import Valuation, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import (
     QUANTITIES,
@@ -44,7 +42,7 @@ from jaxagents.ppo.finiteness import (
 from jaxagents.ppo.losses import ActorStats, actor_loss, critic_loss, error_cost
 from jaxagents.ppo.minibatches import unit_of
 from jaxagents.ppo.normalization import RunningStatistics, init_normalizers
-from jaxagents.ppo.optimization import init_network, run_epoch
+from jaxagents.ppo.optimization import run_epoch
 from jaxagents.ppo.policy_map import each_policy, while_any_policy
 from jaxagents.ppo.schedules import adapt_learning_rate, reward_to_learn_from, scheduled
 from jaxagents.ppo.statistics import explained_variance
@@ -70,8 +68,6 @@ from jaxagents.types import (
     Transition,
     Updates,
 )
-
-_logger = logging.getLogger(__name__)
 
 NonFinite = Bool[Array, "policies quantities"]
 """Which `QUANTITIES` of each policy are NaN or infinite."""
@@ -134,8 +130,8 @@ class IPPOBase(Agent):
         """
         initial = self.config.initial_evaluation
         if is_traced((rng, hyperparams, runner)):
-            self._refuse_to_be_traced(runner)
-            training, metrics = self._train_traced(as_key(rng), self._checked(hyperparams))
+            refuse_what_vmap_cannot_do(self, runner)
+            training, metrics = train_under_vmap(self, as_key(rng), self._checked(hyperparams))
             return training.runner, metrics
         self._recorder.prepare(rng if runner is None else runner.rng)
         if runner is None:
@@ -187,22 +183,11 @@ class IPPOBase(Agent):
         rng = key_of(rng, config.prng_impl)
         rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
         observation, env_state = self.environments.reset(rng_env, config.batch_size)
-
-        def init_actor(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
-            rng, params = args
-            return init_network(self.networks.init_actor(rng), config.optimizer(params))
-
-        def init_critic(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
-            rng, params = args
-            return init_network(self.networks.init_critic(rng), config.optimizer(params))
-
-        rngs_actor = jax.random.split(rng_actor, n_policies)
-        rngs_critic = jax.random.split(rng_critic, n_policies)
         params = per_policy(hyperparams, n_policies)
-        # Policy by policy: batched LAPACK calls of a user's initializer can deadlock on a CPU.
+        actor, critic = self.networks.init(rng_actor, rng_critic, params, config.optimizer)
         return Runner(
-            actor=jax.lax.map(init_actor, (rngs_actor, params.actor_optimizer_params)),
-            critic=jax.lax.map(init_critic, (rngs_critic, params.critic_optimizer_params)),
+            actor=actor,
+            critic=critic,
             env_state=env_state,
             observation=observation,
             memory=self.networks.initial_memory(config.batch_size, self.policies.n_actors),
@@ -224,31 +209,31 @@ class IPPOBase(Agent):
         )
 
     def _update(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
-        before, n_policies = runner, self.policies.n_policies
-        rng, rng_rollout, rng_actor, rng_critic = jax.random.split(to_draw(runner.rng), 4)
-        hyperparams = self._scheduled(runner)
+        """Do one update, but leave policies with NaN or infinite quantities as they were."""
+        before, hyperparams = runner, self._scheduled(runner)
+        rng, rng_rollout, *rngs = jax.random.split(to_draw(runner.rng), 4)
+        rng_actor, rng_critic = (jax.random.split(each, self.policies.n_policies) for each in rngs)
         runner, transitions = self._collect_rollout(runner, rng_rollout)
         runner, valuation = self.networks.value_rollout(runner, transitions)
         runner, batch = self._estimate_advantages(runner, transitions, valuation, hyperparams)
         actor, actor_metrics = each_policy(self._update_actor)(
-            runner.actor, batch, hyperparams, jax.random.split(rng_actor, n_policies)
+            runner.actor, batch, hyperparams, rng_actor
         )
-        batch, value_statistics, value_metrics = each_policy(self._make_targets)(
-            actor, batch, runner.normalizers.value, hyperparams
-        )
+        runner, batch, value_metrics = self._make_targets(runner, actor, batch, hyperparams)
         critic, critic_metrics = each_policy(self._update_critic)(
-            runner.critic, batch, hyperparams, jax.random.split(rng_critic, n_policies)
+            runner.critic, batch, hyperparams, rng_critic
         )
         metrics = actor_metrics | critic_metrics | value_metrics
-        normalizers = runner.normalizers._replace(value=value_statistics)
-        learning_rate = adapt_learning_rate(
-            runner.learning_rate, metrics["kl"], hyperparams.kl_target
-        )
         runner = runner.replace(
-            actor=actor, critic=critic, normalizers=normalizers, learning_rate=learning_rate,
-            rng=to_store(rng), n_updates_done=runner.n_updates_done + 1,
-        )  # fmt: skip
-        nonfinite = each_policy(find_nonfinite)(batch, actor, critic, normalizers, metrics)
+            actor=actor,
+            critic=critic,
+            learning_rate=adapt_learning_rate(
+                runner.learning_rate, metrics["kl"], hyperparams.kl_target
+            ),
+            rng=to_store(rng),
+            n_updates_done=runner.n_updates_done + 1,
+        )
+        nonfinite = each_policy(find_nonfinite)(batch, actor, critic, runner.normalizers, metrics)
         metrics["learning_rate"] = jnp.asarray(hyperparams.actor_optimizer_params.learning_rate)
         return keep_finite_policies(runner, before, nonfinite), metrics, nonfinite
 
@@ -402,22 +387,25 @@ class IPPOBase(Agent):
         return with_estimates(batch, hyperparams, self.config.n_chunks, log_ratio)
 
     def _make_targets(
-        self,
-        actor: NetworkState,
-        batch: Batch,
-        statistics: RunningStatistics | None,
-        hyperparams: HyperParameters,
-    ) -> tuple[Batch, RunningStatistics | None, Metrics]:
-        """Make one policy's value targets.
+        self, runner: Runner, actor: NetworkState, batch: Batch, hyperparams: HyperParameters
+    ) -> tuple[Runner, Batch, Metrics]:
+        """Make the critics' targets and inputs; update the running statistics of the targets."""
 
-        Returns:
-            The batch; the running statistics of the targets, if these are normalised; a metric.
-        """
-        batch = self._reestimated(actor, batch, hyperparams)
-        explained = explained_variance(batch.path.value, batch.value_target, batch.value_weight)
-        batch, statistics = normalize_targets(batch, statistics)
-        batch = self.networks.with_torso_features(actor.params, batch)
-        return batch, statistics, {"explained_variance": explained}
+        def make(
+            actor: NetworkState,
+            batch: Batch,
+            statistics: RunningStatistics | None,
+            hyperparams: HyperParameters,
+        ) -> tuple[Batch, RunningStatistics | None, Metrics]:
+            batch = self._reestimated(actor, batch, hyperparams)
+            explained = explained_variance(batch.path.value, batch.value_target, batch.value_weight)
+            batch, statistics = normalize_targets(batch, statistics)
+            batch = self.networks.with_torso_features(actor.params, batch)
+            return batch, statistics, {"explained_variance": explained}
+
+        normalizers = runner.normalizers
+        batch, value, metrics = each_policy(make)(actor, batch, normalizers.value, hyperparams)
+        return runner.replace(normalizers=normalizers._replace(value=value)), batch, metrics
 
     def _update_critic(
         self, critic: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray
@@ -510,45 +498,6 @@ class IPPOBase(Agent):
             return _update_repeatedly_overlapping
         return IPPOBase._update_repeatedly
 
-    def _train_traced(
-        self, rng: PRNGKeyArray, hyperparams: HyperParameters
-    ) -> tuple[Training, Metrics]:
-        """Train from the beginning under `jax.vmap`, or as a part of a compiled program."""
-        sizes = block_sizes(0, self.config, self.config.initial_evaluation)
-        train = partial(self._train_as_one_program, sizes=tuple(sizes))
-        return vmap_by_members(train, partial(self._train_members, sizes))(rng, hyperparams)
-
-    def _train_members(
-        self, sizes: Sequence[int], members: Sequence[tuple[PRNGKeyArray, HyperParameters]]
-    ) -> list[tuple[Training, Metrics]]:
-        """Train several times from the beginning, one training per core."""
-        runners = [self._begin(*member) for member in members]
-        if len(members) == 1:
-            update = self._updates_compiled_for(runners[0])
-            return [self._run_blocks(runners[0], sizes, update, self.config.progress_bar)]
-        update = IPPOBase._update_repeatedly
-        # Compile once, here, instead of in each thread.
-        self._run_blocks(runners[0], [0], update)
-        train = partial(self._run_blocks, sizes=sizes, update=update)
-        return map_in_threads(train, runners, self.config.progress_bar)
-
-    @partial(jax.jit, static_argnames=("self", "sizes"))
-    def _train_as_one_program(
-        self, rng: PRNGKeyArray, hyperparams: HyperParameters, sizes: tuple[int, ...]
-    ) -> tuple[Training, Metrics]:
-        """Train from the beginning; see `_run_blocks`."""
-
-        def run_block(training: Training, now: tuple[Array, Array]) -> tuple[Training, Metrics]:
-            return self._run_block(training, now[1], IPPOBase._update_repeatedly)
-
-        shown: Any = run_block
-        if self.config.progress_bar:
-            from jax_tqdm.scan_pbar import scan_tqdm
-
-            shown = scan_tqdm(len(sizes), print_rate=1, desc="Training")(run_block)
-        blocks = (jnp.arange(len(sizes)), jnp.asarray(sizes, jnp.int32))
-        return jax.lax.scan(shown, self._first_block(self._begin(rng, hyperparams)), blocks)
-
     def _first_block(self, runner: Runner) -> Training:
         """Return the carry with which the first block begins."""
         nothing = jnp.zeros((self.policies.n_policies, len(QUANTITIES)), bool)
@@ -614,20 +563,6 @@ class IPPOBase(Agent):
         runner, metrics, failed = unpack(report, shapes)
         # No checkpoint of a failed block: a training resumed from it would fail again.
         return np.bool_(True) if failed else self._recorder.on_evaluation(runner, metrics)
-
-    def _refuse_to_be_traced(self, runner: Runner | None) -> None:
-        if self._recorder.has_work:
-            raise ValueError(
-                "train writes checkpoints or calls callbacks, which jax.vmap cannot do; use an "
-                "agent with checkpoint_dir=None and without callbacks there."
-            )
-        if runner is not None:
-            raise ValueError("train continues a runner only outside of jax transformations.")
-        if self.config.prng_impl is not None:
-            raise ValueError(
-                f"prng_impl={self.config.prng_impl!r} would draw for all members of a jax.vmap by "
-                "the first one's key; use an agent with prng_impl=None there."
-            )
 
 
 # The updates' input is the output of another program, and nobody else's: it may be donated.

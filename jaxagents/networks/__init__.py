@@ -1,4 +1,4 @@
-"""Actor and critic networks, feed-forward and recurrent, and the one way an agent applies them.
+"""Actor and critic networks, feed-forward and recurrent, and the interface that agents apply.
 
-Imports the vocabulary and `compiler`; `ippo`, and the rooms above it, import from here.
+They import only the vocabulary and `compiler`; `ippo` and the rooms above it may import them.
 """

@@ -1,4 +1,4 @@
-"""The default networks: feed-forward torsos with a policy or a value head."""
+"""Feed-forward networks: torsos of hidden layers, and policy and value heads."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,11 +25,11 @@ class MLP(nn.Module):
     """Hidden layers over flattened observations.
 
     Attributes:
-        observation_ndim: Number of trailing axes that are one observation.
+        observation_ndim: Number of trailing axes that make up one observation.
         hidden_sizes: Units of each hidden layer.
         activation: Applied after each hidden layer.
-        layer_norm: Normalise the outputs of each layer over its units, before the activation.
-        dtype: What the layers compute in; their parameters are float32.
+        layer_norm: Normalise each layer's outputs over its units, before the activation.
+        dtype: Dtype of the computation; parameters are float32.
     """
 
     observation_ndim: int = 1
@@ -55,15 +55,15 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Convolutions over images ``[height, width, channels]``, flattened into hidden layers.
 
-    Each convolution is a layer over patches: XLA's own, with a kernel for each policy, is a hundred
-    times slower on a CPU.
+    Each convolution is a dense layer over patches: XLA's own convolution, with one kernel per
+    policy, is a hundred times slower on a CPU.
 
     Attributes:
-        channels: Output channels of each convolution, of 3 by 3 pixels, without padding where the
-            image is larger than that.
-        hidden_sizes: Units of each hidden layer behind them.
+        channels: Output channels of each 3 by 3 convolution. Only images of at most 3 pixels in
+            height or width are padded.
+        hidden_sizes: Units of each hidden layer after the convolutions.
         activation: Applied after each layer.
-        layer_norm: As in `MLP`; for convolutions over each pixel's channels.
+        layer_norm: As in `MLP`; convolutions are normalised over each pixel's channels.
         dtype: As in `MLP`.
     """
 
@@ -87,9 +87,11 @@ class CNN(nn.Module):
 
 
 def _patches(images: Array) -> Array:
-    """Give each pixel the channels of its neighbours: ``[*batch, height, width, 9 * channels]``.
+    """Concatenate the channels of each pixel's 3 by 3 neighbourhood.
 
-    The pixels at the border are left out, if there are others.
+    Returns:
+        ``[*batch, height - 2, width - 2, 9 * channels]``; images that are too small for it are
+        padded to keep their size.
     """
     if min(images.shape[-3:-1]) <= KERNEL_SIZE:
         border = KERNEL_SIZE // 2
@@ -107,7 +109,7 @@ def _patches(images: Array) -> Array:
 
 
 def activation_of(layers: Layers, observation_shape: Sequence[int]) -> Callable[[Array], Array]:
-    """Choose what is applied after each layer: by default tanh, or relu for images."""
+    """Return the configured activation; the default is tanh, or relu for images."""
     default = "relu" if len(observation_shape) == IMAGE_NDIM else "tanh"
     return ACTIVATIONS[layers.activation or default]
 
@@ -115,7 +117,7 @@ def activation_of(layers: Layers, observation_shape: Sequence[int]) -> Callable[
 def make_torso(
     observation_shape: Sequence[int], layers: Layers, dtype: DTypeLike = jnp.float32
 ) -> nn.Module:
-    """Build hidden layers for one actor's observation: images, of three axes, are convolved."""
+    """Build the hidden layers: a `CNN` for images (observations of three axes), else an `MLP`."""
     activation = activation_of(layers, observation_shape)
     hidden = (layers.hidden_sizes, activation, layers.layer_norm, dtype)
     if len(observation_shape) == IMAGE_NDIM:
@@ -124,7 +126,7 @@ def make_torso(
 
 
 class Torso(nn.Module):
-    """The torso of a network, applied to that network's parameters."""
+    """A network without its head, which reads the network's own parameters."""
 
     torso: nn.Module
 
@@ -135,7 +137,7 @@ class Torso(nn.Module):
 
 
 class PolicyNetwork(nn.Module):
-    """Logits or means: a torso and a small last layer, so that all actions begin alike."""
+    """Logits or means: a torso and a last layer of small weights, for equal initial logits."""
 
     n_outputs: int
     torso: nn.Module

@@ -1,4 +1,4 @@
-"""The default networks: feed-forward torsos with a policy or a value head."""
+"""Dense layers and their initialisation."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,27 +12,19 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxagents.compiler.matrix_products import dot_general
 
+# Initial scales of the weights.
 HIDDEN_SCALE = 2.0**0.5
 POLICY_SCALE = 0.01
 VALUE_SCALE = 1.0
-KERNEL_SIZE = 3
-IMAGE_NDIM = 3
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "tanh": nn.tanh,
-    "relu": nn.relu,
-    "elu": nn.elu,
-    "gelu": nn.gelu,
-    "silu": nn.silu,
-}
 
 
 def dense(size: int, scale: float, dtype: DTypeLike = jnp.float32) -> nn.Dense:
-    """Build a layer with orthogonal weights times ``scale`` and zero biases.
+    """Build a layer with orthogonal weights and zero biases.
 
     Args:
-        size: Units.
-        scale: Of the weights.
-        dtype: What it computes in.
+        size: Number of units.
+        scale: Initial scale of the weights.
+        dtype: Dtype of the computation; parameters are float32.
 
     Source: Andrychowicz et al. 2021, https://arxiv.org/abs/2006.05990.
     """
@@ -48,10 +40,9 @@ def dense(size: int, scale: float, dtype: DTypeLike = jnp.float32) -> nn.Dense:
 def orthogonal(scale: float) -> Callable[..., Array]:
     """Build an initializer of matrices whose rows or columns are orthogonal, of norm ``scale``.
 
-    Gaussian columns are made orthonormal one after the other, which is uniform over such
-    matrices. `jax.nn.initializers.orthogonal` asks LAPACK for the same, whose batched calls can
-    wait for each other for ever on a CPU of two cores: independent policies, or seeds under
-    `jax.vmap`, would never start.
+    Orthonormalising Gaussian columns one by one samples such matrices uniformly.
+    `jax.nn.initializers.orthogonal` calls LAPACK instead, whose batched calls can deadlock on a
+    CPU with two cores: independent policies, or seeds under `jax.vmap`, would never start.
 
     Source: Saxe et al. 2014, https://arxiv.org/abs/1312.6120.
     """
@@ -68,7 +59,7 @@ def orthogonal(scale: float) -> Callable[..., Array]:
 
 
 def _orthonormal_columns(matrix: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
-    """Make columns orthonormal by Gram and Schmidt, twice over for the sake of rounding."""
+    """Orthonormalise columns by Gram-Schmidt, applied twice against rounding errors."""
 
     def add_column(i: Array, done: Array) -> Array:
         column = matrix[:, i]

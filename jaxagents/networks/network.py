@@ -1,4 +1,4 @@
-"""From configured layers, or a user's own module, to a network that an agent applies."""
+"""From configured layers or a user's module to what an agent applies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from jaxagents.networks.recurrent import CellName, RecurrentNetwork
 @final
 @dataclass(frozen=True)
 class Network:
-    """A flax module, applied to sequences and to single steps, with or without a memory.
+    """A flax module with or without a memory (recurrent state), for sequences and single steps.
 
-    The memory of a feed-forward module is empty.
+    The memory of a feed-forward module is ``()``.
     """
 
     module: nn.Module
@@ -32,18 +32,18 @@ class Network:
         return self.module.init(rng, *self._example())
 
     def empty_memory(self, *batch_shape: int) -> PyTree:
-        """Give what is remembered when an episode begins, ``[*batch, ...]``."""
+        """Return the memory ``[*batch, ...]`` at the start of an episode."""
         return cast(Any, self.module).empty_memory(batch_shape) if self.recurrent else ()
 
     def reset_memory(self, memory: PyTree, begins: Bool[Array, "*batch"]) -> PyTree:
-        """Empty the memory ``[*batch, ...]`` of those whose episode begins."""
+        """Reset the memory ``[*batch, ...]`` where an episode begins."""
 
-        def empty(leaf: Array, its_empty: Array) -> Array:
-            wide = begins.reshape(*begins.shape, *[1] * (leaf.ndim - begins.ndim))
-            # Selected, not multiplied by 0: what the dead remember may be NaN.
-            return jnp.where(wide, its_empty, leaf)
+        def reset(leaf: Array, empty_leaf: Array) -> Array:
+            mask = begins.reshape(*begins.shape, *[1] * (leaf.ndim - begins.ndim))
+            # By selection: the memory of a dead actor may be NaN, and 0 times NaN is NaN.
+            return jnp.where(mask, empty_leaf, leaf)
 
-        return jax.tree.map(empty, memory, self.empty_memory(*begins.shape))
+        return jax.tree.map(reset, memory, self.empty_memory(*begins.shape))
 
     def __call__(
         self, params: PyTree, features: Array, memory: PyTree, begins: Bool[Array, "time *batch"]
@@ -51,20 +51,20 @@ class Network:
         """Apply to sequences.
 
         Args:
-            params: As `init` draws them.
+            params: Parameters from `init`.
             features: ``[time, *batch, *obs]``.
             memory: Before the first step, ``[*batch, ...]``.
-            begins: Steps before which the memory is emptied.
+            begins: Steps before which the memory is reset.
 
         Returns:
-            What the module makes of each step, and the memories after it: ``[time, *batch, ...]``.
+            The outputs and the memories after each step, both ``[time, *batch, ...]``.
         """
         if not self.recurrent:
             return cast(Array, self.module.apply(params, features)), ()
         return cast(Any, self.module.apply(params, features, memory, begins))
 
     def step(self, params: PyTree, features: Array, memory: PyTree) -> tuple[Array, PyTree]:
-        """Apply to a single step, ``[*batch, *obs]``; the memory is the one after it."""
+        """Apply to a single step ``[*batch, *obs]``; return the output and the next memory."""
         if not self.recurrent:
             return cast(Array, self.module.apply(params, features)), ()
         batch_shape = features.shape[: features.ndim - len(self.observation.shape)]
@@ -78,15 +78,16 @@ class Network:
         return features, self.empty_memory(1), jnp.zeros((1, 1), bool)
 
     def check(self, name: str, output: tuple[int, ...]) -> None:
-        """Check what the module makes of observations, without running it.
+        """Check the module's output and memory by abstract evaluation.
 
         Args:
-            name: What the module is called in errors.
-            output: The shape of what it should make of one observation.
+            name: The module's name in error messages.
+            output: Expected shape of the output for one observation.
 
         Raises:
-            TypeError: it is no flax module, or has no memory though it should.
-            ValueError: it does not map ``[*batch, *obs]`` to ``[*batch, *output]``.
+            TypeError: the module is no flax module, or has no memory in a recurrent agent.
+            ValueError: the module does not map ``[*batch, *obs]`` to ``[*batch, *output]``, or
+                returns memories of wrong shapes.
         """
         if not isinstance(self.module, nn.Module):
             raise TypeError(f"{name} is {type(self.module).__name__}; pass a flax.linen module.")
@@ -119,17 +120,17 @@ class Network:
         )
         if memories != expected:
             raise ValueError(
-                f"{name} returns other memories than one after each step, "
-                f"{[batch[0], '*memory']}, of the shapes and types of its empty_memory."
+                f"{name} must return one memory per step, {[batch[0], '*memory']}, with the shapes "
+                "and dtypes of its empty_memory."
             )
 
 
 @final
 @dataclass(frozen=True)
 class Stack:
-    """A network without memory upon another one, the memory being that one's.
+    """A feed-forward network on top of another network, whose memory it has.
 
-    Its parameters are the pair of theirs.
+    Its parameters are the pair of both networks' parameters.
     """
 
     lower: Network
@@ -137,7 +138,7 @@ class Stack:
 
     @property
     def recurrent(self) -> bool:
-        """Whether it has a memory."""
+        """True if the lower network has a memory."""
         return self.lower.recurrent
 
     def empty_memory(self, *batch_shape: int) -> PyTree:
@@ -145,7 +146,7 @@ class Stack:
         return self.lower.empty_memory(*batch_shape)
 
     def reset_memory(self, memory: PyTree, begins: Bool[Array, "*batch"]) -> PyTree:
-        """As `Network.emptied`."""
+        """As `Network.reset_memory`."""
         return self.lower.reset_memory(memory, begins)
 
     def __call__(
@@ -168,10 +169,11 @@ class Stack:
 
 
 def torso_of(actor: Network) -> tuple[Network, jax.ShapeDtypeStruct]:
-    """Take an actor's layers up to its memory, if it has one, and else up to its last layer.
+    """Take an actor's layers up to and including its cell or, without one, up to its last layer.
 
     Returns:
-        What applies them to the actor's own parameters, and what they make of one observation.
+        The network of these layers, which reads the actor's own parameters, and its output for one
+        observation.
     """
     module: Any = actor.module
     module = module.clone(after=None) if actor.recurrent else Torso(torso=module.torso)
@@ -192,14 +194,14 @@ def make_module(
     make_head: Callable[[nn.Module], nn.Module],
     dtype: DTypeLike = jnp.float32,
 ) -> nn.Module:
-    """Build a network of the configured layers.
+    """Build a module of the configured layers.
 
     Args:
-        observation_shape: Of one actor's observation.
-        layers: The layers.
-        recurrent: The recurrent cell behind them, if any.
-        make_head: Puts the last layer behind a torso.
-        dtype: What hidden layers compute in.
+        observation_shape: Shape of one actor's observation.
+        layers: The configured layers.
+        recurrent: The recurrent cell after the hidden layers, or None.
+        make_head: Adds the last layer to a torso.
+        dtype: Dtype of the hidden layers' computation.
     """
     torso = make_torso(observation_shape, layers, dtype)
     if recurrent is None:

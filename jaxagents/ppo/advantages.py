@@ -10,7 +10,7 @@ from jaxagents.hyperparameters import ScalarLike
 
 
 class Estimates(NamedTuple):
-    """What the actor and the critic learn from, in units of reward."""
+    """Advantages for the actor and value targets for the critic, in units of reward."""
 
     advantage: Float[Array, "time *batch"]
     value_target: Float[Array, "time *batch"]
@@ -34,8 +34,8 @@ def generalized_advantages(
         reward: Received at each step.
         value: V of the observation that was acted on.
         next_value: V of the observation *before* any reset.
-        terminated: The actor's episode ended in a state without a future.
-        truncated: It was cut off; the future goes on unseen.
+        terminated: The actor's episode ended in a terminal state.
+        truncated: The episode was cut off; the state has a future.
         discount: γ, per step.
         gae_lambda: λ.
 
@@ -47,7 +47,7 @@ def generalized_advantages(
 
     def accumulate(advantage: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
         delta, ends = step
-        # Selected, not multiplied by 0: what follows an actor's death may hold anything.
+        # Selected, not multiplied by 0: values after an actor's death may be NaN.
         advantage = delta + jnp.where(ends, 0.0, decay * advantage)
         return advantage, advantage
 
@@ -69,25 +69,25 @@ def vtrace(
     rho_clip: ScalarLike,
     c_clip: ScalarLike,
 ) -> Estimates:
-    """Estimate values and advantages of one policy from what another one did.
+    """Estimate values and advantages of one policy from the actions of another.
 
     With δₜ as in `generalized_advantages`, and ρₜ and cₜ the ratio clipped from above,
     vₜ - V(sₜ) = ρₜ δₜ + γλ cₜ (vₜ₊₁ - V(sₜ₊₁)), where either kind of end cuts the trace, and
     Aₜ = rₜ + γ (λ vₜ₊₁ + (1 - λ) V(s′ₜ)) - V(sₜ), where termination zeroes what follows, and
-    V(s′ₜ) stands for vₜ₊₁ at a truncation and after the last step. The advantage lacks ρₜ, which
-    PPO's ratio supplies. Where the ratio is 1 and no clip below 1, all of it equals GAE.
+    vₜ₊₁ is V(s′ₜ) at a truncation and after the last step. The advantage has no factor ρₜ: PPO's
+    ratio supplies it. With ratios of 1 and clips of at least 1, the estimates equal those of GAE.
 
     Args:
         reward: As in `generalized_advantages`, and so are the next four.
-        value: Of the policy that is to be improved.
-        next_value: Likewise.
-        terminated: The actor's episode ended in a state without a future.
-        truncated: It was cut off; the future goes on unseen.
-        ratio: How much likelier each action is under that policy than when it was chosen.
+        value: Of the current policy.
+        next_value: Of the current policy.
+        terminated: The actor's episode ended in a terminal state.
+        truncated: The episode was cut off; the state has a future.
+        ratio: Of the current to the behaviour policy's probability of each action.
         discount: γ, per step.
         gae_lambda: λ.
-        rho_clip: Bounds the weight of a step's own δ.
-        c_clip: Bounds the weight of what follows it.
+        rho_clip: Upper bound of the weight of a step's own δ.
+        c_clip: Upper bound of the weight of the δ that follow.
 
     Source: Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, section 4.1 and remark 2.
     """
@@ -98,7 +98,7 @@ def vtrace(
 
     def accumulate(excess: Array, step: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
         own, decay, ends = step
-        # Selected, not multiplied by 0: what follows an actor's death may hold anything.
+        # Selected, not multiplied by 0: values after an actor's death may be NaN.
         next_excess = jnp.where(ends, 0.0, excess)
         excess = own + decay * next_excess
         return excess, (excess, next_excess)
@@ -117,5 +117,5 @@ def _temporal_difference(
     terminated: Bool[Array, "time *batch"],
     discount: ScalarLike,
 ) -> Float[Array, "time *batch"]:
-    """Give δₜ = rₜ + γ V(s′ₜ) - V(sₜ), where termination zeroes V(s′ₜ)."""
+    """Return δₜ = rₜ + γ V(s′ₜ) - V(sₜ), where termination zeroes V(s′ₜ)."""
     return reward + discount * jnp.where(terminated, 0.0, next_value) - value

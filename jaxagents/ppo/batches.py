@@ -1,4 +1,4 @@
-"""From one policy's transitions to what it learns from. Time-major."""
+"""One policy's batch: its transitions with values, advantages and targets. Time-major."""
 
 from typing import NamedTuple
 
@@ -26,10 +26,10 @@ from jaxagents.types import Batch, Memory, Path, Transition
 
 
 class Valuation(NamedTuple):
-    """What a critic makes of a rollout, ``[time, envs, actors, ...]``."""
+    """A critic's inputs and values over a rollout, ``[time, envs, actors, ...]``."""
 
-    features: Array  # what it sees, not normalised
-    memory: PyTree  # its own, before each step
+    features: Array  # not normalised
+    memory: PyTree  # the critic's recurrent state before each step
     value: Float[Array, "*batch"]  # of the observations that were acted on
     next_value: Float[Array, "*batch"]  # after each step, *before* any reset
 
@@ -43,42 +43,38 @@ def make_batch(
     chunk_length: int,
     rewards_after_death: bool = False,
 ) -> tuple[Batch, Normalizers]:
-    """Make of one policy's transitions what it learns from.
-
-    Advantages are estimated by GAE.
+    """Build one policy's batch from its transitions, with GAE advantages.
 
     Args:
         step: ``[time, envs, actors, ...]``.
-        valuation: Likewise.
+        valuation: ``[time, envs, actors, ...]``.
         normalizers: Those in use during the rollout.
-        membership: 0 for the padding of policies with fewer actors than others.
+        membership: 1 for the policy's actors, 0 for padding.
         hyperparams: One value each.
         chunk_length: Steps of each sequence.
-        rewards_after_death: Let the critic learn the values of the dead, who go on earning.
+        rewards_after_death: Dead actors go on earning: the critic learns their values.
 
     Returns:
-        The batch, its value targets in units of reward, and the normalizers brought up to date,
-        but for that of the values.
+        The batch, with value targets in units of reward, and the updated normalizers; the
+        statistics of the value targets are updated later, by `normalize_targets`.
     """
     weight = step.active * membership
     value_weight = jnp.broadcast_to(membership, weight.shape) if rewards_after_death else weight
     path, reward_scale = _make_path(step, valuation, normalizers, value_weight, hyperparams)
-    own, seen_by_critic = step.observation.features, valuation.features
+    own, critics = step.observation.features, valuation.features
     critic_statistics = normalizers.critic_features or normalizers.observation
-    # A network's gradient would be NaN for samples that hold NaN, though they weigh nothing.
+    # NaN in a sample makes the network's gradient NaN even if the sample has zero weight.
     batch = Batch(
         observation=step.observation._replace(
-            features=_where_weighty(normalize_features(normalizers.observation, own), weight)
+            features=_weighted(normalize_features(normalizers.observation, own), weight)
         ),
-        critic_features=_where_weighty(
-            normalize_features(critic_statistics, seen_by_critic), value_weight
-        ),
+        critic_features=_weighted(normalize_features(critic_statistics, critics), value_weight),
         begins=jnp.roll(step.episode_over, 1, axis=0).at[0].set(False),
         memory=Memory(
-            actor=_where_weighty(step.memory, weight),
-            critic=_where_weighty(valuation.memory, value_weight),
+            actor=_weighted(step.memory, weight),
+            critic=_weighted(valuation.memory, value_weight),
         ),
-        action=_where_weighty(step.action, weight),
+        action=_weighted(step.action, weight),
         log_prob=step.log_prob,
         path=path,
         advantage=jnp.zeros_like(path.value),
@@ -91,7 +87,7 @@ def make_batch(
     batch = batch._replace(memory=jax.tree.map(lambda leaf: leaf[:1], batch.memory))
     updated = normalizers._replace(
         observation=_updated(normalizers.observation, own, weight),
-        critic_features=_updated(normalizers.critic_features, seen_by_critic, value_weight),
+        critic_features=_updated(normalizers.critic_features, critics, value_weight),
         reward=reward_scale,
     )
     return with_estimates(batch, hyperparams, len(weight) // chunk_length), updated
@@ -103,7 +99,7 @@ def with_estimates(
     n_chunks: int,
     log_ratio: Float[Array, "time sequences actors"] | None = None,
 ) -> Batch:
-    """Estimate advantages and value targets: by V-trace if ratios are given, else by GAE."""
+    """Estimate advantages and value targets: by V-trace given ratios, otherwise by GAE."""
     path = join(batch.path, n_chunks)
     if log_ratio is None:
         advantage = generalized_advantages(
@@ -111,7 +107,7 @@ def with_estimates(
         )
         estimates = Estimates(advantage=advantage, value_target=advantage + path.value)
     else:
-        # The dead do nothing that could be more or less likely.
+        # Dead actors choose nothing: their ratio is 1.
         log_ratio = jnp.where(batch.weight > 0, log_ratio, 0.0)
         estimates = vtrace(
             **path._asdict(),
@@ -128,7 +124,7 @@ def with_estimates(
 def normalize_targets(
     batch: Batch, statistics: RunningStatistics | None
 ) -> tuple[Batch, RunningStatistics | None]:
-    """Bring value targets to the scale of the critic's outputs, by statistics that know them."""
+    """Normalise value targets by running statistics that include them."""
     if statistics is None:
         return batch, None
     statistics = update_statistics(statistics, batch.value_target, batch.value_weight, VALUE_DECAY)
@@ -142,7 +138,7 @@ def _make_path(
     weight: Float[Array, "time envs actors"],
     hyperparams: HyperParameters,
 ) -> tuple[Path, RewardScale | None]:
-    """Give what advantages are estimated from, and how large rewards are, where that counts."""
+    """Collect the inputs of the advantage estimate, in units of reward; scale the rewards."""
     path = Path(
         reward=step.reward,
         value=valuation.value,
@@ -169,8 +165,8 @@ def _updated(
     return None if statistics is None else update_statistics(statistics, values, weight)
 
 
-def _where_weighty(tree: PyTree, weight: Float[Array, "time envs actors"]) -> PyTree:
-    """Keep ``[time, envs, actors, ...]`` of samples with weight; 0 stands for the others."""
+def _weighted(tree: PyTree, weight: Float[Array, "time envs actors"]) -> PyTree:
+    """Replace samples ``[time, envs, actors, ...]`` of zero weight by zeros."""
 
     def keep(leaf: Array) -> Array:
         has_weight = (weight > 0).reshape(*weight.shape, *[1] * (leaf.ndim - weight.ndim))

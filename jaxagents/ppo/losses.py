@@ -17,7 +17,7 @@ ErrorCost = Callable[[Float[Array, "*batch"]], Float[Array, "*batch"]]
 
 
 class ActorStats(NamedTuple):
-    """What is worth knowing of an actor's minibatch; means over its active samples."""
+    """Statistics of the actor's loss; means over active samples."""
 
     loss: Float[Array, ""]
     entropy: Float[Array, ""]  # nats
@@ -41,13 +41,13 @@ def actor_loss(
 
     Source: Schulman et al. 2017, https://arxiv.org/abs/1707.06347, eq. 7 and 9.
     """
-    log_ratio = _where_weighty(log_prob - old_log_prob, weight)
-    advantage = _where_weighty(advantage, weight)
+    log_ratio = _weighted(log_prob - old_log_prob, weight)
+    advantage = _weighted(advantage, weight)
     ratio = probability_ratio(log_ratio)
     clipped_ratio = jnp.clip(ratio, 1.0 - eps_clip, 1.0 + eps_clip)
     surrogate = jnp.minimum(ratio * advantage, clipped_ratio * advantage)
     outside = (jnp.abs(ratio - 1.0) > eps_clip).astype(weight.dtype)
-    # In one product with the loss its gradient would be 0 times its slope, which may be infinite.
+    # A statistic without a gradient: its slope may be infinite, and 0 times that is NaN.
     divergence = kl_divergence(jax.lax.stop_gradient(log_ratio))
     mean_surrogate, mean_entropy, kl, clip_fraction = weighted_means(
         (surrogate, entropy, divergence, outside), weight
@@ -57,7 +57,7 @@ def actor_loss(
 
 
 def probability_ratio(log_ratio: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """Give the ratio itself, always finite: the gradient of an infinite one's clip is NaN."""
+    """Return the ratio, kept finite: the gradient of a clipped infinite ratio is NaN."""
     return jnp.exp(jnp.minimum(log_ratio, LARGEST_LOG_RATIO))
 
 
@@ -77,12 +77,12 @@ def squared_error(error: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
 
 
 def huber_error(error: Float[Array, "*batch"], delta: ScalarLike) -> Float[Array, "*batch"]:
-    """Square the error of a value up to ``delta``; beyond it, go on along the tangent.
+    """Square the error of a value up to ``delta``, and continue linearly beyond.
 
     Source: Huber 1964, https://doi.org/10.1214/aoms/1177703732, times 2.
     """
     size = jnp.abs(error)
-    # Not selected between two formulas: the gradient would be NaN where delta is infinite.
+    # One formula, not a choice between two: the gradient would be NaN for an infinite delta.
     squared = jnp.minimum(size, delta)
     return squared * (2.0 * size - squared)
 
@@ -101,28 +101,28 @@ def critic_loss(
     old_value: Float[Array, "*batch"] | None = None,
     eps_clip: ScalarLike = jnp.inf,
 ) -> Float[Array, ""]:
-    """Mean cost of the values' errors, times its coefficient.
+    """Mean cost of the values' errors, times ``vf_coeff``.
 
     Args:
         value: V.
-        value_target: What it should be.
+        value_target: The target of V.
         weight: Of each sample.
         vf_coeff: The coefficient.
-        error_cost: What an error costs.
-        old_value: V before the update. If given, a value farther from it than ``eps_clip`` costs
-            at least what the value clipped to that distance does: nothing is gained by going
-            farther. Source: the `ppo2` of OpenAI's baselines, https://github.com/openai/baselines.
-        eps_clip: See ``old_value``.
+        error_cost: The cost of an error.
+        old_value: V before the update. If given, the cost is at least that of the value clipped to
+            within ``eps_clip`` of it, so that moving farther gains nothing. Source: `ppo2` of
+            OpenAI's baselines, https://github.com/openai/baselines.
+        eps_clip: Largest change of a value; see ``old_value``.
     """
-    cost = error_cost(_where_weighty(value - value_target, weight))
+    cost = error_cost(_weighted(value - value_target, weight))
     if old_value is not None:
         clipped_value = old_value + jnp.clip(value - old_value, -eps_clip, eps_clip)
-        cost = jnp.maximum(cost, error_cost(_where_weighty(clipped_value - value_target, weight)))
+        cost = jnp.maximum(cost, error_cost(_weighted(clipped_value - value_target, weight)))
     return vf_coeff * weighted_mean(cost, weight)
 
 
-def _where_weighty(
+def _weighted(
     values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """Keep what samples without weight hold, NaN included, out of the gradient."""
+    """Keep the values of samples with zero weight, which may be NaN, out of the gradient."""
     return jnp.where(weight > 0, values, 0.0)

@@ -1,9 +1,8 @@
-"""Minibatches of a policy's batch, drawn anew every epoch.
+"""Minibatches of a policy's batch, shuffled anew every epoch.
 
-They are drawn over trajectories, time rows or single steps, never over actors: the actors that
-a policy plays stay together. Nothing is shuffled in place: an epoch draws indices, and each
-minibatch is gathered when its turn comes. Networks with memory learn from sequences:
-trajectories, or the chunks that they are cut into.
+Their units are trajectories, time rows or single steps, never actors: a policy's actors stay
+together. An epoch draws indices, and each minibatch is gathered from them when its turn comes.
+Recurrent networks learn from sequences: trajectories, or chunks of them.
 """
 
 import jax
@@ -21,7 +20,7 @@ def unit_of(config: AgentConfig, is_recurrent: bool) -> str:
 def draw_minibatches(
     rng: PRNGKeyArray, rollout_length: int, batch_size: int, n_minibatches: int, unit: str
 ) -> Int[Array, "minibatches units"]:
-    """Deal all units of a batch into minibatches of equal size, at random."""
+    """Divide the units of a batch into minibatches of equal size, at random."""
     n_units = {
         "sequence": batch_size,
         "trajectory": batch_size,
@@ -32,10 +31,10 @@ def draw_minibatches(
 
 
 def take_minibatch(batch: PyTree, indices: Int[Array, " units"], unit: str) -> PyTree:
-    """Gather the units of a batch ``[time, envs, actors, ...]`` as samples ``[samples, ...]``.
+    """Gather units of a batch ``[time, envs, actors, ...]`` as samples ``[samples, ...]``.
 
-    A network's matrix products are a tenth faster on flat samples. Only sequences keep their
-    axes: ``[time, units, actors, ...]``.
+    Matrix products are a tenth faster on flat samples. Sequences keep their axes: ``[time, units,
+    actors, ...]``.
     """
 
     def take(leaf: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Running means and variances, of what networks see, of what they estimate, and of rewards."""
+"""Running statistics that normalise observations, value targets and rewards."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float
 from jaxagents.config import AgentConfig
 from jaxagents.hyperparameters import ScalarLike
 
-VALUE_DECAY = 0.99  # per update: targets move with the policy, so old ones are forgotten
-FEATURE_LIMIT = 10.0  # in standard deviations; what is farther off is clipped
-_SMALLEST_DEVIATION = 1e-6  # relative to the mean; what is smaller is rounding
+VALUE_DECAY = 0.99  # per update: targets move with the policy, so old ones are discounted
+FEATURE_LIMIT = 10.0  # clips normalised features, in standard deviations
+_SMALLEST_DEVIATION = 1e-6  # relative to the mean; less is rounding error
 
 
 class RunningStatistics(NamedTuple):
@@ -23,23 +23,23 @@ class RunningStatistics(NamedTuple):
 
 
 class RewardScale(NamedTuple):
-    """How large rewards are, by the discounted sums of them."""
+    """Running statistics of the discounted sums of rewards, by which rewards are scaled."""
 
     statistics: RunningStatistics
     discounted_return: Float[Array, "envs actors"]  # of the episodes so far
 
 
 class Normalizers(NamedTuple):
-    """What is normalised, ``[policies, ...]`` in a `Runner`; None: it is not."""
+    """Running statistics, ``[policies, ...]`` in a `Runner`; None if it is not normalised."""
 
     observation: RunningStatistics | None = None
-    critic_features: RunningStatistics | None = None  # if the critic sees something else
+    critic_features: RunningStatistics | None = None  # None: as for the actor
     value: RunningStatistics | None = None
     reward: RewardScale | None = None
 
 
 def no_statistics(shape: tuple[int, ...]) -> RunningStatistics:
-    """Begin without a sample: everything normalised by this is 0, and so is what it scales."""
+    """Return the statistics of no samples: they normalise everything to 0."""
     return RunningStatistics(weight=jnp.zeros(()), mean=jnp.zeros(shape), variance=jnp.zeros(shape))
 
 
@@ -49,7 +49,7 @@ def init_normalizers(
     critic_shape: tuple[int, ...],
     policies_shape: tuple[int, int],
 ) -> Normalizers:
-    """Return the statistics of what is configured to be normalised, before any sample.
+    """Return the initial statistics of everything that is configured to be normalised.
 
     Args:
         config: What is normalised.
@@ -77,15 +77,14 @@ def update_statistics(
     weight: Float[Array, "*batch"],
     decay: ScalarLike = 1.0,
 ) -> RunningStatistics:
-    """Take samples ``[*batch, *shape]`` into account.
+    """Update with samples ``[*batch, *shape]``.
 
     Args:
         statistics: Of the samples before.
-        values: Those of weight 0 may hold anything.
+        values: The samples; those of weight 0 may hold anything.
         weight: Of each sample.
-        decay: What the weight of all earlier samples is multiplied by. Below 1 this is an
-            exponentially moving average; dividing by the sum of the weights, it has no bias
-            towards its start.
+        decay: Factor of the weight of all earlier samples. Below 1 the statistics are exponential
+            moving averages, without bias towards their start.
 
     Source: Chan et al. 1979, "Updating formulae and a pairwise algorithm for computing sample
     variances"; a debiased moving average of value targets: Yu et al. 2022,
@@ -115,7 +114,7 @@ def normalize(
 ) -> Float[Array, "..."]:
     """Shift and scale ``[*batch, *shape]`` to mean 0 and standard deviation 1, within ±limit.
 
-    What has always been the same comes out as 0.
+    Values that have always been equal become 0.
     """
     deviation = values.astype(jnp.float32) - statistics.mean
     std = standard_deviation(statistics)
@@ -125,7 +124,7 @@ def normalize(
 
 
 def normalize_features(statistics: RunningStatistics | None, features: Array) -> Array:
-    """Make of features ``[*batch, *obs]`` what networks see; as they are without statistics."""
+    """Normalise features ``[*batch, *obs]``; without statistics, return them as they are."""
     if statistics is None:
         return features
     return normalize(statistics, features, FEATURE_LIMIT)
@@ -147,7 +146,7 @@ def scale_rewards(
 ) -> tuple[RewardScale, Float[Array, "time envs actors"]]:
     """Divide rewards by the standard deviation of their discounted sums Rₜ = γ Rₜ₋₁ + rₜ.
 
-    The mean stays, so that no reward changes its sign.
+    Rewards are not shifted, so that none changes its sign.
 
     Source: Engstrom et al. 2020, https://arxiv.org/abs/2005.12729, section 3.
     """
@@ -168,6 +167,6 @@ def scale_rewards(
 
 
 def standard_deviation(statistics: RunningStatistics) -> Float[Array, "*shape"]:
-    """Take the root of the variance, 0 where that is rounding."""
+    """Return the standard deviation, 0 if it is rounding error."""
     std = jnp.sqrt(statistics.variance)
     return jnp.where(std > _SMALLEST_DEVIATION * jnp.abs(statistics.mean), std, 0.0)

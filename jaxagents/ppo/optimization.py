@@ -14,13 +14,14 @@ from jaxagents.ppo.statistics import weighted_mean
 from jaxagents.types import Batch, NetworkState
 
 Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], tuple[PyTree, Float[Array, ""]]]]
-"""From parameters and a minibatch to the loss; with it come statistics, as means over the samples,
-and the samples' total weight. The loss is a mean by that weight too: a minibatch's may be computed
-from those of its parts."""
+"""From parameters and a minibatch to the loss, its statistics and the samples' total weight.
+
+Loss and statistics are weighted means over the samples, so that a minibatch's can be computed from
+those of its parts."""
 
 
 def init_network(params: PyTree, optimizer: optax.GradientTransformation) -> NetworkState:
-    """Pair parameters with the state of an optimizer that has seen no gradient."""
+    """Pair parameters with the optimizer's initial state."""
     return NetworkState(params=params, opt_state=optimizer.init(params))
 
 
@@ -30,9 +31,9 @@ def descend(
     optimizer: optax.GradientTransformation,
     weight: Float[Array, ""],
 ) -> NetworkState:
-    """Take one step, or none if the gradients come from samples without any weight.
+    """Take one step, or none if all samples have zero weight.
 
-    Without weight the gradients are 0, but an optimizer with momentum would move all the same.
+    Their gradients are 0, but an optimizer with momentum would move all the same.
     """
     updates, opt_state = optimizer.update(gradients, network.opt_state, network.params)
     stepped = NetworkState(optax.apply_updates(network.params, updates), opt_state)
@@ -52,7 +53,7 @@ def run_epoch(
 
     Returns:
         The network; the statistics of the loss and the gradients' global norm, as means over the
-        epoch's samples, each minibatch taken before its own step.
+        epoch's samples, each minibatch's computed before its own step.
     """
     rollout_length, batch_size, n_actors = batch.weight.shape
     indices = draw_minibatches(rng, rollout_length, batch_size, n_minibatches, unit)

@@ -1,8 +1,8 @@
 """Actors to policies and back: the only module that knows how parameters are shared.
 
-Arrays of the environment have an actors axis of the environment's size A. Arrays of the update
-have a leading policies axis, and as many actors as the largest policy has; smaller policies
-are padded with copies of their own actors, which weigh nothing.
+Arrays of the environment have an axis of all A actors. Arrays of an update have a leading axis of
+P policies, and an axis of K actors, those of the largest policy. Smaller policies are padded with
+copies of their own actors, which have zero weight.
 """
 
 from collections.abc import Callable, Sequence
@@ -86,7 +86,7 @@ class PolicyMap:
     def to_policies(self, tree: PyTree, axis: int) -> PyTree:
         """Move the actors at ``axis`` to their policies: ``[..., A, ...]`` to ``[P, ..., K, ...]``.
 
-        K, the actors of the largest policy, takes the place of A.
+        The axis of A actors becomes one of K, the actors of the largest policy.
         """
         return jax.tree.map(lambda leaf: self._to_policies(leaf, axis), tree)
 
@@ -97,18 +97,18 @@ class PolicyMap:
     def apply(
         self, function: Callable[..., PyTree], params: PyTree, *trees: PyTree, axis: int
     ) -> PyTree:
-        """Apply every actor's policy to what it sees.
+        """Apply every actor's policy to its own arrays.
 
         Args:
             function: From one policy's parameters and ``[..., K, ...]`` to ``[..., K, ...]``.
             params: ``[P, ...]``.
             trees: ``[..., A, ...]``.
-            axis: Where the actors are, in all ``trees`` and in the result.
+            axis: The axis of the actors in all ``trees`` and in the result.
         """
         return self.to_actors(jax.vmap(function)(params, *self.to_policies(trees, axis)), axis)
 
     def membership(self) -> Array:
-        """Tell the actors of each policy from its padding: float ``[P, K]`` of ones and zeros."""
+        """Return 1 for the actors of each policy and 0 for padding: float ``[P, K]``."""
         return jnp.asarray(self._is_member, jnp.float32)
 
     def _to_policies(self, leaf: Array, axis: int) -> Array:

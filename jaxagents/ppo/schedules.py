@@ -1,4 +1,4 @@
-"""How hyperparameters change during a training."""
+"""Schedules of hyperparameters over a training."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -12,7 +12,7 @@ _LEARNING_RATE_BOUNDS = (1e-6, 1e-2)
 
 
 def factor_at(schedule: str, progress: Float[Array, ""]) -> Float[Array, ""]:
-    """Give the factor of a schedule from 1 at progress 0 to 0 at progress 1.
+    """Return a schedule's factor, which falls from 1 at progress 0 to 0 at progress 1.
 
     Source: cosine: Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983, eq. 5.
     """
@@ -42,13 +42,13 @@ def scheduled(
     progress: Float[Array, ""],
     actor_learning_rate: Float[Array, " policies"] | None,
 ) -> HyperParameters:
-    """Give the hyperparameters that hold when a share ``progress`` of the updates is done.
+    """Return the hyperparameters after a share ``progress`` of all updates.
 
     Args:
-        hyperparams: Those with which training began.
+        hyperparams: The initial ones.
         config: Names the schedules.
         progress: From 0 to 1.
-        actor_learning_rate: The one that has adapted itself, if it does.
+        actor_learning_rate: The adapted one, with the schedule "kl".
     """
     learning_rate_schedule = config.learning_rate_schedule
     if config.anneal_learning_rate:
@@ -81,11 +81,16 @@ def adapt_learning_rate(
     kl: Float[Array, " policies"],
     kl_target: PerPolicy,
 ) -> Float[Array, " policies"] | None:
-    """Adapt learning rates, where they adapt themselves, to the KL divergences they have led to.
+    """Adapt learning rates to the KL divergences that their updates led to.
 
-    A rate is divided by 1.5 above twice the target (in nats), multiplied by 1.5 below half of it,
-    and kept between 1e-6 and 1e-2. A divergence of 0 tells nothing: nothing was learnt from, or
-    nothing had changed when it was measured.
+    A rate is divided by 1.5 if the KL exceeds twice the target, multiplied by 1.5 if it is below
+    half the target, and bounded to [1e-6, 1e-2]. A KL of 0 changes nothing: the policy had no
+    samples, or had not changed when the KL was measured.
+
+    Args:
+        learning_rate: None if rates do not adapt.
+        kl: Of the latest update, in nats.
+        kl_target: In nats.
 
     Source: skrl's `KLAdaptiveLR`,
     https://skrl.readthedocs.io/en/latest/api/resources/schedulers/kl_adaptive.html, after the

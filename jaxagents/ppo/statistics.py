@@ -17,7 +17,7 @@ _EPSILON = 1e-8  # added to a standard deviation before dividing by it
 def weighted_mean(
     values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
 ) -> Float[Array, ""]:
-    """Average over the samples of positive weight; 0 where there are none.
+    """Average over the samples of positive weight; 0 if there are none.
 
     Samples of weight 0 may hold anything, infinities and NaN included.
     """
@@ -39,7 +39,7 @@ def standardize(
 ) -> Float[Array, "*batch"]:
     """Shift and scale to weighted mean 0 and (population) standard deviation 1.
 
-    Samples of weight 0 come out as 0, and so do all where they are equal, one alone included.
+    Samples of weight 0 become 0. If all samples are equal, or there is only one, all become 0.
     """
     deviation, variance = _deviation_and_variance(values, weight)
     return jnp.where(variance > 0, deviation / (jnp.sqrt(variance) + _EPSILON), 0)
@@ -50,12 +50,11 @@ def explained_variance(
     value_target: Float[Array, "*batch"],
     weight: Float[Array, "*batch"],
 ) -> Float[Array, ""]:
-    """Tell how much of the targets' variance the values explain.
+    """Return the share of the targets' variance that the values explain.
 
-    1 - Var(target - value) / Var(target): 1 is perfect, 0 no better than a constant, below 0
-    worse than that; 0 also where all targets are equal.
+    1 - Var(target - value) / Var(target): 1 is perfect, 0 is no better than a constant, and less
+    is worse. It is 0 if all targets are equal.
     """
-    # Both at once, for half the kernels to compile.
     both = jnp.stack([value_target - value, value_target])
     _, (residual, variance) = jax.vmap(_deviation_and_variance, (0, None))(both, weight)
     explained = 1 - residual / jnp.where(variance > 0, variance, 1)
@@ -67,8 +66,8 @@ def _deviation_and_variance(
 ) -> tuple[Float[Array, "*batch"], Float[Array, ""]]:
     """Return ``values`` less their mean, 0 at weight 0, and their population variance.
 
-    Equal samples have variance 0 exactly, whatever the rounding of their mean: dividing by
-    that rounding would turn it into advantages of size 1.
+    The variance of equal samples is exactly 0: dividing by the rounding error of their mean would
+    turn it into advantages of size 1.
     """
     mean = weighted_mean(values, weight)
     rough = values - mean

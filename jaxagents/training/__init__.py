@@ -1,4 +1,6 @@
-"""The host's side of a training: recorder, checkpoints, trackers, callbacks, progress, signals.
+"""The host's side of a training run.
 
-Imports the vocabulary and `compiler`; `evaluation`, `ippo`, and the rooms above import from here.
+Here live the loop over blocks of updates, the recorder with its checkpoints and their writer,
+callbacks, trackers, the progress bar and the handling of signals. May import the vocabulary and
+`compiler`. `evaluation`, `ippo` and the rooms above may import from here.
 """

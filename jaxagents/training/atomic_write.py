@@ -1,13 +1,13 @@
-"""Writing files that others read meanwhile."""
+"""Text files that readers always find complete."""
 
 from pathlib import Path
 
 
-def write_at_once(path: Path, text: str) -> None:
-    """Write a text file so that whoever reads it finds all of it, or all that was there before.
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a text file: readers find either all of the new text or all of the old.
 
     Raises:
-        OSError: It cannot be written; what was there before is left.
+        OSError: The file cannot be written; the old one is unchanged.
     """
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")

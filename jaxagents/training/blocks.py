@@ -1,4 +1,4 @@
-"""The blocks of a training: updates between two evaluations, run one by one by the host."""
+"""Blocks of updates: the host runs them one by one, and each ends with an evaluation."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,20 +9,20 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from jaxagents.config import AgentConfig
-from jaxagents.training.metric_tables import lengthened, stack
+from jaxagents.training.metric_tables import pad_with_nan, stack
 from jaxagents.types import Metrics, Runner, Training, Updates
 
 
 def block_sizes(n_updates_done: int, config: AgentConfig, initial: bool) -> list[int]:
-    """Divide the updates that are left into blocks, each of which ends with an evaluation.
+    """Divide the remaining updates into blocks.
 
     Args:
         n_updates_done: Updates done so far.
-        config: The number of updates, and those between evaluations.
-        initial: Begin with a block of no updates: an evaluation before training.
+        config: Its ``n_steps`` ends the last block, multiples of ``eval_frequency`` the others.
+        initial: Begin with a block of zero updates, for the evaluation before training.
 
     Raises:
-        ValueError: nothing is left.
+        ValueError: No updates remain.
     """
     n_steps, frequency = config.n_steps, config.eval_frequency
     if n_updates_done >= n_steps:
@@ -40,12 +40,12 @@ def open_block(
     n_updates: Int[Array, ""],
     step_shapes: tuple[Runner, Metrics, Bool[Array, "policies quantities"]],
 ) -> Updates:
-    """Return the carry of `update_repeatedly`; a stopped training has no updates left.
+    """Initial carry of a block; a stopped run has no updates left.
 
     Args:
-        training: Where the block begins.
-        n_updates: Updates of the block.
-        step_shapes: The shapes and dtypes of what an update returns.
+        training: State of the run before the block.
+        n_updates: Number of updates in the block.
+        step_shapes: Shapes and dtypes of one update's results.
     """
     _, metrics, nonfinite = step_shapes
     return Updates(
@@ -62,13 +62,15 @@ def update_repeatedly(
     updates: Updates,
     has_failed: Callable[[Bool[Array, "policies quantities"]], Bool[Array, ""]],
 ) -> Updates:
-    """Do the updates that are left, up to one that fails, and sum their metrics.
+    """Run a block's updates and sum their metrics; stop after an update that fails.
+
+    Each policy's sums leave out the updates in which one of its quantities is NaN or infinite.
 
     Args:
-        step: Does one update; also returns its metrics, and which quantities of which policy are
-            NaN or infinite.
+        step: Does one update. Returns the runner, the update's metrics, and which quantities of
+            which policy are NaN or infinite.
         updates: The carry.
-        has_failed: From what was NaN or infinite to whether training ends.
+        has_failed: True if these NaN or infinite quantities end the run.
     """
 
     def unfinished(updates: Updates) -> Bool[Array, ""]:
@@ -87,17 +89,18 @@ def update_repeatedly(
             ),
         )
 
-    # The number is traced: a shorter last block is the same compiled loop.
+    # The number of updates is traced, so that a shorter last block needs no second program.
     return jax.lax.while_loop(unfinished, update, updates)
 
 
 def metrics_of_block(updates: Updates, evaluation: Metrics, lost: Bool[Array, ""]) -> Metrics:
-    """Make a block's row of metrics.
+    """Assemble a block's row of metrics, as float32.
 
     Args:
-        updates: After the block's updates, whose metrics are averaged; NaN if there were none.
-        evaluation: After them.
-        lost: The block did not run, or failed: its row is NaN.
+        updates: The carry after the block. The row holds the means of the training metrics, which
+            are NaN if there were no finite updates.
+        evaluation: Metrics of the evaluation that ends the block.
+        lost: True if the block did not run or failed; the whole row is then NaN.
     """
     metrics = {
         **jax.tree.map(lambda total: total / updates.n_finite, updates.total),
@@ -105,7 +108,7 @@ def metrics_of_block(updates: Updates, evaluation: Metrics, lost: Bool[Array, ""
         "n_updates_skipped": updates.runner.n_updates_skipped,
         **evaluation,
     }
-    # One dtype that has a NaN, for the rows of blocks that never run.
+    # Integers have no NaN for the rows of blocks that never run.
     return jax.tree.map(lambda leaf: jnp.where(lost, jnp.nan, leaf.astype(jnp.float32)), metrics)
 
 
@@ -116,17 +119,17 @@ def run_blocks(
     ends: Callable[[Training], Any],
     is_shown: bool,
 ) -> tuple[Training, Metrics]:
-    """Run blocks of updates until one ends the training.
+    """Run blocks one by one until they are done or one of them stops the run.
 
     Args:
-        run_block: Runs a block of so many updates; returns a row of metrics, too.
-        training: Where to begin.
-        sizes: Updates of each block.
-        ends: Called after each block; True ends the training.
+        run_block: Runs a block of the given number of updates; also returns its row of metrics.
+        training: State of the run before the first block.
+        sizes: Number of updates in each block.
+        ends: Called after each block; a true result stops the run.
         is_shown: Show a progress bar.
 
     Returns:
-        The training at its end, and a row of metrics per block, NaN for those that did not run.
+        The final state, and a row of metrics per block; rows of blocks that did not run are NaN.
     """
     from tqdm.auto import tqdm
 
@@ -136,5 +139,5 @@ def run_blocks(
         rows.append(jax.device_get(row))
         if ends(training) or training.stop:
             break
-    metrics = jax.tree.map(jnp.asarray, stack(lengthened(rows, len(sizes))))
+    metrics = jax.tree.map(jnp.asarray, stack(pad_with_nan(rows, len(sizes))))
     return jax.block_until_ready(training), metrics

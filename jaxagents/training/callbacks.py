@@ -1,4 +1,4 @@
-"""What callbacks receive, an `Evaluation`; any function of one is a callback."""
+"""Callbacks: functions that receive each `Evaluation` of a training run and may end it."""
 
 import math
 from collections.abc import Callable
@@ -11,27 +11,27 @@ _OF_TIME = ("n_updates_done", "n_environment_steps", "seconds", "steps_per_secon
 
 
 class Evaluation(NamedTuple):
-    """An evaluation and the training block before it, as callbacks and trackers receive them."""
+    """An evaluation and the block of training before it, as callbacks and trackers receive them."""
 
     n_updates_done: int
     n_environment_steps: int
-    seconds: float  # since training began, or was resumed
-    # This evaluation's row of what `train` returns: `returns` [n_evals, n_actors],
-    # `episode_lengths` [n_evals], `info_<name>` [n_evals], ...; and the training metrics, such as
+    seconds: float  # since training began or was resumed
+    # This evaluation's row of the metrics that `train` returns: `returns` [n_evals, n_actors],
+    # `episode_lengths` [n_evals], `info_<name>` [n_evals], ...; and training metrics such as
     # `actor_loss` and `kl` [n_policies], which are NaN before training.
     metrics: dict[str, np.ndarray]
-    runner: Any  # the `Runner`, as the methods of an agent take it
-    steps_per_second: float = math.nan  # environment steps since the evaluation before
-    agent: Any = None  # the agent that is trained
+    runner: Any  # the `Runner`, as the agent's methods take it
+    steps_per_second: float = math.nan  # environment steps, since the previous evaluation
+    agent: Any = None  # the agent in training
 
     @property
     def mean_return(self) -> float:
-        """The mean over episodes and actors; NaN if none were played."""
+        """Mean return over episodes and actors; NaN without episodes."""
         returns = self.metrics.get("returns", np.zeros(0))
         return float(np.mean(returns, dtype=np.float64)) if np.size(returns) else math.nan
 
     def policy(self, observation: Any, carry: Any = None, rng: Any = None) -> Any:
-        """Choose every actor's action as the policies are now; see the agent's `policy`."""
+        """Choose every actor's action with the current policies; see the agent's `policy`."""
         return self.agent.policy(self.runner, observation, carry, rng)
 
     def record(self) -> dict[str, Any]:
@@ -43,38 +43,39 @@ class Evaluation(NamedTuple):
             "steps_per_second": round(float(self.steps_per_second), 1),
         }
         for name, values in self.metrics.items():
-            for key, value in _described(name, np.asarray(values)).items():
+            for key, value in _reduce_over_episodes(name, np.asarray(values)).items():
                 record.setdefault(key, value.tolist())
-        return _nulled(record)
+        return _replace_nonfinite_by_none(record)
 
     def scalars(self) -> dict[str, float]:
-        """List the finite numbers of the record by name, in groups, as trackers show them.
+        """List the finite numbers of the record under grouped names, as trackers show them.
 
-        ``evaluation/return_mean`` is the mean over episodes and actors; numbers per actor or
-        policy, where there are several, are ``evaluation/return_mean_actor_0``, ...,
-        ``training/kl_policy_0``, ...; progress and speed are ``time/...``.
+        ``evaluation/return_mean`` is the mean over episodes and actors. Several actors or policies
+        have a number each: ``evaluation/return_mean_actor_0``, ``training/kl_policy_0``, ....
+        Progress and speed are under ``time/``.
         """
         scalars = {"evaluation/return_mean": self.mean_return}
         for name, value in self.record().items():
-            group, kind = _group(name)
+            group, owner = _group_and_owner(name)
             several = isinstance(value, list) and len(value) > 1
             each = value if isinstance(value, list) else [value]
             for i, number in enumerate(each):
-                key = f"{group}/{name}_{kind}_{i}" if several else f"{group}/{name}"
+                key = f"{group}/{name}_{owner}_{i}" if several else f"{group}/{name}"
                 scalars[key] = math.nan if number is None else float(number)
         return {name: value for name, value in scalars.items() if math.isfinite(value)}
 
 
-Callback = Callable[[Evaluation], bool | None]  # True requests that training stop here
+Callback = Callable[[Evaluation], bool | None]
+"""Called with each evaluation; True ends the training."""
 
 
 @final
 class StopAtReturn:
-    """Ends a training whose return has reached a target.
+    """A callback that ends training once the return has reached a target.
 
     Args:
-        target: The return to reach, as the mean over an evaluation's episodes and actors.
-        patience: How many evaluations in a row have to reach it.
+        target: Mean return over an evaluation's episodes and actors.
+        patience: Number of consecutive evaluations that must reach it.
     """
 
     def __init__(self, target: float, patience: int = 1):
@@ -86,10 +87,10 @@ class StopAtReturn:
         self._latest = -1
 
     def __call__(self, evaluation: Evaluation) -> bool:
-        """Tell whether training should end."""
+        """Return True to end training."""
         if "returns" not in evaluation.metrics:
             raise ValueError("StopAtReturn needs evaluations, but n_evals=0: choose n_evals > 0.")
-        if evaluation.n_updates_done <= self._latest:  # it is another training
+        if evaluation.n_updates_done <= self._latest:  # another training has begun
             self._n_reached = 0
         self._latest = evaluation.n_updates_done
         reached = evaluation.mean_return >= self._target
@@ -97,8 +98,8 @@ class StopAtReturn:
         return self._n_reached >= self._patience
 
 
-def _group(name: str) -> tuple[str, str]:
-    """Tell which group a name of a record belongs to, and of what a list under it has one each."""
+def _group_and_owner(name: str) -> tuple[str, str]:
+    """Return a record's group in trackers, and whether its list is per actor or per policy."""
     if name in _OF_TIME:
         return "time", ""
     stem = name.rsplit("_", 1)[0]
@@ -106,8 +107,8 @@ def _group(name: str) -> tuple[str, str]:
     return ("evaluation", "actor") if evaluated else ("training", "policy")
 
 
-def _described(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
-    """Reduce a metric over episodes to what a line keeps of it; others stay as they are."""
+def _reduce_over_episodes(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Reduce an evaluation metric to statistics over episodes; return training metrics as given."""
     if name == "returns":
         reductions = {"mean": np.mean, "min": np.min, "max": np.max, "std": np.std}
         return {f"return_{key}": _over_episodes(r, values) for key, r in reductions.items()}
@@ -121,14 +122,14 @@ def _described(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
 def _over_episodes(reduction: Callable[..., Any], values: np.ndarray) -> np.ndarray:
     if len(values) == 0:  # evaluation is switched off
         return np.full(values.shape[1:], np.nan)
-    with np.errstate(invalid="ignore"):  # an infinite return has no deviation: null says so
+    with np.errstate(invalid="ignore"):  # the deviation of an infinite return is NaN
         return np.asarray(reduction(values.astype(np.float64), axis=0))
 
 
-def _nulled(value: Any) -> Any:
-    """Replace what JSON has no number for."""
+def _replace_nonfinite_by_none(value: Any) -> Any:
+    """Replace NaN and infinities in nested data by None, because JSON cannot hold them."""
     if isinstance(value, dict):
-        return {key: _nulled(item) for key, item in value.items()}
+        return {key: _replace_nonfinite_by_none(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_nulled(item) for item in value]
+        return [_replace_nonfinite_by_none(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Writing a run's checkpoints in the background, come what may."""
+"""Writes a run's checkpoints in a background thread, and survives errors of the disk."""
 
 import contextlib
 import fcntl
@@ -18,34 +18,34 @@ from jaxagents.training.named_arrays import Leaves
 
 _LOCK = ".lock"
 _NICENESS = 10
-_SECONDS_BETWEEN_PARAMS = 10.0  # as orbax takes ten times as long for them as all the rest does
+_SECONDS_BETWEEN_PARAMS = 10.0  # orbax takes ten times as long for them as all else takes
 _logger = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
-    """What is to be saved; the arrays must not change afterwards."""
+    """A checkpoint to be written; its arrays must not change afterwards."""
 
     step: int  # updates done
     runner: Leaves
     history: Leaves
-    score: float  # what "best" compares; not finite counts as worst
+    score: float  # decides which checkpoint is the best; NaN or infinite counts as worst
 
 
 @final
-class Saver:
-    """The one writer of a directory of checkpoints, in a thread of its own.
+class CheckpointWriter:
+    """The only writer of a directory of checkpoints, in a thread of its own.
 
-    What cannot be written, because the disk is full for example, is reported at once and again by
-    `close`, and leaves the earlier checkpoints as they are.
+    A checkpoint that cannot be written, for example because the disk is full, is reported at once
+    and again by `close`. Earlier checkpoints are kept unchanged.
 
     Args:
-        checkpoints: The directory; it is made if it does not exist.
-        keep_latest: Number of latest steps kept.
-        keep_best: Number of steps kept for their score.
+        checkpoints: The directory; it is created if it does not exist.
+        keep_latest: Number of latest checkpoints to keep.
+        keep_best: Number of checkpoints with the highest scores to keep.
         metadata: Saved with every checkpoint.
 
     Raises:
-        CheckpointError: the directory cannot be written, or another process writes to it.
+        CheckpointError: The directory cannot be written, or another process writes to it.
     """
 
     def __init__(
@@ -59,45 +59,44 @@ class Saver:
         self._keep_latest = keep_latest
         self._keep_best = keep_best
         self._metadata = metadata
-        self._lock = _lock(checkpoints.directory)
+        self._lock = _acquire_lock(checkpoints.directory)
         try:
-            checkpoints.remove(())  # what a killed writer has left
+            checkpoints.remove(())  # only the remains of a killed writer
             self._scores = self._read_scores()
         except BaseException:
             os.close(self._lock)
             raise
         self._failures: list[str] = []
-        self._seconds = 0.0  # that the latest checkpoint took
-        self._params_written = -math.inf
+        self._seconds = 0.0  # duration of the latest write
+        self._params_written = -math.inf  # time of the latest `params/`
         self._thread = ThreadPoolExecutor(
-            max_workers=1, thread_name_prefix="checkpoints", initializer=_give_way
+            max_workers=1, thread_name_prefix="checkpoints", initializer=_lower_priority
         )
         self._latest: Future[None] | None = None
 
-    def save(self, checkpoint: Checkpoint, patience: float = 0.0) -> None:
-        """Have a checkpoint written, after the one before it.
+    def save(self, checkpoint: Checkpoint, max_wait: float = 0.0) -> None:
+        """Hand a checkpoint to the thread, after waiting for the previous one.
 
         Args:
             checkpoint: The checkpoint.
-            patience: Seconds to wait for it, if it is likely to be written by then. The one before
-                it is waited for in any case.
+            max_wait: Seconds to wait for it too, unless the previous one took longer than that.
         """
         if self._latest is not None:
             wait([self._latest])
         self._latest = self._thread.submit(self._try_to_write, checkpoint)
-        if self._seconds < patience:
-            wait([self._latest], timeout=patience)
+        if self._seconds < max_wait:
+            wait([self._latest], timeout=max_wait)
 
     def close(self) -> None:
-        """Wait until everything is on disk, and let go of the directory."""
+        """Wait until everything is on disk and release the directory."""
         try:
-            self._thread.submit(self._complete)
+            self._thread.submit(self._add_missing_params)
             self._thread.shutdown()
         finally:
             os.close(self._lock)
         if self._failures:
             steps = self._checkpoints.steps()
-            last = f"the last one there is of update {steps[-1]}" if steps else "there is none"
+            last = f"the last one is of update {steps[-1]}" if steps else "there is none"
             _logger.warning(
                 "%d checkpoints could not be written, and %s: %s",
                 len(self._failures),
@@ -109,7 +108,7 @@ class Saver:
         started = time.perf_counter()
         try:
             self._write(checkpoint)
-        except Exception as error:  # orbax reports a full disk by errors of many kinds
+        except Exception as error:  # orbax reports a full disk by errors of many types
             reason = " ".join(str(error).split())[:300]
             self._failures.append(f"update {checkpoint.step}: {reason}")
             _logger.warning(
@@ -126,13 +125,13 @@ class Saver:
         self._checkpoints.write(step, runner, history, self._metadata, score, with_params)
         self._params_written = now if with_params else self._params_written
         self._scores[step] = score if math.isfinite(score) else -math.inf
-        kept = self._kept()
-        with contextlib.suppress(OSError):  # it will be tried again with the next one
+        kept = self._steps_to_keep()
+        with contextlib.suppress(OSError):  # the next checkpoint tries again
             self._checkpoints.remove(set(self._scores) - kept)
             self._scores = {step: self._scores[step] for step in kept}
 
-    def _complete(self) -> None:
-        """Write for other programs what checkpoints still lack."""
+    def _add_missing_params(self) -> None:
+        """Write ``params/`` to the checkpoints that lack it."""
         for step in self._checkpoints.steps():
             try:
                 self._checkpoints.add_params(step)
@@ -143,8 +142,8 @@ class Saver:
                     " ".join(str(error).split())[:300],
                 )
 
-    def _kept(self) -> set[int]:
-        """Choose the latest steps and the best, among equal ones the later."""
+    def _steps_to_keep(self) -> set[int]:
+        """Choose the latest steps and the best ones; of equal scores, the later step wins."""
         latest = sorted(self._scores)[-self._keep_latest :]
         by_score = sorted(self._scores, key=lambda step: (self._scores[step], step), reverse=True)
         return {*latest, *by_score[: self._keep_best]}
@@ -161,14 +160,14 @@ class Saver:
         return scores
 
 
-def _give_way() -> None:
-    """Let this thread, and those that it starts, run where training leaves a core idle."""
-    with contextlib.suppress(AttributeError, OSError):  # elsewhere than on Linux
+def _lower_priority() -> None:
+    """Let this thread, and the threads it starts, run only where training leaves a core idle."""
+    with contextlib.suppress(AttributeError, OSError):  # not available outside Linux
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
-def _lock(directory: Path) -> int:
-    """Take a lock that ends with this process, however it ends; return its file."""
+def _acquire_lock(directory: Path) -> int:
+    """Lock a directory until this process ends, however it ends; return the lock's file."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -179,11 +178,12 @@ def _lock(directory: Path) -> int:
     except (BlockingIOError, PermissionError) as error:  # the latter on some network file systems
         os.close(file)
         raise CheckpointError(
-            f"another training writes to {directory}; wait for its end, or take another directory."
+            f"another training writes to {directory}; wait for it to end, or choose another "
+            "directory."
         ) from error
-    except OSError as error:  # others have no locks
+    except OSError as error:  # some network file systems have no locks
         _logger.warning(
-            "%s cannot be locked (%s): see to it that no other training writes there",
+            "%s cannot be locked (%s): make sure that no other training writes there",
             directory,
             error,
         )

@@ -1,17 +1,17 @@
-"""Checkpoints on disk, in a format that damage cannot hide in.
+"""Checkpoints on disk, in a format that reveals any damage.
 
 A checkpoint is a folder named by the number of updates done:
 
 * ``state.npz``: the `Runner`'s leaves by name, such as "actor.params.params.torso.Dense_0.kernel":
-  parameters, optimizers, environments, normalizers, random keys as their uint32 data.
-* ``params/``: those that are the networks' parameters once more, by orbax, for other programs. As
-  this takes ten times as long as all the rest, not every checkpoint gets it at once.
+  parameters, optimizers, environments, normalizers, and random keys as their uint32 data.
+* ``params/``: the networks' parameters again, in orbax's format, for other programs. Writing it
+  takes ten times as long as all other files, so that some checkpoints receive it later.
 * ``history.npz``: the metrics of every evaluation so far, ``[evaluations, ...]``.
-* ``metadata.json``: the format's version, the agent, the score, the digest of each other file,
-  and the digest of all this.
+* ``metadata.json``: the format's version, the agent, the score, a digest of each other file,
+  and a digest of the metadata themselves.
 
-It is written under another name and renamed when it is complete, so that what is there is whole
-or was damaged later; the digests tell. Nothing damaged is ever deleted: it is set aside.
+A checkpoint is written under a temporary name and renamed when complete. Digests reveal files that
+were damaged later. Damaged checkpoints are renamed, never deleted.
 """
 
 import contextlib
@@ -41,21 +41,18 @@ Result = TypeVar("Result")
 
 
 class DamagedError(CheckpointError):
-    """The contents of a checkpoint are not what was saved."""
+    """A checkpoint's contents differ from what was saved."""
 
 
 @final
 class Checkpoints:
-    """The checkpoints in a directory.
-
-    Nothing is created or changed on disk before the first `write`.
-    """
+    """The checkpoints in a directory; the first `write` creates it."""
 
     def __init__(self, directory: str | PathLike[str]):
         self.directory = Path(directory).expanduser().resolve()
 
     def steps(self) -> list[int]:
-        """List the steps, the earliest first."""
+        """List the steps of the checkpoints, in ascending order."""
         try:
             entries = list(self.directory.iterdir())
         except (FileNotFoundError, NotADirectoryError):
@@ -65,23 +62,27 @@ class Checkpoints:
         return sorted(int(entry.name) for entry in entries if _is_step(entry))
 
     def last_step(self) -> int:
-        """Name the latest step.
+        """Return the latest step.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: There is no checkpoint.
         """
         steps = self.steps()
         if not steps:
             raise CheckpointError(f"{self.directory} holds no checkpoint; train into it first.")
         return steps[-1]
 
-    def latest_good(self, read: Callable[[int], Result]) -> tuple[int, Result]:
-        """Read from the latest step, or from the one before it where that one is damaged.
+    def read_latest(self, read: Callable[[int], Result]) -> tuple[int, Result]:
+        """Read from the latest checkpoint that is not damaged; set damaged ones aside.
 
-        What is damaged is set aside.
+        Args:
+            read: Called with a step, such as `read_history`.
+
+        Returns:
+            The step, and what was read.
 
         Raises:
-            CheckpointError: there is none that is not.
+            CheckpointError: There is no undamaged checkpoint.
         """
         while True:
             step = self.last_step()
@@ -91,10 +92,14 @@ class Checkpoints:
                 self.set_aside(step, str(error))
 
     def set_aside(self, step: int, reason: str) -> None:
-        """Rename a damaged step, so that it is not taken for one any more, and say so.
+        """Rename a damaged checkpoint, so that it is not used again, and log a warning.
+
+        Args:
+            step: Step of the checkpoint.
+            reason: The damage, for the warning.
 
         Raises:
-            CheckpointError: it cannot be renamed.
+            CheckpointError: The checkpoint cannot be renamed.
         """
         path = self.directory / str(step)
         taken = {entry.name for entry in self.directory.iterdir()}
@@ -102,11 +107,11 @@ class Checkpoints:
         target = path.with_name(next(name for name in names if name not in taken))
         try:
             path.rename(target)
-        except FileNotFoundError:  # another process has tidied up
+        except FileNotFoundError:  # another process has removed it
             return
         except OSError as error:
             raise CheckpointError(f"{reason}; it cannot be set aside: {error}") from error
-        _logger.warning("%s; it is kept as %s, and the checkpoint before it used", reason, target)
+        _logger.warning("%s; it is kept as %s; using the checkpoint before it", reason, target)
 
     def write(
         self,
@@ -117,19 +122,19 @@ class Checkpoints:
         score: float,
         with_params: bool = True,
     ) -> None:
-        """Write a step.
+        """Write a checkpoint.
 
         Args:
             step: Updates done.
             runner: The runner's leaves.
-            history: The metrics of the evaluations so far.
-            metadata: Anything JSON that describes the run.
-            score: What "best" compares.
-            with_params: Whether to write ``params/`` now, and not by `add_params`.
+            history: Metrics of the evaluations so far.
+            metadata: JSON data that describe the run.
+            score: Decides which checkpoint is the best.
+            with_params: Write ``params/`` now; otherwise `add_params` must follow.
 
         Raises:
-            OSError: it cannot be written, for lack of space or otherwise; where orbax notices it
-                first, an error of another kind.
+            OSError: The checkpoint cannot be written, for example for lack of space. Orbax may
+                raise an error of another type instead.
         """
         path = self.directory / f"{_UNFINISHED}{step}"
         shutil.rmtree(path, ignore_errors=True)
@@ -139,7 +144,7 @@ class Checkpoints:
                 self._write_params(path, runner)
             path.rename(self.directory / str(step))
         except BaseException:
-            shutil.rmtree(path, ignore_errors=True)  # a full disk needs the space
+            shutil.rmtree(path, ignore_errors=True)  # free the space of a full disk
             raise
         _sync(self.directory)
 
@@ -153,7 +158,7 @@ class Checkpoints:
     ) -> None:
         path.mkdir(parents=True)
         _check_space(path, sum(leaf.nbytes for leaf in (*runner.values(), *history.values())))
-        savez: Any = np.savez  # whose types take a leaf for an option
+        savez: Any = np.savez  # its type stubs take leaves for options
         savez(path / "state.npz", **runner)
         savez(path / "history.npz", **history)
         description = {
@@ -165,10 +170,10 @@ class Checkpoints:
         _write_metadata(path, description, _files(path))
 
     def add_params(self, step: int) -> None:
-        """Write a step's ``params/``, if it has none yet.
+        """Write a checkpoint's ``params/`` if it has none yet.
 
         Raises:
-            CheckpointError: the step cannot be read.
+            CheckpointError: The checkpoint cannot be read.
             OSError: ``params/`` cannot be written.
         """
         metadata = self._verify(step, "")
@@ -176,13 +181,13 @@ class Checkpoints:
             self._write_params(self.directory / str(step), self.read_runner(step))
 
     def _write_params(self, path: Path, runner: Leaves) -> None:
-        import orbax.checkpoint as ocp  # here, as it takes half a second
+        import orbax.checkpoint as ocp  # the import takes half a second
 
-        # Orbax's `Checkpointer` adds a rename and its own metadata, and takes a fifth longer.
-        orbax: Any = ocp.PyTreeCheckpointHandler()  # whose types want a class of paths
+        # Orbax's `Checkpointer` adds a rename and its own metadata, and takes 20 % longer.
+        orbax: Any = ocp.PyTreeCheckpointHandler()  # its type stubs demand a path class of its own
         params = {name: leaf for name, leaf in runner.items() if name.startswith(_PARAMS)}
         folder = path / "params"
-        shutil.rmtree(folder, ignore_errors=True)  # what a killed writer has left
+        shutil.rmtree(folder, ignore_errors=True)  # the remains of a killed writer
         folder.mkdir()
         _check_space(folder, sum(leaf.nbytes for leaf in params.values()))
         orbax.save(folder, args=ocp.args.PyTreeSave(params))
@@ -192,7 +197,7 @@ class Checkpoints:
         _write_metadata(path, metadata, _files(folder))
 
     def remove(self, steps: Iterable[int]) -> None:
-        """Remove steps that are not wanted any more, and what writers left that were killed."""
+        """Remove checkpoints, and the remains of killed writers."""
         for step in steps:
             with contextlib.suppress(FileNotFoundError):
                 (self.directory / str(step)).rename(self.directory / f"{_UNWANTED}{step}")
@@ -201,19 +206,19 @@ class Checkpoints:
                 shutil.rmtree(entry, ignore_errors=True)
 
     def read_metadata(self, step: int) -> dict[str, Any]:
-        """Read the JSON description of a step.
+        """Read a checkpoint's metadata.
 
         Raises:
-            DamagedError: it is not what was saved.
-            CheckpointError: a newer version of this package wrote it.
+            DamagedError: They differ from what was saved.
+            CheckpointError: A newer version of this package wrote the checkpoint.
         """
         path = self.directory / str(step)
-        with _telling_damage(path, "metadata.json"):
+        with _damage_detected(path, "metadata.json"):
             metadata = json.loads((path / "metadata.json").read_bytes())
-            whole = metadata.pop("digest") == _digest_of_json(metadata)
-        if not whole:
+            is_intact = metadata.pop("digest") == _digest_of_json(metadata)
+        if not is_intact:
             raise _damaged(path, "metadata.json")
-        # All formats to come keep that digest: what is damaged must not pass for new.
+        # Later formats keep this digest, so that damage is not mistaken for a newer format.
         if metadata["format_version"] > FORMAT_VERSION:
             raise CheckpointError(
                 f"{path} has checkpoint format {metadata['format_version']}; this version of "
@@ -222,23 +227,23 @@ class Checkpoints:
         return metadata
 
     def read_history(self, step: int) -> Leaves:
-        """Read the metrics of the evaluations up to a step.
+        """Read the metrics of all evaluations up to a checkpoint.
 
         Raises:
-            CheckpointError: as for `read_metadata`.
+            CheckpointError: As for `read_metadata`.
         """
         return self._load(step, "history.npz", lambda path, _: _load_npz(path / "history.npz"))
 
     def read_runner(self, step: int) -> Leaves:
-        """Read the leaves of a step's runner.
+        """Read the leaves of a checkpoint's runner.
 
         Raises:
-            CheckpointError: as for `read_metadata`.
+            CheckpointError: As for `read_metadata`.
         """
 
         def load(path: Path, metadata: Mapping[str, Any]) -> Leaves:
             dtypes = {name: text.split("[")[0] for name, text in metadata["leaves"].items()}
-            # A dtype that numpy does not know of itself, such as bfloat16, comes back as bytes.
+            # NumPy reads dtypes of ml_dtypes, such as bfloat16, as raw bytes.
             return {
                 name: leaf.view(dtypes[name])
                 for name, leaf in _load_npz(path / "state.npz").items()
@@ -257,19 +262,27 @@ class Checkpoints:
         try:
             return load(path, metadata)
         except Exception as error:
-            self._verify(step, prefix)  # a writer may just have removed it
+            self._verify(step, prefix)  # raises if a writer has removed the checkpoint meanwhile
             reason = " ".join(str(error).split())[:200]
             raise CheckpointError(
-                f"checkpoint {path} is what was saved, but cannot be read: {reason}"
+                f"checkpoint {path} is undamaged, but cannot be read: {reason}"
             ) from error
 
     def _verify(self, step: int, prefix: str | tuple[str, ...]) -> dict[str, Any]:
-        """Compare files with their digests, before a library opens them; return the metadata."""
+        """Check the digests of files before a library opens them, and return the metadata.
+
+        Args:
+            step: Step of the checkpoint.
+            prefix: Beginning of the files' names, or several such.
+
+        Raises:
+            CheckpointError: As for `read_metadata`.
+        """
         path, metadata = self.directory / str(step), self.read_metadata(step)
         for name, expected in metadata["files"].items():
             if not name.startswith(prefix):
                 continue
-            with _telling_damage(path, name):
+            with _damage_detected(path, name):
                 contents = (path / name).read_bytes()
             if _digest(contents) != expected:
                 raise _damaged(path, name)
@@ -277,13 +290,13 @@ class Checkpoints:
 
 
 def _write_metadata(path: Path, description: Mapping[str, Any], files: Iterable[Path]) -> None:
-    """Describe a step, with the digests of files that are new in it, once these are on the disk."""
+    """Write a checkpoint's metadata, with the digests of new files, once these are on the disk."""
     digests = {str(file.relative_to(path)): _digest(file.read_bytes()) for file in files}
     description = {**description, "files": description.get("files", {}) | digests}
     new = path / "metadata.json.new"
     new.write_text(json.dumps({**description, "digest": _digest_of_json(description)}, indent=1))
     for file in (*files, new):
-        _sync(file)  # for renames may get to the disk before they do
+        _sync(file)  # or the rename could reach the disk before the contents
     new.replace(path / "metadata.json")
 
 
@@ -293,7 +306,7 @@ def _load_npz(path: Path) -> Leaves:
 
 
 def _check_space(path: Path, n_bytes: int) -> None:
-    """Raise OSError if a file of this size does not fit: orbax would say so at great length."""
+    """Raise OSError if a file of this size does not fit; orbax's own error is very long."""
     if not hasattr(os, "posix_fallocate"):
         return
     probe = path / "probe"
@@ -307,7 +320,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file, or a folder's list of files, is on the disk."""
+    """Wait until a file, or a folder's list of entries, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -324,12 +337,12 @@ def _digest_of_json(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def _telling_damage(path: Path, item: str) -> Iterator[None]:
-    """Turn what missing files raise, and what damaged ones make JSON raise."""
+def _damage_detected(path: Path, item: str) -> Iterator[None]:
+    """Turn the errors that missing or damaged files cause into a `DamagedError`."""
     try:
         yield
     except OSError as error:
-        # Anything else, such as too many open files, says nothing about the contents.
+        # Other errors, such as too many open files, say nothing about the contents.
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO):
             raise _damaged(path, item, error) from error
         raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from error
@@ -338,7 +351,7 @@ def _telling_damage(path: Path, item: str) -> Iterator[None]:
 
 
 def _is_step(path: Path) -> bool:
-    """Tell whether a folder is a checkpoint, be it a damaged one, and nobody else's."""
+    """Return True if a folder is a checkpoint, damaged or not, rather than somebody else's."""
     name = path.name
     if not (name.isascii() and name.isdigit() and str(int(name)) == name):
         return False
@@ -348,5 +361,5 @@ def _is_step(path: Path) -> bool:
 def _damaged(path: Path, item: str, error: Exception | None = None) -> DamagedError:
     reason = "" if error is None else f" ({' '.join(str(error).split())[:200]})"
     return DamagedError(
-        f"the checkpoint {path} is damaged: its {item} is not what was saved{reason}"
+        f"the checkpoint {path} is damaged: its {item} differs from what was saved{reason}"
     )

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a training: first a request, then an order."""
+"""Ctrl-C and SIGTERM during training: the first asks it to end, the second ends it at once."""
 
 import contextlib
 import signal
@@ -10,17 +10,17 @@ from types import FrameType
 from typing import Any, TypeVar, final
 
 Result = TypeVar("Result")
-_SECONDS_OF_SLEEP = 0.1
-_HANDLED = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_POLL_SECONDS = 0.1
+_DEFAULT_HANDLERS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 class Interrupted(KeyboardInterrupt):
-    """A training was interrupted by a signal.
+    """A signal interrupted training.
 
     Attributes:
-        signal_number: Of the signal.
-        at_once: It came twice: what runs was left running in a thread, and will end where the
-            first one asked it to.
+        signal_number: Number of the signal.
+        at_once: True after a second signal: training was left running in a thread, and ends
+            after its next evaluation.
     """
 
     def __init__(self, signal_number: int, at_once: bool):
@@ -31,10 +31,10 @@ class Interrupted(KeyboardInterrupt):
 
 @final
 class Interruption:
-    """Listens to Ctrl-C and SIGTERM while something runs that looks at `requested` now and then.
+    """Handles Ctrl-C and SIGTERM while work runs that polls `requested`.
 
-    A signal that the process ignores, or that the user's own program handles, is left alone, and
-    so are all outside of the main thread, which alone may listen.
+    Signals that the process ignores or the user's program handles keep their handlers. Outside the
+    main thread, where Python cannot install handlers, no signal is handled.
     """
 
     def __init__(self) -> None:
@@ -43,37 +43,38 @@ class Interruption:
 
     @property
     def requested(self) -> bool:
-        """Whether to end at the next occasion."""
+        """True after a signal: the work should end soon."""
         return self._signal_number is not None
 
     def run(self, work: Callable[[], Result]) -> Result:
-        """Run ``work`` while listening.
+        """Run ``work`` while handling signals.
 
-        It runs in another thread: the main one would hear nothing while compiled code runs.
+        ``work`` runs in another thread: Python handles signals in the main thread only, and not
+        while that runs compiled code.
 
         Raises:
-            Interrupted: a signal came; ``work`` has ended, unless a second one came.
+            Interrupted: A signal arrived and ``work`` has ended, or a second signal arrived.
         """
-        self.settle()
+        self.wait_for_abandoned_work()
         self._signal_number = None
         if threading.current_thread() is not threading.main_thread():
             return work()
-        before = {number: signal.getsignal(number) for number in _HANDLED}
+        before = {number: signal.getsignal(number) for number in _DEFAULT_HANDLERS}
         for number, handler in before.items():
-            if handler is _HANDLED[number]:
+            if handler is _DEFAULT_HANDLERS[number]:
                 signal.signal(number, self._on_signal)
         try:
             result = self._run_in_thread(work)
         finally:
             for number, handler in before.items():
-                if handler is _HANDLED[number]:
+                if handler is _DEFAULT_HANDLERS[number]:
                     signal.signal(number, handler)
         if self._signal_number is not None:
             raise Interrupted(self._signal_number, at_once=False)
         return result
 
-    def settle(self) -> None:
-        """Wait for work that was left running."""
+    def wait_for_abandoned_work(self) -> None:
+        """Wait for work that a second signal left running."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
             self._thread = None
@@ -89,10 +90,10 @@ class Interruption:
 
         self._thread = threading.Thread(target=run, daemon=True, name="training")
         self._thread.start()
-        # The system may hand a signal to any thread, and Python looks at it only once the main
-        # one wakes up: it must not sleep until the end.
+        # The system may deliver a signal to any thread, but Python runs its handler in the main
+        # one, which must therefore wake up now and then.
         while not outcome.done():
-            wait([outcome], timeout=_SECONDS_OF_SLEEP)
+            wait([outcome], timeout=_POLL_SECONDS)
         self._thread = None
         return outcome.result()
 
@@ -101,6 +102,6 @@ class Interruption:
             raise Interrupted(number, at_once=True)
         self._signal_number = number
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        with contextlib.suppress(OSError, ValueError):  # nobody may be reading any more
+        with contextlib.suppress(OSError, ValueError):  # the terminal may have gone
             text = "the training ends after the next evaluation; once more ends it at once."
             print(f"\n{name}: {text}", file=sys.stderr, flush=True)

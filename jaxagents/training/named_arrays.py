@@ -1,4 +1,4 @@
-"""Trees of arrays as named numpy arrays, and back."""
+"""Trees of arrays as numpy arrays by name, and back."""
 
 import math
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ Leaves = dict[str, np.ndarray]
 
 
 def strip_keys(tree: PyTree) -> PyTree:
-    """Replace typed random keys by their data; traceable."""
+    """Replace typed random keys by their uint32 data; traceable."""
     return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
 
 
 def pack(tree: PyTree) -> dict[str, jax.Array]:
-    """Join a tree's leaves to one vector per dtype; traceable.
+    """Concatenate a tree's leaves into one vector per dtype; traceable.
 
-    To hand an array from a compiled program to the host costs time, however small the array is.
+    Each array that a compiled program hands to the host costs time, however small it is.
     """
     vectors: dict[str, list[jax.Array]] = {}
     for leaf in jax.tree.leaves(tree):
@@ -31,11 +31,11 @@ def pack(tree: PyTree) -> dict[str, jax.Array]:
 
 
 def unpack(vectors: Mapping[str, Any], template: PyTree) -> PyTree:
-    """Take apart on the host what `pack` has joined, as read-only views of one copy per dtype.
+    """Undo `pack` on the host; the leaves are read-only views of one copy per dtype.
 
     Args:
         vectors: One per dtype.
-        template: The shapes and dtypes of the tree that was packed.
+        template: Shapes and dtypes of the packed tree.
     """
     copies = {dtype: np.array(vector) for dtype, vector in vectors.items()}
     for copy in copies.values():
@@ -52,16 +52,16 @@ def unpack(vectors: Mapping[str, Any], template: PyTree) -> PyTree:
 
 
 def to_leaves(tree: PyTree) -> Leaves:
-    """Name a tree's leaves, which are no typed keys, as numpy; empty arrays are left out."""
+    """Return a tree's non-empty leaves as numpy arrays by name; the tree has no typed keys."""
     leaves = _named_leaves(tree)
     return {name: np.asarray(leaf) for name, leaf in leaves.items() if np.size(leaf) > 0}
 
 
 def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
-    """Build a tree like ``template`` (arrays or their shapes) from named arrays.
+    """Build a tree like ``template`` (arrays or their shapes) from arrays by name.
 
     Raises:
-        ValueError: a leaf is missing, left over, or of another shape or dtype.
+        ValueError: A leaf is missing, left over, or has another shape or dtype.
     """
     expected = {name: leaf for name, leaf in _named_leaves(template).items() if np.size(leaf) > 0}
     difference = sorted(expected.keys() ^ leaves.keys())
@@ -77,12 +77,12 @@ def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
         if np.size(leaf) == 0:
             return jnp.zeros(leaf.shape, leaf.dtype)
         name, typed = _name(path), is_key(leaf)
-        wanted = jax.eval_shape(jax.random.key_data, leaf) if typed else leaf
+        expected_leaf = jax.eval_shape(jax.random.key_data, leaf) if typed else leaf
         saved = leaves[name]
-        if (saved.shape, saved.dtype) != (wanted.shape, wanted.dtype):
+        if (saved.shape, saved.dtype) != (expected_leaf.shape, expected_leaf.dtype):
             raise ValueError(
                 f"{name} is {saved.dtype}{list(saved.shape)} in the checkpoint, "
-                f"{wanted.dtype}{list(wanted.shape)} in this agent"
+                f"{expected_leaf.dtype}{list(expected_leaf.shape)} in this agent"
             )
         array = jnp.asarray(saved)
         return jax.random.wrap_key_data(array, impl=_key_impl(leaf)) if typed else array
@@ -91,7 +91,7 @@ def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
 
 
 def subtree(leaves: Leaves, prefix: str, like: PyTree) -> PyTree:
-    """Take the leaves below a name out as a tree of the structure of ``like``, whatever shapes."""
+    """Build a tree structured like ``like`` from the leaves below ``prefix``, of any shape."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaves.get(f"{prefix}.{_name(path)}", leaf), like
     )
@@ -106,7 +106,7 @@ def _name(path: Any) -> str:
 
 
 def _key_impl(shape: jax.ShapeDtypeStruct) -> Any:
-    """Read the random number generator of keys that are known by their shape only."""
+    """Return the random number generator of keys of which only the shape is given."""
     impls = []
     jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), shape)
     return impls[0]

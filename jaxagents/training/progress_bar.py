@@ -1,4 +1,4 @@
-"""The bar that shows how far a training is."""
+"""The progress bar of a training run."""
 
 import contextlib
 from typing import final
@@ -10,11 +10,11 @@ _FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{rem
 
 @final
 class ProgressBar:
-    """A bar over a training's updates on standard error, with the latest return and speed.
+    """A bar over a run's updates, on standard error, with the latest return and speed.
 
     Args:
-        n_steps: Updates of the whole training.
-        n_updates_done: Those that are done already.
+        n_steps: Updates in the whole run.
+        n_updates_done: Updates done so far.
     """
 
     def __init__(self, n_steps: int, n_updates_done: int):
@@ -29,14 +29,14 @@ class ProgressBar:
         )
 
     def show(self, evaluation: Evaluation) -> None:
-        """Move on to an evaluation."""
-        with _unread():
+        """Advance the bar to an evaluation."""
+        with _ignoring_closed_stream():
             self._bar.set_postfix_str(_postfix(evaluation), refresh=False)
             self._bar.update(evaluation.n_updates_done - self._bar.n)
 
     def close(self) -> None:
-        """Leave the bar as it is, in its latest state."""
-        with _unread():
+        """Leave the bar on the screen in its latest state."""
+        with _ignoring_closed_stream():
             self._bar.close()
 
 
@@ -49,6 +49,6 @@ def _postfix(evaluation: Evaluation) -> str:
     return ", ".join(parts)
 
 
-def _unread() -> contextlib.AbstractContextManager[None]:
-    """Let nothing happen where nobody reads any more: training matters more than its bar."""
+def _ignoring_closed_stream() -> contextlib.AbstractContextManager[None]:
+    """Ignore errors of a terminal that has gone: training must continue without its bar."""
     return contextlib.suppress(OSError, ValueError)

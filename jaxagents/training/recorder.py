@@ -1,4 +1,4 @@
-"""The host side of training: checkpoints, metrics and callbacks of one agent's runs."""
+"""Records an agent's runs on the host: metrics, checkpoints, callbacks, progress, signals."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig
 from jaxagents.errors import CheckpointError
 from jaxagents.training.callbacks import Callback, Evaluation
-from jaxagents.training.checkpoint_writer import Checkpoint, Saver
+from jaxagents.training.checkpoint_writer import Checkpoint, CheckpointWriter
 from jaxagents.training.checkpoints import Checkpoints, DamagedError
 from jaxagents.training.interruption import Interruption
 from jaxagents.training.metric_tables import stack, unstack
@@ -21,22 +21,23 @@ from jaxagents.training.progress_bar import ProgressBar
 from jaxagents.types import Runner
 
 BestFn = Callable[[Leaves], int]
+"""From the metrics of the kept checkpoints, ``[checkpoints, ...]``, to the row of the best one."""
 Result = TypeVar("Result")
 
-_SHARE_OF_WAITING = 0.01  # of a block's time, for its checkpoint to be on disk
+_SHARE_OF_WAITING = 0.01  # part of a block's time that may be spent on waiting for its checkpoint
 
 
 @final
 class Recorder:
-    """Records an agent's training as it goes, and reads what was recorded.
+    """Records an agent's training, and restores recorded runs.
 
-    A compiled program reports each evaluation to `on_evaluation`. An exception cannot cross it
-    unharmed: it is kept, training is asked to stop, and `record` raises it at its end. Callbacks
-    may use jax, so that they wait for `call_back`, between programs.
+    A compiled program reports each evaluation to `on_evaluation`. Exceptions cannot pass through
+    compiled code: `on_evaluation` keeps an exception and stops the run, and `record` raises it.
+    Callbacks may use jax, and are therefore called by `call_back`, between compiled programs.
 
     Args:
-        config: Names the directory of the checkpoints; None there writes none.
-        callbacks: Called with every evaluation; one that returns True requests a stop.
+        config: Its ``checkpoint_dir`` names the directory of the checkpoints; None writes none.
+        callbacks: Called with every evaluation; one that returns True ends the run.
         metadata: Saved with every checkpoint.
     """
 
@@ -46,33 +47,31 @@ class Recorder:
         self._config = config
         self._callbacks = tuple(callbacks)
         self._metadata = metadata
-        self._saver: Saver | None = None
+        self._writer: CheckpointWriter | None = None
         self._interruption = Interruption()
         self._rows: list[dict[str, np.ndarray]] = []
         self._error: BaseException | None = None
         self._bar: ProgressBar | None = None
         self._latest: Evaluation | None = None
-        self._waits = False  # the latest evaluation, for `call_back`
+        self._call_back_due = False  # with the latest evaluation
         self._started = self._block_started = 0.0
 
     @property
     def has_work(self) -> bool:
-        """Whether evaluations need to be reported at all."""
-        return self._config.checkpoint_dir is not None or self.has_callbacks
-
-    @property
-    def has_callbacks(self) -> bool:
-        """Whether training should pause at evaluations, for `call_back`."""
-        return bool(self._callbacks)
+        """True if evaluations need to be reported: there are checkpoints or callbacks."""
+        return self._config.checkpoint_dir is not None or bool(self._callbacks)
 
     def prepare(self, rng: Any) -> None:
-        """Wait for an interrupted training to end, and check that a new one can be recorded.
+        """Check that a new run can be recorded, after waiting for an interrupted one to end.
+
+        Args:
+            rng: The run's random key.
 
         Raises:
-            ValueError: the directory already holds a run, or the key's generator could not be
-                restored from a checkpoint.
+            ValueError: The directory already holds a run, or a checkpoint could not restore keys
+                of this generator.
         """
-        self._interruption.settle()
+        self._interruption.wait_for_abandoned_work()
         directory = self._config.checkpoint_dir
         if directory is None:
             return
@@ -86,46 +85,35 @@ class Recorder:
         )
         if not self._config.prng_impl and impl != default:
             raise ValueError(
-                f"rng is a key of {impl!r}, and checkpoints are read with keys of {default!r}; "
+                f"rng is a key of {impl!r}, but checkpoints are read with keys of {default!r}; "
                 "pass jax.random.key(seed), and choose another generator by prng_impl."
             )
 
     def record(
         self, train: Callable[[], Result], n_updates_done: int, history: Leaves | None = None
     ) -> Result:
-        """Call a training, and record it if there is anything to record.
+        """Run training and record it, if there is anything to record.
 
-        Afterwards everything is on disk, and what was raised in the meantime is raised.
+        All checkpoints are on disk when this returns or raises, except after a second signal.
 
         Args:
-            train: The training.
-            n_updates_done: Where it begins.
-            history: The metrics of the evaluations before, if it continues a run.
+            train: Runs the training.
+            n_updates_done: Updates done before it.
+            history: Metrics of earlier evaluations, if it resumes a run.
+
+        Raises:
+            Interrupted: A signal ended the training.
         """
         if not self.has_work:
             return train()
-
-        def train_and_save() -> Result:
-            if self._config.checkpoint_dir is None:
-                return train()
-            config = self._config
-            self._saver = Saver(
-                self._checkpoints(), config.keep_latest, config.keep_best, self._metadata
-            )
-            try:
-                return train()
-            finally:
-                saver, self._saver = self._saver, None
-                saver.close()
-
         self._rows = unstack(history or {})
         self._error = self._latest = None
-        self._waits = False
+        self._call_back_due = False
         if self._config.progress_bar:
             self._bar = ProgressBar(self._config.n_steps, n_updates_done)
         self._started = self._block_started = time.perf_counter()
         try:
-            result = self._interruption.run(train_and_save)
+            result = self._interruption.run(lambda: self._with_writer(train))
         finally:
             bar, self._bar, self._latest = self._bar, None, None
             if bar is not None:
@@ -134,27 +122,40 @@ class Recorder:
             raise self._error
         return result
 
-    def on_evaluation(self, runner: PyTree, metrics: Mapping[str, np.ndarray]) -> np.bool_:
-        """Record one evaluation.
+    def _with_writer(self, train: Callable[[], Result]) -> Result:
+        config = self._config
+        if config.checkpoint_dir is None:
+            return train()
+        self._writer = CheckpointWriter(
+            self._checkpoints(), config.keep_latest, config.keep_best, self._metadata
+        )
+        try:
+            return train()
+        finally:
+            writer, self._writer = self._writer, None
+            writer.close()
 
-        No jax operation may run in here: it could wait for the program that called it.
+    def on_evaluation(self, runner: PyTree, metrics: Mapping[str, np.ndarray]) -> np.bool_:
+        """Record an evaluation that a compiled program reports.
+
+        No jax operation may run in here: it could wait for that very program.
 
         Args:
-            runner: The `Runner` as numpy arrays that nobody changes later, its random keys as
-                data.
-            metrics: The evaluation's row of every metric, copied here.
+            runner: The `Runner` as numpy arrays that do not change later, its random keys as
+                uint32 data.
+            metrics: The evaluation's row of every metric; it is copied.
 
         Returns:
-            Whether training should stop.
+            True if training should stop.
         """
         try:
             row = {name: values.copy() for name, values in metrics.items()}
             self._rows.append(row)
-            self._latest = self._describe(runner, row)
+            self._latest = self._evaluation_of(runner, row)
             if self._bar is not None:
                 self._bar.show(self._latest)
-            if self.has_callbacks:
-                self._waits = True
+            if self._callbacks:
+                self._call_back_due = True
             else:
                 self.save(runner)
             return np.bool_(self._interruption.requested)
@@ -163,30 +164,34 @@ class Recorder:
             return np.bool_(True)
 
     def call_back(self, agent: Any, runner: Runner) -> bool:
-        """Call the callbacks with the evaluation that waits for it, if one does, and save it.
+        """Call the callbacks with the latest evaluation, once, and then save its checkpoint.
 
         Args:
-            agent: The agent.
-            runner: The same as was reported, but not taken to the host.
+            agent: The agent in training.
+            runner: The runner that was reported, still on the device.
 
         Returns:
-            Whether training should stop.
+            True if training should stop.
         """
-        if not self._waits or self._latest is None:
+        if not self._call_back_due or self._latest is None:
             return False
-        self._waits = False
+        self._call_back_due = False
         reported = self._latest.runner
         try:
             evaluation = self._latest._replace(agent=agent, runner=runner)
-            # Every callback sees every evaluation, whichever of them asks to stop.
+            # Every callback receives every evaluation, even if an earlier one ends the run.
             requests = [_is_true(callback(evaluation)) for callback in self._callbacks]
-        finally:  # last, as the thread that writes competes for Python's lock
+        finally:  # after the callbacks: the writer's thread competes for Python's lock
             self.save(reported)
         return any(requests) or self._interruption.requested
 
     def save(self, runner: PyTree) -> None:
-        """Write a checkpoint of a runner, its random keys as data, if there is a directory."""
-        if self._saver is None:
+        """Write a checkpoint if there is a directory.
+
+        Args:
+            runner: The `Runner` as numpy arrays, its random keys as uint32 data.
+        """
+        if self._writer is None:
             return
         returns = self._rows[-1].get("returns") if self._rows else None
         checkpoint = Checkpoint(
@@ -196,33 +201,41 @@ class Recorder:
             score=float("nan") if returns is None else float(np.mean(returns)),
         )
         now = time.perf_counter()
-        self._saver.save(checkpoint, patience=_SHARE_OF_WAITING * (now - self._block_started))
+        self._writer.save(checkpoint, max_wait=_SHARE_OF_WAITING * (now - self._block_started))
         self._block_started = now
 
     def restore_to_resume(self, template: Runner) -> tuple[Runner, Leaves]:
-        """Read the last checkpoint, once an interrupted training has ended; see `restore`.
+        """Restore the last checkpoint, after waiting for an interrupted run to end.
 
         Raises:
-            ValueError: as for `restore`; or evaluations had another number of episodes.
+            ValueError: As for `restore`; or ``n_evals`` has changed since the run began.
         """
-        self._interruption.settle()
+        self._interruption.wait_for_abandoned_work()
         runner, history = self.restore(template, "last", highest_return)
         n_evals = history["returns"].shape[1] if "returns" in history else 0
         if history and n_evals != self._config.n_evals:
             raise CheckpointError(
-                f"n_evals={self._config.n_evals}, but the run's evaluations so far are of "
-                f"{n_evals} episodes, and one table holds all; use n_evals={n_evals}."
+                f"n_evals={self._config.n_evals}, but the run's evaluations so far have "
+                f"{n_evals} episodes each; use n_evals={n_evals}."
             )
         return runner, history
 
     def restore(self, template: Runner, mode: str, best_fn: BestFn) -> tuple[Runner, Leaves]:
-        """Read a runner like ``template``, and the metrics of all evaluations so far.
+        """Read a runner from a checkpoint; damaged checkpoints are set aside.
+
+        Args:
+            template: Shapes and dtypes of the agent's runner.
+            mode: "best" or "last".
+            best_fn: Chooses the best of the kept checkpoints.
+
+        Returns:
+            The runner, and the metrics of all evaluations so far.
 
         Raises:
-            ValueError: there is no checkpoint, or it belongs to an agent of another structure.
+            ValueError: There is no checkpoint, or it belongs to an agent of another structure.
         """
         checkpoints = self._checkpoints()
-        last, history = checkpoints.latest_good(checkpoints.read_history)
+        last, history = checkpoints.read_latest(checkpoints.read_history)
         self._refuse_another_structure(checkpoints.read_metadata(last))
         best = mode == "best"
         step = _best_step(checkpoints.steps(), history, best_fn) if best else last
@@ -231,22 +244,22 @@ class Recorder:
         except DamagedError as error:
             checkpoints.set_aside(step, str(error))
             return self.restore(template, mode, best_fn)
-        # Hyperparameters may be scalars in one run and per policy in another.
+        # The run may have scalar hyperparameters and the template one value per policy.
         hyperparams = subtree(leaves, "hyperparams", template.hyperparams)
         try:
             return from_leaves(leaves, template.replace(hyperparams=hyperparams)), history
         except ValueError as error:
             raise CheckpointError(
-                f"the checkpoint in {checkpoints.directory} is of another agent: {error}."
+                f"the checkpoint in {checkpoints.directory} belongs to another agent: {error}."
             ) from None
 
     def _refuse_another_structure(self, saved: Mapping[str, Any]) -> None:
-        """Raise where the run was trained by an agent of another structure."""
+        """Raise if an agent of another structure trained the run."""
         for name, mine in self._metadata.items():
             if saved.get(name) != mine:
                 raise CheckpointError(
-                    f"the run in {self._config.checkpoint_dir} is of another agent: its {name} is "
-                    f"{saved.get(name)}, and this agent's is {mine}."
+                    f"the run in {self._config.checkpoint_dir} belongs to another agent: its "
+                    f"{name} is {saved.get(name)}, and this agent's is {mine}."
                 )
 
     def _checkpoints(self) -> Checkpoints:
@@ -255,7 +268,7 @@ class Recorder:
             raise ValueError("the agent has checkpoint_dir=None; configure the run's directory.")
         return Checkpoints(directory)
 
-    def _describe(self, runner: PyTree, row: Mapping[str, np.ndarray]) -> Evaluation:
+    def _evaluation_of(self, runner: PyTree, row: Mapping[str, np.ndarray]) -> Evaluation:
         n_updates_done = int(runner.n_updates_done)
         n_environment_steps = n_updates_done * self._config.steps_per_update
         seconds, before = time.perf_counter() - self._started, self._latest
@@ -274,31 +287,31 @@ class Recorder:
 
 
 def _is_true(answer: Any) -> bool:
-    """Tell whether a callback has returned True, Python's, numpy's or jax's, and no number."""
+    """Return True only for the True of Python, numpy or jax; other truthy values do not count."""
     is_boolean = str(getattr(answer, "dtype", "")) == "bool" and np.ndim(answer) == 0
     return answer is True or (is_boolean and bool(answer))
 
 
 def highest_return(metrics: Leaves) -> int:
-    """Find the row of the highest return, averaged over episodes and actors.
+    """Return the row with the highest return, averaged over episodes and actors.
 
-    Such an average means nothing where one actor's gain is another's loss.
+    In zero-sum environments this average says nothing.
     """
     if "returns" not in metrics:
         raise ValueError(
             "the run was not evaluated (n_evals=0), so none of its checkpoints is the best; "
-            "restore mode='last', or give a best_fn."
+            "restore mode='last', or pass a best_fn."
         )
     scores = metrics["returns"].mean(axis=(1, 2))
     return int(np.argmax(np.where(np.isfinite(scores), scores, -np.inf)))
 
 
 def _best_step(steps: Sequence[int], history: Leaves, best_fn: BestFn) -> int:
-    """Let ``best_fn`` choose among the steps that are kept."""
+    """Choose among the kept steps by ``best_fn``."""
     rows = np.flatnonzero(np.isin(history.get("n_updates_done", []), steps))
     if not len(rows):
         raise CheckpointError(
-            f"none of the checkpoints there are, of updates {list(steps)}, was evaluated; restore "
+            f"none of the checkpoints, of updates {list(steps)}, was evaluated; restore "
             "mode='last'."
         )
     row = int(best_fn({name: values[rows] for name, values in history.items()}))

@@ -1,4 +1,4 @@
-"""Where evaluations are recorded: JSON lines, TensorBoard, W&B, MLflow, or one of your own."""
+"""Trackers record evaluations: JSON lines, TensorBoard, W&B, MLflow, or your own."""
 
 import abc
 import importlib
@@ -14,21 +14,21 @@ from typing import Any, final
 from jaxagents.training.callbacks import Evaluation
 
 _logger = logging.getLogger(__name__)
-_MOST_PARAMETERS = 100  # that MLflow takes at once
+_PARAMS_PER_BATCH = 100  # limit of MLflow
 
 
 class Tracker(abc.ABC):
-    """Where evaluations are recorded: implement this to record them elsewhere.
+    """Records evaluations; subclass it to record them elsewhere.
 
-    A tracker is a callback too, for agents that are trained without an `Experiment`.
+    A tracker is also a callback, for agents that are trained without an `Experiment`.
     """
 
     @abc.abstractmethod
     def log(self, evaluation: Evaluation) -> None:
-        """Record an evaluation: its `Evaluation.scalars`, its `Evaluation.record`, or anything."""
+        """Record an evaluation, for example its `Evaluation.scalars` or `Evaluation.record`."""
 
     def close(self) -> None:
-        """Finish, as no evaluation follows; maybe without any having been recorded."""
+        """Finish after the last evaluation, even if there was none."""
         return
 
     def __call__(self, evaluation: Evaluation) -> None:
@@ -38,14 +38,14 @@ class Tracker(abc.ABC):
 
 @final
 class Trackers(Tracker):
-    """Several trackers that cannot end a training: one that fails is warned of, once."""
+    """Several trackers as one; a tracker that fails is reported once and does not end training."""
 
     def __init__(self, trackers: Sequence[Tracker]):
         self._trackers = tuple(trackers)
-        self._failed: set[int] = set()  # their indices
+        self._failed: set[int] = set()  # indices of trackers
 
     def log(self, evaluation: Evaluation) -> None:
-        """Let each tracker record the evaluation."""
+        """Record an evaluation with each tracker."""
         for i, tracker in enumerate(self._trackers):
             self._try(i, lambda tracker=tracker: tracker.log(evaluation))
 
@@ -70,27 +70,26 @@ class JsonLines(Tracker):
     """Appends each evaluation to a file, as one line of JSON.
 
     A line holds ``n_updates_done``, ``n_environment_steps``, ``seconds`` and, from the second
-    evaluation on, ``steps_per_second`` since the one before; ``return_mean``, ``return_min``,
-    ``return_max`` and ``return_std`` per actor; the means over episodes of everything else that
-    was evaluated (``episode_length_mean``, ``terminated_mean``, ``info_won_mean``, ...); and each
+    evaluation on, ``steps_per_second`` since the previous one; ``return_mean``, ``return_min``,
+    ``return_max`` and ``return_std`` per actor; means over episodes of the other evaluation
+    metrics (``episode_length_mean``, ``terminated_mean``, ``info_won_mean``, ...); and each
     training metric per policy. NaN and infinities are null.
 
-    Lines are complete and on their way to the disk when the call returns, so that ``tail -f``
-    follows a training. What the file held before stays: a resumed training continues it,
-    repeating the evaluations made since its checkpoint.
+    Each call writes a complete line, so that ``tail -f`` follows training. An existing file is
+    continued: a resumed run repeats the evaluations made after its last checkpoint.
     """
 
     def __init__(self, path: str | PathLike[str]):
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Fail here, before training, where the file cannot be written.
+        # Fail now, before training, if the file cannot be written.
         self.path.open("ab").close()
 
     def log(self, evaluation: Evaluation) -> None:
         """Append one line."""
         line = json.dumps(evaluation.record(), allow_nan=False).encode() + b"\n"
         with self.path.open("a+b") as file:
-            if _ends_within_a_line(file):
+            if _ends_mid_line(file):
                 line = b"\n" + line
             file.write(line)
 
@@ -99,10 +98,10 @@ class JsonLines(Tracker):
 
 
 def read_json_lines(path: str | PathLike[str]) -> list[dict[str, Any]]:
-    """Read the lines that `JsonLines` wrote, oldest first.
+    """Read the lines written by `JsonLines`, in the order of training.
 
-    A line that is none, because a crash cut it short for example, is skipped. Of an evaluation that
-    a resumed training repeated, the later line counts.
+    Lines that are not valid, such as those cut short by a crash, are skipped. Where a resumed run
+    repeated an evaluation, the later line counts.
     """
     records = {}
     for line in Path(path).read_bytes().splitlines():
@@ -114,8 +113,8 @@ def read_json_lines(path: str | PathLike[str]) -> list[dict[str, Any]]:
     return [records[n_updates_done] for n_updates_done in sorted(records)]
 
 
-def _ends_within_a_line(file: Any) -> bool:
-    """Tell whether a writer was interrupted; leaves the position at the file's end."""
+def _ends_mid_line(file: Any) -> bool:
+    """Return True if the last line is incomplete; move the position to the file's end."""
     if file.seek(0, 2) == 0:
         return False
     file.seek(-1, 2)
@@ -126,9 +125,9 @@ def _ends_within_a_line(file: Any) -> bool:
 class TensorBoard(Tracker):
     """Writes event files for TensorBoard; steps are environment steps.
 
-    A directory that holds event files is continued: TensorBoard drops what they say of steps from
-    the first new one on. (tensorboardX's own writer hands its events to a thread, which a full disk
-    ends and which is then waited for; this one writes at once.)
+    A directory with event files is continued: TensorBoard discards their values from the first
+    new step on. Events are written in the calling thread, because tensorboardX's own writer hangs
+    when a full disk has ended its background thread.
     """
 
     def __init__(self, directory: Path):
@@ -137,17 +136,17 @@ class TensorBoard(Tracker):
 
         self._directory = directory
         self._open_file = EventsWriter
-        self._events: Any = event_pb2  # generated: what they hold is known at run time only
+        self._events: Any = event_pb2  # generated modules have no static types
         self._summaries: Any = summary_pb2
         self._file: Any = None
 
     def log(self, evaluation: Evaluation) -> None:
-        """Write the scalars, all the way to the file."""
+        """Write the scalars and flush the file."""
         event, summary = self._events.Event, self._summaries.Summary
         step = evaluation.n_environment_steps
         if self._file is None:
             self._directory.mkdir(parents=True, exist_ok=True)
-            # TensorBoard reads files in the order of their names.
+            # TensorBoard reads files in the order of their names: the suffix is the time.
             self._file = self._open_file(str(self._directory / "events"), f".{time.time_ns()}")
             start = self._events.SessionLog(status=self._events.SessionLog.START)
             self._file.write_event(event(wall_time=time.time(), step=step, session_log=start))
@@ -168,19 +167,19 @@ class TensorBoard(Tracker):
 
 @final
 class WandB(Tracker):
-    """Logs to a run of Weights & Biases, which a resumed training continues.
+    """Logs to a run of Weights & Biases, which resumed training continues.
 
-    `WANDB_ENTITY`, `WANDB_MODE` and the others of W&B's variables apply.
+    W&B's environment variables, such as `WANDB_ENTITY` and `WANDB_MODE`, apply.
 
     Args:
-        project: Of the run.
-        directory: Of the training; W&B's own files go to its folder wandb.
-        config: What W&B shows as the run's configuration.
+        project: W&B project of the run.
+        directory: The run's directory; W&B's own files go to its folder wandb.
+        config: The configuration that W&B shows.
     """
 
     def __init__(self, project: str, directory: Path, config: Mapping[str, Any]):
         wandb = importlib.import_module("wandb")
-        run_id = _remembered(directory / "wandb" / "run_id", lambda: uuid.uuid4().hex)
+        run_id = _read_or_create(directory / "wandb" / "run_id", lambda: uuid.uuid4().hex)
         self._run = wandb.init(
             project=project,
             name=directory.name,
@@ -188,31 +187,31 @@ class WandB(Tracker):
             resume="allow",
             dir=directory,
             config=dict(config),
-            # What is printed is the user's terminal's; a pause for it would be the training's.
+            # Leave the terminal's output alone: capturing it can stall training.
             settings=wandb.Settings(console="off"),
         )
-        # Not W&B's own step, which must not repeat: a resumed training repeats evaluations.
+        # Resumed training repeats evaluations, but W&B's own step must not repeat.
         self._run.define_metric("*", step_metric="time/n_environment_steps")
 
     def log(self, evaluation: Evaluation) -> None:
-        """Hand the scalars to W&B's own process."""
+        """Hand the scalars to W&B's process."""
         self._run.log(evaluation.scalars())
 
     def close(self) -> None:
-        """Wait until everything is sent, or written where W&B is offline."""
+        """Wait until everything is uploaded, or written to disk in offline mode."""
         self._run.finish()
 
 
 @final
 class MLflow(Tracker):
-    """Logs to a run of MLflow, which a resumed training continues; steps are environment steps.
+    """Logs to a run of MLflow, which resumed training continues; steps are environment steps.
 
-    `MLFLOW_TRACKING_URI` and the others of MLflow's variables apply.
+    MLflow's environment variables, such as `MLFLOW_TRACKING_URI`, apply.
 
     Args:
-        experiment: Name of the experiment, which is created if it does not exist.
-        directory: Of the training; it remembers the run in mlflow/run_id.
-        config: What becomes the run's parameters.
+        experiment: Name of the experiment; it is created if it does not exist.
+        directory: The run's directory; mlflow/run_id in it holds the id of the MLflow run.
+        config: Logged as the run's parameters.
     """
 
     def __init__(self, experiment: str, directory: Path, config: Mapping[str, Any]):
@@ -225,16 +224,16 @@ class MLflow(Tracker):
             found = self._client.get_experiment_by_name(experiment)
             number = found.experiment_id if found else self._client.create_experiment(experiment)
             run_id = self._client.create_run(number, run_name=directory.name).info.run_id
-            params = [mlflow.entities.Param(name, str(value)) for name, value in _flat(config)]
-            for i in range(0, len(params), _MOST_PARAMETERS):
-                self._client.log_batch(run_id, params=params[i : i + _MOST_PARAMETERS])
+            params = [mlflow.entities.Param(name, str(value)) for name, value in _flatten(config)]
+            for i in range(0, len(params), _PARAMS_PER_BATCH):
+                self._client.log_batch(run_id, params=params[i : i + _PARAMS_PER_BATCH])
             return run_id
 
-        self._run_id = _remembered(directory / "mlflow" / "run_id", create)
+        self._run_id = _read_or_create(directory / "mlflow" / "run_id", create)
         self._client.update_run(self._run_id, status="RUNNING")
 
     def log(self, evaluation: Evaluation) -> None:
-        """Hand the scalars to MLflow's own thread."""
+        """Hand the scalars to MLflow's thread."""
         now, step = int(1000 * time.time()), evaluation.n_environment_steps
         metrics = [
             self._entities.Metric(name, value, now, step)
@@ -243,14 +242,14 @@ class MLflow(Tracker):
         self._pending = self._client.log_batch(self._run_id, metrics=metrics, synchronous=False)
 
     def close(self) -> None:
-        """Wait until everything is sent, and end the run."""
+        """Wait until everything is sent and mark the run as finished."""
         if self._pending is not None:
-            self._pending.wait()  # they are sent in order
+            self._pending.wait()  # batches are sent in order
         self._client.set_terminated(self._run_id)
 
 
-def _remembered(path: Path, make: Callable[[], str]) -> str:
-    """Read what a file holds, or make it and keep it there."""
+def _read_or_create(path: Path, make: Callable[[], str]) -> str:
+    """Read a file's text; create the file with the result of ``make`` if it does not exist."""
     if path.is_file():
         return path.read_text(encoding="utf-8").strip()
     value = make()
@@ -259,10 +258,10 @@ def _remembered(path: Path, make: Callable[[], str]) -> str:
     return value
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """List nested values by their keys, joined by dots."""
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested values under their keys joined by dots."""
     for name, value in config.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

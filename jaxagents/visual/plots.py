@@ -1,4 +1,7 @@
-"""Pictures of what training returned, drawn without a display and without global state."""
+"""Learning curves: of the metrics that `train` returns, and of the run directories on disk.
+
+Draws without a display and leaves pyplot alone.
+"""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -23,26 +26,26 @@ from jaxagents.visual.style import (
     write_caption,
 )
 
-_MOST_WITH_EXTREMES = 4  # curves whose lowest and highest episodes can be told apart
-_MOST_IN_A_COLUMN = 18  # of the legend
+_MAX_WITH_EXTREMES = 4  # with more curves, their minima and maxima overlap too much
+_MAX_LEGEND_ROWS = 18
 _SUFFIXES = (".png", ".svg", ".pdf")
-# Of pictures of runs: they say by whom they were made, so that these alone are replaced.
+# Marks the plots of runs as made by jaxagents: only marked files are overwritten.
 _METADATA = {
     ".png": {"Software": "jaxagents"},
-    ".svg": {"Creator": "jaxagents", "Date": None},  # no date: equal pictures are equal files
+    ".svg": {"Creator": "jaxagents", "Date": None},  # without a date, equal plots are equal files
 }
 _QUANTITIES = {
-    "return": "Return of an episode",
-    "kl": "KL divergence, nats",
-    "entropy": "Entropy, nats",
-    "episode_length": "Length of an episode, steps",
+    "return": "Episode return",
+    "kl": "KL divergence (nats)",
+    "entropy": "Entropy (nats)",
+    "episode_length": "Episode length (steps)",
 }
-_SIZE_ALONE, _SIZE_AMONG_OTHERS = (8.0, 4.2), (4.3, 3.0)  # of a panel, inches
-_LETTERS_PER_INCH = 10  # of a legend
+_SINGLE_PANEL_SIZE, _PANEL_SIZE = (8.0, 4.2), (4.3, 3.0)  # inches
+_LEGEND_CHARACTERS_PER_INCH = 10
 
 
 class Curve(NamedTuple):
-    """Returns of one actor, or of several that share them, in the evaluations that ran."""
+    """Returns of one actor, or of several actors with equal returns, over the evaluations."""
 
     label: str
     n_environment_steps: Float[np.ndarray, "evaluations"]
@@ -58,21 +61,21 @@ def plot_learning_curve(
     title: str | None = None,
     actor_names: Sequence[str] | None = None,
 ) -> None:
-    """Draw each actor's returns over training, and their spread over episodes.
+    """Plot each actor's learning curve, with the spread over episodes.
 
-    Lines are means over the episodes of an evaluation, bands their middle half; pale bands, where
-    there are few curves, reach from the lowest to the highest. Actors with equal returns share a
-    curve. Evaluations after an early stop are left out.
+    Lines are means over the episodes of an evaluation, bands their interquartile range. With up to
+    four curves, paler bands span minimum to maximum. Actors with equal returns share a curve.
+    Evaluations after an early stop are left out.
 
     Args:
         metrics: As `train` returns them: ``returns`` ``[evaluations, episodes, actors]`` and
             ``n_environment_steps`` ``[evaluations]``.
-        path: Where to write; its suffix, .png, .svg or .pdf, decides the format.
-        title: Above the picture, at its left.
+        path: File to write; its suffix, .png, .svg or .pdf, selects the format.
+        title: Written above the plot.
         actor_names: One per actor; by default "actor 0", "actor 1", ...
 
     Raises:
-        ValueError: The suffix or a shape is another one, or no evaluation ran.
+        ValueError: The suffix or a shape is unsupported, or no evaluation ran.
     """
     path = Path(path)
     if path.suffix.lower() not in _SUFFIXES:
@@ -81,7 +84,7 @@ def plot_learning_curve(
     curves = _curves(returns, np.asarray(metrics["n_environment_steps"]), actor_names)
     named = returns.shape[2] > 1 or actor_names is not None
     figure = _draw(curves, title, legend=named)
-    _explain_the_spread(figure, n_episodes=returns.shape[1], n_curves=len(curves))
+    _explain_spread(figure, n_episodes=returns.shape[1], n_curves=len(curves))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
@@ -91,7 +94,7 @@ def _curves(
     n_environment_steps: np.ndarray,
     actor_names: Sequence[str] | None,
 ) -> list[Curve]:
-    """Summarize the returns, one curve for all actors whose returns are equal."""
+    """Summarize the returns over episodes; actors with equal returns share a curve."""
     if returns.ndim != 3 or n_environment_steps.shape != returns.shape[:1]:
         raise ValueError(
             f"returns of shape {returns.shape} and n_environment_steps of shape "
@@ -106,16 +109,16 @@ def _curves(
     names = list(actor_names or (f"actor {actor_index}" for actor_index in range(n_actors)))
     curves = []
     for actor_indices in _equal_actors(returns):
-        everyone = len(actor_indices) == n_actors > 1
-        label = "all actors" if everyone else _listed([names[i] for i in actor_indices])
+        is_everyone = len(actor_indices) == n_actors > 1
+        label = "all actors" if is_everyone else _wrapped([names[i] for i in actor_indices])
         shared_returns = returns[:, :, actor_indices[0]]
         if np.isfinite(shared_returns).any():
             curves.append(_curve(label, n_environment_steps, shared_returns))
     return curves
 
 
-def _listed(names: Sequence[str]) -> str:
-    """List names on short lines, none broken over two."""
+def _wrapped(names: Sequence[str]) -> str:
+    """List names on short lines, without breaking any name."""
     listed = ", ".join(name.replace(" ", "\N{NO-BREAK SPACE}") for name in names)
     filled = textwrap.fill(listed, 26, break_long_words=False, break_on_hyphens=False)
     return filled.replace("\N{NO-BREAK SPACE}", " ")
@@ -124,7 +127,7 @@ def _listed(names: Sequence[str]) -> str:
 def _equal_actors(
     returns: Float[np.ndarray, "evaluations episodes actors"],
 ) -> list[list[int]]:
-    """Group the actors by their returns, in the order of each group's first."""
+    """Group the actors with equal returns, in the order of each group's first actor."""
     groups: list[list[int]] = []
     for actor_index in range(returns.shape[2]):
         for group in groups:
@@ -160,16 +163,16 @@ def _draw(curves: Sequence[Curve], title: str | None, legend: bool) -> Any:
     lines = [_draw_curve(axes, curve, i, len(curves)) for i, curve in enumerate(curves)]
     style_axes(axes)
     axes.set_xlabel("environment steps", color=INK)
-    axes.set_ylabel("return of an episode", color=INK)
+    axes.set_ylabel("episode return", color=INK)
     if title is not None:
         set_title(axes, title)
     if legend:
-        # In the order in which the curves end, so that the eye needs no search.
+        # From the highest final return to the lowest, like the curves at their right end.
         in_order = sorted(lines, key=lambda line: -line.get_ydata()[-1])
         figure.legend(
             handles=in_order,
             loc="outside right center",
-            ncols=1 + (len(lines) - 1) // _MOST_IN_A_COLUMN,
+            ncols=1 + (len(lines) - 1) // _MAX_LEGEND_ROWS,
             frameon=False,
             labelcolor=INK,
         )
@@ -178,21 +181,18 @@ def _draw(curves: Sequence[Curve], title: str | None, legend: bool) -> Any:
 
 def _draw_curve(axes: Any, curve: Curve, curve_index: int, n_curves: int) -> Any:
     x, colour = curve.n_environment_steps, colour_of(curve_index)
-    few = n_curves <= _MOST_WITH_EXTREMES
+    few = n_curves <= _MAX_WITH_EXTREMES
     if few:
         draw_spread(axes, x, curve.extremes, color=colour, alpha=0.09)
     draw_spread(axes, x, curve.quartiles, color=colour, alpha=0.22 if few else 0.1)
     return draw_line(axes, x, curve.mean, curve.label, curve_index, n_curves)
 
 
-def _explain_the_spread(figure: Any, n_episodes: int, n_curves: int) -> None:
-    text = f"Line: mean of {n_episodes} episodes. Band: their middle half."
-    if n_curves <= _MOST_WITH_EXTREMES:
-        text += " Pale band: from the lowest to the highest."
+def _explain_spread(figure: Any, n_episodes: int, n_curves: int) -> None:
+    text = f"Line: mean of {n_episodes} episodes. Band: interquartile range."
+    if n_curves <= _MAX_WITH_EXTREMES:
+        text += " Pale band: minimum to maximum."
     write_caption(figure, [text])
-
-
-# Pictures of runs, by what their directories hold.
 
 
 def plot_runs(
@@ -201,21 +201,21 @@ def plot_runs(
     *,
     metrics: Sequence[str] = ("return",),
 ) -> None:
-    """Draw how metrics of runs went over training, the groups of runs under one legend.
+    """Plot metrics of runs over training, one curve per group of runs.
 
-    Of a group of several runs, lines are interquartile means over the runs, bands their 95 %
-    bootstrap intervals; of a single run, lines are what it recorded, bands the spread of its
-    returns over episodes. See `jaxagents.curves.make_panels` for what shares a panel, and for runs
-    that were evaluated at different points.
+    For a group of several runs, lines are interquartile means over the runs and bands their 95 %
+    bootstrap intervals. For a single run, lines are its recorded values and bands the spread of
+    its returns over episodes. `evaluation.learning_curves.make_panels` documents which actors
+    share a panel, and how runs that were evaluated at different points are combined.
 
     Args:
-        groups: By label; see `jaxagents.runs.read_groups`.
-        path: Where to write; its suffix, .png or .svg, decides the format.
-        metrics: Names as in ``metrics.jsonl``, where ``_mean`` may be left out; "return" is
+        groups: Runs by label, see `evaluation.runs.read_groups`.
+        path: File to write; its suffix, .png or .svg, selects the format.
+        metrics: Names as in ``metrics.jsonl``, with or without ``_mean``; "return" is
             ``return_mean`` and its spread.
 
     Raises:
-        ExperimentError: The suffix is another one, or a run has not recorded a metric.
+        ExperimentError: The suffix is unsupported, or a run has not recorded a metric.
     """
     path = Path(path)
     check_suffix(path)
@@ -226,20 +226,20 @@ def plot_runs(
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse what `plot_runs` cannot write.
+    """Check that `plot_runs` can write the format.
 
     Raises:
         ExperimentError: The suffix is neither .png nor .svg.
     """
     if path.suffix.lower() not in _METADATA:
-        raise ExperimentError(f"{path} does not end in .png or .svg, which decides the format.")
+        raise ExperimentError(f"{path} does not end in .png or .svg, which selects the format.")
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to write over what is no picture by `plot_runs`.
+    """Check that writing to the path overwrites nothing but an earlier plot by `plot_runs`.
 
     Raises:
-        ExperimentError: There is such a file.
+        ExperimentError: The path holds another file.
     """
     if not path.exists():
         return
@@ -248,14 +248,14 @@ def check_replaceable(path: Path) -> None:
         is_ours = mark.encode() in file.read(2_000)
     if not is_ours:
         raise ExperimentError(
-            f"{path} exists, and is no picture that jaxagents plot made; give another with --to."
+            f"{path} exists and was not made by jaxagents plot; choose another file with --to."
         )
 
 
 def _write(figure: Any, path: Path) -> None:
     import matplotlib
 
-    # Text stays text, and the names of a picture's parts are the same every time.
+    # Keep text as text, and make the ids of an SVG's elements reproducible.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxagents"}):
         figure.savefig(path, metadata=_METADATA[path.suffix.lower()])
 
@@ -264,15 +264,15 @@ def _draw_panels(metrics: Sequence[Sequence[Panel]], groups: Mapping[str, Sequen
     panels = [panel for of_metric in metrics for panel in of_metric]
     n_columns = _n_columns([len(of_metric) for of_metric in metrics])
     n_rows = -(-len(panels) // n_columns)
-    width, height = _SIZE_ALONE if len(panels) == 1 else _SIZE_AMONG_OTHERS
+    width, height = _SINGLE_PANEL_SIZE if len(panels) == 1 else _PANEL_SIZE
     figure = new_figure(width * n_columns, height * n_rows + 0.6)
     figure.get_layout_engine().set(h_pad=0.09)
-    shared = None  # the first axes: all show the same part of training
+    first_axes = None
     for i, panel in enumerate(panels):
-        axes = figure.add_subplot(n_rows, n_columns, i + 1, sharex=shared)
-        shared = shared or axes
+        axes = figure.add_subplot(n_rows, n_columns, i + 1, sharex=first_axes)
+        first_axes = first_axes or axes
         _draw_panel(axes, panel, groups)
-        style_axes(axes, most_ticks=7 if len(panels) == 1 else 5)
+        style_axes(axes, max_ticks=7 if len(panels) == 1 else 5)
         set_title(axes, _title(panel), fontsize=10)
         axes.tick_params(labelsize=9)
         if i + n_columns >= len(panels):
@@ -283,7 +283,7 @@ def _draw_panels(metrics: Sequence[Sequence[Panel]], groups: Mapping[str, Sequen
 
 
 def _n_columns(n_panels: Sequence[int]) -> int:
-    """Choose the columns of a grid: a row per metric where all have equally many panels."""
+    """Choose the grid's columns: one row per metric if all metrics have 2 or all have 3 panels."""
     if set(n_panels) <= {2, 3}:
         return max(n_panels) if len(set(n_panels)) == 1 else 3
     total = sum(n_panels)
@@ -296,13 +296,14 @@ def _draw_panel(axes: Any, panel: Panel, groups: Mapping[str, Sequence[Run]]) ->
         i, x = labels.index(label), curve.n_environment_steps
         if curve.extremes is not None and len(labels) == 1:
             draw_spread(axes, x, curve.extremes, color=colour_of(i), alpha=0.09)
-        if curve.band is not None and (len(groups[label]) > 1 or not _any_has_several(groups)):
+        # Bands over episodes and bands over runs mean different things: never draw both.
+        if curve.band is not None and (len(groups[label]) > 1 or not _has_several_runs(groups)):
             draw_spread(axes, x, curve.band, color=colour_of(i), alpha=0.2)
         draw_line(axes, x, curve.line, label, i, len(labels))
 
 
-def _any_has_several(groups: Mapping[str, Sequence[Run]]) -> bool:
-    """Tell whether bands are intervals over runs: the spread of one's episodes is no such thing."""
+def _has_several_runs(groups: Mapping[str, Sequence[Run]]) -> bool:
+    """Return True if any group has several runs, so that bands are intervals over runs."""
     return any(len(group) > 1 for group in groups.values())
 
 
@@ -318,9 +319,9 @@ def _draw_legend(figure: Any, groups: Mapping[str, Sequence[Run]]) -> None:
         f"{label} ({len(groups[label])} {'run' if len(groups[label]) == 1 else 'runs'})"
         for label in present
     ]
-    letters = 6 + max(map(len, labels))
-    n_fitting = max(1, int(figure.get_figwidth() * _LETTERS_PER_INCH / letters))
-    n_rows = -(-len(labels) // n_fitting)
+    characters = 6 + max(map(len, labels))  # 6 for the line's sample
+    n_columns = max(1, int(figure.get_figwidth() * _LEGEND_CHARACTERS_PER_INCH / characters))
+    n_rows = -(-len(labels) // n_columns)
     figure.legend(
         handles=list(present.values()),
         labels=labels,
@@ -332,14 +333,14 @@ def _draw_legend(figure: Any, groups: Mapping[str, Sequence[Run]]) -> None:
 
 
 def _explanations(panels: Sequence[Panel], groups: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Say what the lines and bands of the picture are."""
-    if _any_has_several(groups):
-        interval = "Interquartile mean over runs; band: its 95 % bootstrap interval."
-        alone = any(len(group) == 1 for group in groups.values())
-        return [f"{interval} Of one run: what it recorded." if alone else interval]
-    text = "Of one run: other seeds may differ."
+    """Write the caption: the meaning of lines and bands."""
+    if _has_several_runs(groups):
+        interval = "Line: interquartile mean over runs. Band: its 95 % bootstrap interval."
+        has_single = any(len(group) == 1 for group in groups.values())
+        return [f"{interval} Single runs: recorded values." if has_single else interval]
+    text = "One run per curve: other seeds may differ."
     curves = [curve for panel in panels for curve in panel.curves.values()]
     if all(curve.band is None for curve in curves):
         return [text]
-    extremes = "; pale band: from the lowest to the highest" if len(groups) == 1 else ""
-    return [f"{text} Mean over episodes; band: their standard deviation{extremes}."]
+    extremes = " Pale band: minimum to maximum." if len(groups) == 1 else ""
+    return [f"{text} Line: mean over episodes. Band: one standard deviation.{extremes}"]

@@ -1,4 +1,4 @@
-"""Episodes as animations, one file each."""
+"""Episodes written as animations, one file per episode."""
 
 import math
 from collections.abc import Sequence
@@ -10,24 +10,24 @@ from jaxagents.visual.renderers.animation import find_ffmpeg, write_gif, write_m
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import compose
 
-_MOST_FRAMES = 300  # of longer episodes every second, third, ... state is shown
+_MAX_FRAMES = 300  # longer episodes are shown every second, third, ... state
 
 
 def check_replay(directory: Path, n_episodes: int, mp4: bool) -> None:
-    """Find out, before anything is played, whether the animations can be written.
+    """Check that the animations can be written, before any episode is played.
 
     Raises:
-        ValueError: There is no episode to write.
-        FileExistsError: One of the files is there already.
-        NotADirectoryError: The directory is something else.
-        FileNotFoundError: There is no ffmpeg for films.
+        ValueError: ``n_episodes`` is less than 1.
+        FileExistsError: One of the files exists already.
+        NotADirectoryError: ``directory`` is a file.
+        FileNotFoundError: ``mp4`` is set and ffmpeg is not installed.
     """
     if n_episodes < 1:
         raise ValueError(f"{n_episodes} episodes cannot be replayed; ask for at least 1.")
     if mp4:
         find_ffmpeg()
     if directory.exists() and not directory.is_dir():
-        raise NotADirectoryError(f"{directory} is no folder; name another one.")
+        raise NotADirectoryError(f"{directory} is not a folder; name another one.")
     for number in range(1, n_episodes + 1):
         for path in _paths(directory, number, mp4):
             if path.exists():
@@ -39,17 +39,17 @@ def check_replay(directory: Path, n_episodes: int, mp4: bool) -> None:
 def write_replay(
     env: Any, params: Any, trajectories: Sequence[Trajectory], directory: Path, mp4: bool = False
 ) -> list[Path]:
-    """Write each episode as ``episode-1.gif``, ..., and as a film beside it if asked for.
+    """Write each episode as ``episode-1.gif``, ``episode-2.gif``, ...
 
     Args:
         env: The environment, as `jaxagents.make` returns it.
         params: Its parameters.
-        trajectories: Episodes in it.
-        directory: Where to; it is made if it is not there.
-        mp4: Whether to write ``episode-1.mp4``, ... as well.
+        trajectories: Episodes of this environment.
+        directory: Folder of the files; created if it does not exist.
+        mp4: Also write ``episode-1.mp4``, ...
 
     Returns:
-        The files.
+        The paths of the files.
     """
     check_replay(directory, len(trajectories), mp4)
     directory.mkdir(parents=True, exist_ok=True)
@@ -65,13 +65,13 @@ def write_replay(
 
 
 def _paths(directory: Path, number: int, mp4: bool) -> list[Path]:
-    """Name the files of an episode."""
+    """List the files of one episode."""
     suffixes = (".gif", ".mp4") if mp4 else (".gif",)
     return [directory / f"episode-{number}{suffix}" for suffix in suffixes]
 
 
 def shown_states(n_steps: int) -> list[int]:
-    """List the states that are shown, by the number of steps before them, the last one always."""
-    stride = math.ceil((n_steps + 1) / _MOST_FRAMES)
+    """List the indices of the states to show: evenly spaced, and always the last one."""
+    stride = math.ceil((n_steps + 1) / _MAX_FRAMES)
     shown = list(range(0, n_steps + 1, stride))
     return shown if shown[-1] == n_steps else [*shown, n_steps]

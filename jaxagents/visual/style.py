@@ -1,6 +1,6 @@
-"""How pictures look: readable without colour, for the colour-blind, and without a display.
+"""The look of all pictures: legible without colour and to colour-blind readers.
 
-Nothing here touches matplotlib's global state.
+Nothing here needs a display or touches matplotlib's global state.
 """
 
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-# Okabe and Ito's palette, https://jfly.uni-koeln.de/color/, which colour-blind readers tell apart,
-# without its yellow, which is lost on white.
+# Okabe and Ito's colour-blind safe palette, https://jfly.uni-koeln.de/color/, without its yellow,
+# which is hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK, FAINT_INK, GRID = "#333333", "#767676", "#E4E4E4"
 
-# Seven colours and eight markers give 56 pairs; without colour, markers and dashes remain.
+# Seven colours and eight markers give 56 pairs; in greyscale, markers and dashes still differ.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
-_N_MARKERS = 8  # on a curve: enough to recognise it by
+_N_MARKERS = 8  # per curve
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Make a figure, in inches, that no window and no other figure knows of."""
+    """Make a figure without pyplot, its size in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -31,14 +31,14 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def colour_of(curve_index: int) -> str:
-    """Choose the colour of a curve and its bands."""
+    """Return the colour of a curve and its bands."""
     return COLOURS[curve_index % len(COLOURS)]
 
 
 def draw_line(
     axes: Any, x: np.ndarray, y: np.ndarray, label: str, curve_index: int, n_curves: int
 ) -> Any:
-    """Draw a line that differs from others by its colour, its markers and its dashes."""
+    """Draw a line with the colour, markers and dashes of its index."""
     every = max(1, len(y) // _N_MARKERS)
     (line,) = axes.plot(
         x,
@@ -50,7 +50,8 @@ def draw_line(
         markersize=6,
         markeredgecolor="white",
         markeredgewidth=0.7,
-        markevery=(curve_index * every // n_curves, every),  # staggered: curves may cross
+        # Staggered, so that markers of overlapping curves do not hide each other.
+        markevery=(curve_index * every // n_curves, every),
         label=label,
         zorder=3,
     )
@@ -60,20 +61,20 @@ def draw_line(
 def draw_spread(
     axes: Any, x: np.ndarray, bounds: Float[np.ndarray, "2 evaluations"], **style: Any
 ) -> None:
-    """Fill what lies between two bounds."""
-    if len(x) == 1:  # a band of no width would not show
+    """Fill the area between two bounds."""
+    if len(x) == 1:  # a band of zero width would be invisible
         axes.vlines(x, *bounds, linewidth=8, **style)
     else:
         axes.fill_between(x, *bounds, linewidth=0.5, **style)
 
 
-def style_axes(axes: Any, most_ticks: int = 7) -> None:
-    """Take away what holds no data, and count environment steps in thousands and millions."""
+def style_axes(axes: Any, max_ticks: int = 7) -> None:
+    """Remove frame and ticks, and write environment steps as 200k or 1M."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(
-        MaxNLocator(most_ticks, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
+        MaxNLocator(max_ticks, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
     )
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -84,10 +85,10 @@ def style_axes(axes: Any, most_ticks: int = 7) -> None:
 
 
 def set_title(axes: Any, title: str, fontsize: int = 12) -> None:
-    """Write a title above the axes, at their left."""
+    """Write a left-aligned title above the axes."""
     axes.set_title(title, loc="left", color=INK, fontsize=fontsize, fontweight="bold", pad=12)
 
 
 def write_caption(figure: Any, sentences: Sequence[str]) -> None:
-    """Say below a picture what its lines and bands are."""
+    """Explain the lines and bands below the figure, one sentence per line."""
     figure.supxlabel("\n".join(sentences), x=0.01, ha="left", color=FAINT_INK, fontsize=8)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from jaxagents.cli import main as cli
-from jaxagents.training.checkpoints import Checkpoints
-from jaxagents.experiments.config_files.file import load_config
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
+from jaxagents.experiments.config_files.file import load_config
+from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines
 
 TINY = """
@@ -280,7 +280,7 @@ def test_a_training_that_is_not_finite_ends_with_one_line_and_status_1(
     assert cli.main(["train", "tiny.yaml", "--quiet", *rates]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("jaxagents: error: update 1 is not finite in the critic's ")
-    assert " What there is, is in runs/tiny-" in line
+    assert " The run so far is in runs/tiny-" in line
 
 
 def test_export_writes_two_files_once(own_run, capsys):
@@ -324,7 +324,7 @@ def test_a_signal_ends_a_training_after_a_block_and_the_run_can_be_resumed(
     (run,) = (tmp_path / "runs").iterdir()
     first, last = error.strip().splitlines()
     assert "the training ends after the next evaluation; once more ends it at once" in first
-    assert last == f"jaxagents: interrupted; go on by: jaxagents resume runs/{run.name}"
+    assert last == f"jaxagents: interrupted; resume with: jaxagents resume runs/{run.name}"
     n_done = read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"]
     assert Checkpoints(run / "checkpoints").last_step() == n_done
     printed = ["0", *(line.split()[0] for line in output.splitlines())]
@@ -357,7 +357,7 @@ def test_a_second_signal_ends_a_training_at_once(tmp_path):
         finally:
             process.kill()
     assert process.returncode == 130
-    assert error.startswith("jaxagents: interrupted; go on by: jaxagents resume runs/tiny-")
+    assert error.startswith("jaxagents: interrupted; resume with: jaxagents resume runs/tiny-")
     assert error.count("\n") == 1
 
 

@@ -1,17 +1,17 @@
-"""What few samples need is computed for few."""
+"""Parts of a batch: only those needed, or those that fit in caches."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.compiler.batch_parts import apply_where
+from jaxagents.compiler.batch_parts import apply_where, count_parts
 
-on_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="elsewhere all at once")
+on_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="other devices compute the whole batch")
 
 
 def apply(needed, samples, others):
-    """Double the samples in need; return the results, and how many were doubled at each call."""
+    """Double the samples that need it; also return how many were doubled at each call."""
     calls = []
 
     def double(samples):
@@ -30,7 +30,7 @@ def apply(needed, samples, others):
     ("numbers", "n_calls"),
     [([], 0), ([0], 1), ([319], 1), ([1, 2, 16, 318], 1), (range(40), 1), (range(41), 2)],
 )
-def test_a_part_is_computed_until_all_in_need_have_theirs(numbers, n_calls):
+def test_parts_are_computed_until_no_sample_needs_one(numbers, n_calls):
     # Of 10 x 32 samples a part is 40.
     needed = np.isin(np.arange(320), list(numbers)).reshape(10, 32)
     samples, others = np.arange(960.0).reshape(10, 32, 3), np.full((10, 32, 3), -1.0)
@@ -41,7 +41,7 @@ def test_a_part_is_computed_until_all_in_need_have_theirs(numbers, n_calls):
 
 @pytest.mark.parametrize("n_samples", [1, 32])
 @pytest.mark.parametrize("number", [None, 0, -1])
-def test_few_samples_are_a_single_part(n_samples, number):
+def test_a_small_batch_is_a_single_part(n_samples, number):
     needed = np.zeros(n_samples, bool)
     if number is not None:
         needed[number] = True
@@ -52,14 +52,14 @@ def test_few_samples_are_a_single_part(n_samples, number):
 
 
 @pytest.mark.parametrize("n_samples", [1, 31, 33, 63, 257, 300])
-def test_parts_need_not_divide_the_samples(n_samples):
+def test_parts_need_not_divide_the_batch(n_samples):
     samples = np.arange(1.0, n_samples + 1)
     results, _ = apply(np.ones(n_samples, bool), samples, np.zeros(n_samples))
     np.testing.assert_array_equal(results, 2 * samples)
 
 
 @pytest.mark.parametrize("n_samples", [8, 80])
-def test_samples_without_need_may_hold_anything(n_samples):
+def test_samples_that_do_not_need_it_may_hold_nan(n_samples):
     needed = np.arange(n_samples) % 2 == 1
     samples = np.where(needed, 3.0, np.nan)
     results, _ = apply(needed, samples, np.zeros(n_samples))
@@ -67,7 +67,7 @@ def test_samples_without_need_may_hold_anything(n_samples):
 
 
 @pytest.mark.parametrize("n_samples", [8, 80])
-def test_results_take_the_types_of_what_stands_for_the_others(n_samples):
+def test_results_have_the_types_of_the_other_samples_results(n_samples):
     needed, samples = jnp.arange(n_samples) < 3, jnp.arange(n_samples)
     others = {
         "wide": jnp.zeros(n_samples),
@@ -85,10 +85,30 @@ def test_results_take_the_types_of_what_stands_for_the_others(n_samples):
 
 
 @pytest.mark.parametrize("n_samples", [8, 80])
-def test_whole_batches_under_vmap_each_have_their_own(n_samples):
+def test_each_member_of_a_vmap_has_its_own_needs(n_samples):
     needed = np.arange(2 * n_samples).reshape(2, n_samples) % 3 == 0
     samples = np.arange(2.0 * n_samples).reshape(2, n_samples)
     results = jax.vmap(lambda *each: apply_where(each[0], jnp.negative, *each[1:], 32))(
         needed, samples, samples
     )
     np.testing.assert_array_equal(results, np.where(needed, -samples, samples))
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "n_units", "n_parts"),
+    [
+        (1_536, 4, 1),
+        (4_000, 4, 1),
+        (6_144, 16, 2),
+        (98_304, 256, 32),
+        (12_000, 6, 3),
+        (9_000, 6, 3),  # two parts are too large
+        (32_768, 4, 4),  # each is still too large, but a unit stays whole
+        (4_736, 37, 1),  # 37 parts would be too small
+        (64_576, 2_018, 2),  # and so would be 1,009: better too large
+    ],
+)
+def test_large_minibatches_are_divided_into_as_few_small_parts_as_possible(
+    n_samples, n_units, n_parts
+):
+    assert count_parts(n_samples, n_units) == n_parts

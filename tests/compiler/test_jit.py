@@ -1,4 +1,4 @@
-"""Programs compiled in other ways than jax compiles by itself."""
+"""What each way of compiling changes, and that results, settings and the cache stay as they are."""
 
 import contextlib
 import logging
@@ -17,13 +17,21 @@ import numpy as np
 import pytest
 
 from jaxagents.compiler import jit as compilation
-from jaxagents.compiler.jit import quick_to_compile, side_by_side, with_few_arrays
+from jaxagents.compiler.jit import (
+    Workload,
+    compiled_for_speed,
+    compiled_quickly,
+    is_traced,
+    overlapping_pays,
+    with_overlapping_loops,
+)
+from jaxagents.hyperparameters import HyperParameters, as_arrays
 
 X = jax.random.normal(jax.random.key(0), (64, 64))
 
 
 def loops(n: int):
-    """Make a program of loops that have nothing to do with each other."""
+    """Make a program of independent loops."""
 
     def loop(x):
         return jax.lax.fori_loop(0, 4, lambda i, x: jnp.sin(x @ x), x)
@@ -32,7 +40,7 @@ def loops(n: int):
 
 
 def flagged_loops(n: int):
-    """Make likewise loops that end early, or would, by a flag of one byte."""
+    """Make a program of independent loops, each with a flag of one byte in its carry."""
 
     def loop(x):
         def turn(carry):
@@ -46,66 +54,66 @@ def flagged_loops(n: int):
     return lambda x: [loop(x + i) for i in range(n)]
 
 
-def memory(program, **options) -> int:
+def temporary_bytes(program, **options) -> int:
     compiled = jax.jit(program, **options).lower(X).compile()
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-SIDE_BY_SIDE = {"compiler_options": compilation._SIDE_BY_SIDE}
+OVERLAPPING = {"compiler_options": compilation._OVERLAPPING}
 
 
-def test_each_loop_has_memory_of_its_own():
-    assert memory(loops(4)) < 2 * memory(loops(1))
-    assert memory(loops(4), **SIDE_BY_SIDE) > 3 * memory(loops(1), **SIDE_BY_SIDE)
+def test_overlapping_loops_do_not_share_memory():
+    one, four = loops(1), loops(4)
+    assert temporary_bytes(four) < 2 * temporary_bytes(one)
+    assert temporary_bytes(four, **OVERLAPPING) > 3 * temporary_bytes(one, **OVERLAPPING)
 
 
-def test_not_even_a_byte_is_shared():
-    bytes_shared = compilation._SIDE_BY_SIDE | {"xla_multiheap_size_constraint_per_heap": 1}
-    flags = memory(flagged_loops(4), **SIDE_BY_SIDE)
-    flags -= memory(flagged_loops(4), compiler_options=bytes_shared)
-    assert flags == 4
+def test_overlapping_loops_do_not_share_even_a_byte():
+    bytes_shared = compilation._OVERLAPPING | {"xla_multiheap_size_constraint_per_heap": 1}
+    separate = temporary_bytes(flagged_loops(4), **OVERLAPPING)
+    assert separate - temporary_bytes(flagged_loops(4), compiler_options=bytes_shared) == 4
 
 
-@pytest.mark.parametrize("options", [compilation._FEW_ARRAYS, compilation._SIDE_BY_SIDE])
-def test_what_does_not_change_in_a_loop_gets_no_array_of_its_own(options):
+@pytest.mark.parametrize("options", [compilation._FEW_ARRAYS, compilation._OVERLAPPING])
+def test_loop_invariants_are_not_carried_through_the_loop(options):
     def program(x):
         return jax.lax.fori_loop(0, 4, lambda _, y: jnp.sin(y @ (x + jnp.sin(x))), x)
 
-    def is_widened(**options):  # XLA's word for a loop that carries what has been moved out of it
+    def is_widened(**options):  # XLA's word for a loop that carries its invariants
         return "wide." in jax.jit(program, **options).lower(X).compile().as_text()
 
     assert is_widened()
     assert not is_widened(compiler_options=options)
 
 
-def test_arrays_are_reshaped_where_the_program_says_so():
-    def n_reshaped(**options):  # a "bitcast" where it costs nothing
+def test_reshapes_stay_where_the_program_has_them():
+    def n_reshapes(**options):  # XLA's "bitcast"
         compiled = jax.jit(lambda x, y: jnp.sin(x.ravel() * y.ravel()), **options).lower(X, X)
         return compiled.compile().as_text().count(" bitcast(")
 
-    assert n_reshaped() == 1
-    assert n_reshaped(compiler_options=compilation._FEW_ARRAYS) == 2
+    assert n_reshapes() == 1
+    assert n_reshapes(compiler_options=compilation._FEW_ARRAYS) == 2
 
 
 @pytest.mark.parametrize("options", [compilation._FEW_ARRAYS, {"xla_no_such_option": 1}])
-def test_with_few_arrays_a_program_computes_the_same(monkeypatch, options):
+def test_a_program_compiled_for_speed_computes_the_same(monkeypatch, options):
     monkeypatch.setattr(compilation, "_FEW_ARRAYS", options)
-    few = with_few_arrays(("n",))(lambda n, x: loops(n)(x))
-    np.testing.assert_allclose(few(2, X), jax.jit(loops(2))(X), rtol=1e-5, atol=1e-6)
+    fast = compiled_for_speed(("n",))(lambda n, x: loops(n)(x))
+    np.testing.assert_allclose(fast(2, X), jax.jit(loops(2))(X), rtol=1e-5, atol=1e-6)
 
 
-def test_results_are_the_same_and_nothing_is_printed(capfd):
+def test_overlapping_loops_give_the_same_bits_and_print_nothing(capfd):
     program = jax.jit(loops(4))
-    for plain, concurrent in zip(program(X), side_by_side(program)(X), strict=True):
-        np.testing.assert_array_equal(plain, concurrent)
+    overlapping = with_overlapping_loops(program)
+    jax.tree.map(np.testing.assert_array_equal, program(X), overlapping(X))
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only it keeps freed memory")
-def test_memory_that_is_freed_meanwhile_is_returned():
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed memory")
+def test_memory_freed_during_compilation_is_returned_to_the_system():
     taken = [bytearray(os.urandom(10)) * 1_000 for _ in range(20_000)]
     full = resident_bytes()
-    with compilation._trimmed():
+    with compilation._trimming_memory():
         taken = taken[::100]
         time.sleep(5 * compilation._SECONDS_BETWEEN_TRIMS)
         assert full - resident_bytes() > 150e6
@@ -113,19 +121,19 @@ def test_memory_that_is_freed_meanwhile_is_returned():
         time.sleep(0.01)
 
 
-def test_memory_is_returned_while_a_program_is_compiled_only(monkeypatch):
+def test_memory_is_trimmed_while_a_program_is_compiled_and_at_no_other_time(monkeypatch):
     @contextlib.contextmanager
-    def trimmed():
-        happened.append("begins")
+    def trimming():
+        events.append("begins")
         yield
-        happened.append("ends")
+        events.append("ends")
 
-    happened = []
-    monkeypatch.setattr(compilation, "_trimmed", trimmed)
-    program = side_by_side(jax.jit(lambda x: x + 1), ())
+    events = []
+    monkeypatch.setattr(compilation, "_trimming_memory", trimming)
+    program = with_overlapping_loops(jax.jit(lambda x: x + 1), ())
     for _ in range(2):
         program(jnp.ones(2))
-        assert happened == ["begins", "ends"]
+        assert events == ["begins", "ends"]
 
 
 def resident_bytes() -> int:
@@ -144,21 +152,21 @@ def settings():
 
 @pytest.mark.parametrize("own", [False, True], ids=["", "own level"])
 @pytest.mark.parametrize("level", ["NOTSET", "INFO"])
-def test_settings_stay_as_they_were(level, own):
+def test_compiling_leaves_the_settings_of_the_process_as_they_were(level, own):
     jax.config.update("jax_logging_level", level)
     try:
         if own:
             LOGGER.setLevel("CRITICAL")
         before = settings()
-        side_by_side(jax.jit(lambda x: x + 1), ())(jnp.ones(2))
+        with_overlapping_loops(jax.jit(lambda x: x + 1), ())(jnp.ones(2))
         assert settings() == before
     finally:
         jax.config.update("jax_logging_level", "NOTSET")
         LOGGER.setLevel("NOTSET")
 
 
-def test_threads_that_compile_at_the_same_time_leave_settings_as_they_were():
-    programs = [side_by_side(jax.jit(lambda x, n=n: loops(4)(x + n)), ()) for n in range(4)]
+def test_threads_that_compile_at_the_same_time_leave_the_settings_as_they_were():
+    programs = [with_overlapping_loops(jax.jit(lambda x, n=n: loops(4)(x + n)), ()) for n in range(4)]
     before = settings()
     with ThreadPoolExecutor(len(programs)) as pool:
         together = list(pool.map(lambda program: program(X), programs))
@@ -167,13 +175,13 @@ def test_threads_that_compile_at_the_same_time_leave_settings_as_they_were():
         np.testing.assert_array_equal(outcome, program(X))
 
 
-def test_jax_may_trace_once_more_to_find_a_nan():
+def test_jax_debug_nans_may_trace_a_second_time():
     code = """
 import jax, jax.numpy as jnp
-from jaxagents.compilation import side_by_side
+from jaxagents.compiler.jit import with_overlapping_loops
 jax.config.update("jax_debug_nans", True)
 try:
-    side_by_side(jax.jit(jnp.log))(-jnp.ones(3))
+    with_overlapping_loops(jax.jit(jnp.log))(-jnp.ones(3))
 except FloatingPointError:
     print("found")
 """
@@ -181,20 +189,20 @@ except FloatingPointError:
     assert run.stdout.endswith("found\n")
 
 
-def test_what_is_compiled_already_touches_no_settings(monkeypatch):
-    program = side_by_side(jax.jit(lambda x: x + 1), ())
+def test_a_compiled_program_changes_no_settings_when_called(monkeypatch):
+    program = with_overlapping_loops(jax.jit(lambda x: x + 1), ())
     program(jnp.ones(2))
     monkeypatch.setattr(jax.config, "update", None)
     np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
 
 
-def test_the_compilation_cache_is_left_alone(tmp_path):
+def test_overlapping_programs_are_not_cached_on_disk(tmp_path):
     code = """
 import jax, jax.numpy as jnp
-from jaxagents.compilation import keeps_compiled_programs, side_by_side
+from jaxagents.compiler.jit import keeps_compiled_programs, with_overlapping_loops
 assert keeps_compiled_programs()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-side_by_side(jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda _, x: jnp.sin(x @ x), x)), ())(
+with_overlapping_loops(jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda _, x: jnp.sin(x @ x), x)), ())(
     jnp.ones((8, 8))
 )
 jax.config.update("jax_enable_compilation_cache", False)
@@ -210,46 +218,46 @@ assert not keeps_compiled_programs()
     assert not [path for path in tmp_path.iterdir() if "lambda" in path.name]
 
 
-def test_xla_warns_again_afterwards(capfd):
-    side_by_side(jax.jit(lambda x: x @ x), ())(jnp.ones((8, 8)))
-    options = compilation._SIDE_BY_SIDE
+def test_xla_warns_again_after_compiling_overlapping_loops(capfd):
+    with_overlapping_loops(jax.jit(lambda x: x @ x), ())(jnp.ones((8, 8)))
+    options = compilation._OVERLAPPING
     jax.jit(lambda x: jnp.cos(x @ x) @ x, compiler_options=options)(jnp.ones((8, 8)))
     assert "larger than the per-heap size limit" in capfd.readouterr().err
 
 
-def test_an_xla_without_the_option_compiles_as_usual(monkeypatch):
-    monkeypatch.setattr(compilation, "_SIDE_BY_SIDE", {"xla_no_such_option": 1})
-    program = side_by_side(jax.jit(lambda x: x + 1), ())
+def test_an_xla_without_the_option_compiles_overlapping_loops_as_usual(monkeypatch):
+    monkeypatch.setattr(compilation, "_OVERLAPPING", {"xla_no_such_option": 1})
+    program = with_overlapping_loops(jax.jit(lambda x: x + 1), ())
     np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
 
 
-def test_other_errors_reach_the_caller():
+def test_errors_of_the_program_reach_the_caller():
     def fail():
         raise LookupError("on the host")
 
     shape = jax.ShapeDtypeStruct((), jnp.float32)
-    program = side_by_side(jax.jit(lambda x: x + jax.pure_callback(fail, shape)), ())
+    program = with_overlapping_loops(jax.jit(lambda x: x + jax.pure_callback(fail, shape)), ())
     with pytest.raises(jax.errors.JaxRuntimeError, match="on the host"):
         jax.block_until_ready(program(jnp.ones(2)))
 
 
-def test_static_arguments_stay_static():
-    program = side_by_side(jax.jit(lambda n, x: x * len(n), static_argnames="n"), ("n",))
+def test_static_arguments_of_overlapping_programs_stay_static():
+    program = with_overlapping_loops(jax.jit(lambda n, x: x * len(n), static_argnames="n"), ("n",))
     np.testing.assert_array_equal(program((1, 2), jnp.ones(2)), [2, 2])
 
 
-def quick(function, static_argnames=(), **options):
-    return quick_to_compile(static_argnames, **options)(function)
+def quickly(function, **options):
+    return compiled_quickly((), **options)(function)
 
 
 @pytest.mark.parametrize("optimized", [True, False])
-def test_what_compiles_quickly_computes_the_same(optimized):
-    program = quick(loops(2), optimized=optimized)
+def test_a_program_compiled_quickly_computes_the_same(optimized):
+    program = quickly(loops(2), optimized=optimized)
     np.testing.assert_allclose(program(X), jax.jit(loops(2))(X), rtol=1e-4)
 
 
 @pytest.mark.parametrize("lacking", [["_OLDER_EMITTERS"], ["_OLDER_EMITTERS", "_UNOPTIMIZED"]])
-def test_options_that_an_xla_lacks_are_left_out(monkeypatch, lacking):
+def test_options_that_xla_rejects_are_left_out(monkeypatch, lacking):
     def spy(function, compiler_options=None, **keywords):
         def call(*arguments):
             used.append(compiler_options)
@@ -262,22 +270,22 @@ def test_options_that_an_xla_lacks_are_left_out(monkeypatch, lacking):
     monkeypatch.setattr(jax, "jit", spy)
     for name in lacking:
         monkeypatch.setattr(compilation, name, {f"xla_no_such{name}".lower(): 1})
-    program = quick(lambda x: x + 1, optimized=False)
+    program = quickly(lambda x: x + 1, optimized=False)
     for _ in range(2):
         np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
     assert used[-1] == (None if "_UNOPTIMIZED" in lacking else compilation._UNOPTIMIZED)
 
 
-@pytest.mark.parametrize("decorator", [quick_to_compile, with_few_arrays])
-def test_what_is_compiled_otherwise_may_be_a_part_of_a_compiled_program(decorator):
+@pytest.mark.parametrize("decorator", [compiled_quickly, compiled_for_speed])
+def test_a_compiled_function_may_be_part_of_another_compiled_program(decorator):
     double, ones = decorator(("n",))(lambda n, x: x * n), jnp.ones(2)
     np.testing.assert_array_equal(jax.jit(lambda: double(2, ones) + 1)(), [3, 3])
     np.testing.assert_array_equal(jax.jit(lambda x: double(2, x) + 1)(jnp.ones(2)), [3, 3])
     np.testing.assert_array_equal(jax.vmap(lambda x: double(n=2, x=x))(jnp.ones(2)), [2, 2])
 
 
-def test_what_compiles_quickly_is_compiled_once(caplog):
-    function = quick(lambda x: jnp.sin(x) + 1)
+def test_a_program_compiled_quickly_is_compiled_once(caplog):
+    function = quickly(lambda x: jnp.sin(x) + 1)
     with jax.log_compiles():
         function(X)
         assert "Finished XLA compilation" in caplog.text
@@ -288,4 +296,35 @@ def test_what_compiles_quickly_is_compiled_once(caplog):
 
 def test_an_xla_without_older_emitters_compiles_as_usual(monkeypatch):
     monkeypatch.setattr(compilation, "_OLDER_EMITTERS", {"xla_no_such_option": True})
-    np.testing.assert_array_equal(quick(lambda x: x + 1)(jnp.ones(2)), [2, 2])
+    np.testing.assert_array_equal(quickly(lambda x: x + 1)(jnp.ones(2)), [2, 2])
+
+
+def test_a_tree_is_traced_as_soon_as_one_leaf_is():
+    seen = []
+    jax.vmap(lambda gamma: seen.append(is_traced(HyperParameters(gamma=gamma))))(jnp.ones(2))
+    assert seen == [True]
+    assert not is_traced(as_arrays(HyperParameters()))
+    assert not is_traced(None)
+
+
+LARGE = Workload(n_samples=1_000_000, n_samples_per_call=500_000, has_independent_loops=True)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="only a CPU overlaps loops")
+@pytest.mark.parametrize(
+    ("changes", "pays", "pays_with_cache"),
+    [
+        ({}, True, False),
+        ({"n_samples": 999_999}, False, False),  # compiling takes longer than it saves
+        ({"n_samples": 5_000_000}, True, True),  # otherwise a cached program is faster
+        ({"n_samples_per_call": 500_001}, False, False),  # takes too much memory
+        ({"n_samples": 10**9, "has_independent_loops": False}, False, False),
+    ],
+    ids=str,
+)
+def test_overlapping_loops_pay_for_long_trainings_of_moderate_batches(
+    monkeypatch, changes, pays, pays_with_cache
+):
+    for is_cached, expected in ((False, pays), (True, pays_with_cache)):
+        monkeypatch.setattr(compilation, "keeps_compiled_programs", lambda c=is_cached: c)
+        assert overlapping_pays(LARGE._replace(**changes), jnp.zeros(())) == expected

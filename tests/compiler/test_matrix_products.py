@@ -1,4 +1,4 @@
-"""Products with weights have the gradients of any matrix product."""
+"""Products of samples and weights have the gradients of a matrix product."""
 
 import re
 
@@ -10,7 +10,7 @@ import pytest
 from jaxagents.compiler.matrix_products import product
 from jaxagents.compiler.program_costs import count_flops
 
-SIZES = [(2, 3), (3, 2), (10, 9), (3, 3)]  # each makes its gradient in its own way
+SIZES = [(2, 3), (3, 2), (10, 9), (3, 3)]  # one for each order of the gradient's factors
 
 
 def loss(multiply, inputs, kernel):
@@ -43,7 +43,7 @@ def test_gradients_are_those_of_a_matrix_product(size, batch):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_policies_have_products_of_their_own(size):
+def test_several_policies_have_the_same_gradients(size):
     inputs, kernels = draw(2, 5, size[0]), draw(2, *size)
     ours, theirs = (
         jax.vmap(jax.grad(lambda kernel, inputs, f=f: loss(f, inputs, kernel)))(kernels, inputs)
@@ -52,7 +52,7 @@ def test_policies_have_products_of_their_own(size):
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_inputs_that_are_no_variables_get_no_gradient():
+def test_inputs_that_are_not_differentiated_cost_no_gradient():
     inputs, kernel = draw(5, 2), draw(2, 3)
 
     def of_kernel(inputs, kernel):
@@ -61,9 +61,9 @@ def test_inputs_that_are_no_variables_get_no_gradient():
     assert count_flops(of_kernel, inputs, kernel) == 2 * (2 * 5 * 2 * 3)
 
 
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="of XLA's CPU backend")
-def test_the_transposed_inputs_of_several_policies_are_written_down():
-    # Else XLA sums over the first axis of both factors, for which it has no fast product.
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="concerns XLA's CPU backend")
+def test_the_transposed_inputs_of_several_policies_are_materialised():
+    # Otherwise XLA would sum over the first axis of both factors, for which it has no fast product.
     inputs, kernels = draw(3, 512, 64), draw(3, 64, 64)
     gradient = jax.vmap(jax.grad(lambda kernel, inputs: loss(product, inputs, kernel)))
     program = jax.jit(gradient).lower(kernels, inputs).compile().as_text()

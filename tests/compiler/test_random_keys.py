@@ -1,22 +1,14 @@
+"""Random keys: typed or raw, and of one generator or another."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.hyperparameters import HyperParameters, as_arrays
-from jaxagents.compiler.random_keys import as_key, key_of
-from jaxagents.compiler.jit import is_traced
+from jaxagents.compiler.random_keys import as_key, draw_in_one_row, is_key, key_of, to_draw, to_store
 
 
-def test_a_tree_is_traced_as_soon_as_one_leaf_is():
-    seen = []
-    jax.vmap(lambda gamma: seen.append(is_traced(HyperParameters(gamma=gamma))))(jnp.ones(2))
-    assert seen == [True]
-    assert not is_traced(as_arrays(HyperParameters()))
-    assert not is_traced(None)
-
-
-def test_typed_keys_are_taken_as_they_are_and_raw_ones_wrapped():
+def test_typed_keys_are_accepted_as_they_are_and_raw_ones_wrapped():
     key = jax.random.key(3)
     assert as_key(key) is key
     for raw in (jax.random.PRNGKey(3), np.asarray(jax.random.PRNGKey(3))):
@@ -26,13 +18,13 @@ def test_typed_keys_are_taken_as_they_are_and_raw_ones_wrapped():
 
 
 @pytest.mark.parametrize("value", [0, None, np.zeros(2, np.int32), 1.5])
-def test_what_is_no_key_is_an_error_with_the_remedy(value):
+def test_anything_but_a_key_is_an_error_with_the_remedy(value):
     with pytest.raises(TypeError, match=r"is not a random key; pass jax.random.key") as error:
         as_key(value)
     assert "\n" not in str(error.value)
 
 
-def test_a_key_seeds_another_generator_and_stays_itself_for_its_own():
+def test_a_key_seeds_another_generator_and_is_kept_for_its_own():
     key = jax.random.key(3)
     assert key_of(key, "threefry2x32") is key
     assert key_of(key, None) is key
@@ -41,3 +33,27 @@ def test_a_key_seeds_another_generator_and_stays_itself_for_its_own():
     first, same, other = (np.asarray(jax.random.key_data(each)) for each in seeded)
     np.testing.assert_array_equal(first, same)
     assert (first != other).all()
+
+
+def test_keys_to_draw_from_draw_the_same_numbers_and_convert_back():
+    key = jax.random.key(3)
+    fast = to_draw(key)
+    assert is_key(fast)
+    assert fast.dtype != key.dtype
+    np.testing.assert_array_equal(jax.random.normal(fast, (5,)), jax.random.normal(key, (5,)))
+    assert to_store(fast) == key
+    assert to_store(key) is key
+    rbg = jax.random.key(3, impl="rbg")
+    assert to_draw(rbg) is rbg
+
+
+def test_only_typed_keys_are_keys():
+    assert is_key(jax.random.key(0))
+    assert is_key(jax.eval_shape(lambda: jax.random.key(0)))
+    assert not any(map(is_key, (jax.random.PRNGKey(0), 0, None)))
+
+
+def test_numbers_drawn_in_one_row_have_the_shape_asked_for():
+    key = jax.random.key(0)
+    drawn = draw_in_one_row(jax.random.normal, key, (4, 3, 2))
+    np.testing.assert_array_equal(drawn, jax.random.normal(key, (24,)).reshape(4, 3, 2))

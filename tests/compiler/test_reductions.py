@@ -1,4 +1,4 @@
-"""The norm of gradients, and its bound."""
+"""Sums, norms and finiteness, tuned and in plain jax."""
 
 import jax
 import jax.numpy as jnp
@@ -6,60 +6,68 @@ import numpy as np
 import optax
 import pytest
 
-from jaxagents.compiler.gradient_norm import clip_by_global_norm, global_norm
+from jaxagents.compiler import switch
+from jaxagents.compiler.reductions import (
+    global_norm,
+    nan_unless_finite,
+    sum_last_axis,
+    weighted_sums,
+)
 
 
-def clip(gradients, max_norm):
-    transformation = clip_by_global_norm(max_norm)
-    clipped, state = transformation.update(gradients, transformation.init(gradients))
-    assert state == optax.EmptyState()
-    return clipped
+@pytest.fixture(autouse=True, params=[False, True], ids=["tuned", "plain"])
+def _is_plain(request, monkeypatch):
+    monkeypatch.setattr(switch, "_is_plain", request.param)
+
+
+def test_the_sum_over_the_last_axis_by_hand():
+    np.testing.assert_array_equal(sum_last_axis(jnp.array([[1.0, 2.0, 4.0], [0.0, -1.0, 0.5]])), [7.0, -0.5])
+    assert sum_last_axis(jnp.array([3.0, 4.0])) == 7.0
+
+
+def test_sums_over_the_last_axis_are_exact_to_float32():
+    values = jax.random.normal(jax.random.key(0), (100, 5))
+    np.testing.assert_allclose(sum_last_axis(values), np.sum(values, axis=-1), rtol=1e-5, atol=1e-6)
+
+
+def test_weighted_sums_by_hand():
+    values, weight = (jnp.array([[1.0, 2.0]]), jnp.array([[3.0, -1.0]])), jnp.array([[2.0, 0.5]])
+    np.testing.assert_array_equal(weighted_sums(values, weight), [3.0, 5.5])
 
 
 def test_the_norm_by_hand():
     gradients = {"kernel": jnp.array([[1.0, -2.0], [2.0, 0.0]]), "bias": jnp.array(-4.0)}
     assert global_norm(gradients) == 5.0  # the root of 1 + 4 + 4 + 16
-    np.testing.assert_array_equal(clip(gradients, 2.5)["kernel"], [[0.5, -1.0], [1.0, 0.0]])
-    assert clip(gradients, 2.5)["bias"] == -2.0
 
 
-@pytest.mark.parametrize("max_norm", [5.0, 6.0, np.inf])
-def test_gradients_within_the_bound_stay_as_they_are(max_norm):
-    np.testing.assert_array_equal(clip(jnp.array([3.0, 4.0]), max_norm), [3.0, 4.0])
-
-
-def test_gradients_of_zero_stay_zero():
+def test_gradients_of_zero_have_norm_zero():
     assert global_norm(jnp.zeros(3)) == 0.0
-    np.testing.assert_array_equal(clip(jnp.zeros(3), 0.5), np.zeros(3))
 
 
-def test_a_network_without_parameters_has_gradients_of_norm_0():
+def test_a_network_without_parameters_has_gradients_of_norm_zero():
     assert global_norm({}) == 0.0
-    assert clip({}, 0.5) == {}
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_is_not_hidden(bad):
+def test_the_norm_does_not_hide_nan_and_infinity(bad):
     assert not np.isfinite(global_norm(jnp.array([1.0, bad])))
-    assert np.isnan(clip(jnp.array([1.0, bad]), 0.5)).any()
 
 
-@pytest.mark.parametrize("max_norm", [0.1, 1.0, 30.0, 100.0])
-def test_it_is_optaxs_up_to_rounding(max_norm):
+def test_the_norm_is_that_of_optax_up_to_rounding():
     rngs = jax.random.split(jax.random.key(0), 3)
     shapes = [(), (7,), (30, 50)]
     gradients = [jax.random.normal(*each) for each in zip(rngs, shapes, strict=True)]
-    optaxs = optax.clip_by_global_norm(max_norm)
-    expected, _ = optaxs.update(gradients, optaxs.init(gradients))
     np.testing.assert_allclose(global_norm(gradients), optax.tree.norm(gradients), rtol=1e-6)
-    jax.tree.map(
-        lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-6),
-        clip(gradients, max_norm),
-        expected,
-    )
 
 
-def test_gradients_keep_their_types():
-    clipped = clip([jnp.ones(2, jnp.bfloat16), jnp.ones(2)], 1.0)  # of norm 2
-    assert [leaf.dtype for leaf in clipped] == [jnp.bfloat16, jnp.float32]
-    np.testing.assert_array_equal(jnp.concatenate(clipped), np.full(4, 0.5))
+FLOATS = {"kernel": jnp.array([[1.0, -3e38], [0.0, 2.0]]), "bias": jnp.zeros(())}
+
+
+@pytest.mark.parametrize("tree", [FLOATS, {}, {"count": jnp.array([7])}], ids=str)
+def test_a_tree_of_finite_floats_gives_zero(tree):
+    assert nan_unless_finite(tree) == 0.0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_tree_with_one_nan_or_infinity_gives_nan(bad):
+    assert np.isnan(nan_unless_finite(FLOATS | {"bias": jnp.float32(bad), "count": jnp.array(7)}))

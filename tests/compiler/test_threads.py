@@ -1,4 +1,4 @@
-"""Programs in threads."""
+"""The members of a `jax.vmap`, computed in threads."""
 
 import threading
 
@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.compiler.threads import is_on_cpu, map_in_threads, with_members
+from jaxagents.compiler.threads import is_on_cpu, map_in_threads, vmap_by_members
 
 
-def test_threads_keep_the_order():
+def test_threads_run_at_the_same_time_and_keep_the_order():
     barrier = threading.Barrier(2)
 
     def square(i):
@@ -20,18 +20,18 @@ def test_threads_keep_the_order():
     assert map_in_threads(square, [3, 2], progress_bar=False) == [9, 4]
 
 
-def test_threads_show_how_far_they_are(capfd):
+def test_threads_show_a_progress_bar(capfd):
     map_in_threads(str, [1, 2, 3], progress_bar=True)
     assert "Training: 100%" in capfd.readouterr().err
 
 
-def test_what_a_thread_raises_reaches_the_caller():
+def test_an_error_in_a_thread_reaches_the_caller():
     with pytest.raises(ZeroDivisionError):
         map_in_threads(lambda i: 1 / i, [1, 0], progress_bar=False)
 
 
 def counted():
-    """Make a sum of products whose members are computed one by one, and a list of their number."""
+    """Make a function with members, and a list of how many were computed one by one."""
     numbers = []
 
     def product(x, y):
@@ -41,7 +41,7 @@ def counted():
         numbers.append(len(members))
         return [product(*member) for member in members]
 
-    return with_members(product, map_members), numbers
+    return vmap_by_members(product, map_members), numbers
 
 
 ROWS = jnp.arange(6.0).reshape(3, 2)
@@ -54,7 +54,7 @@ def test_members_are_computed_one_by_one():
     assert numbers == [3]
 
 
-def test_members_of_a_compiled_program_are_computed_at_once():
+def test_members_inside_a_compiled_program_are_computed_as_one_batch():
     product, numbers = counted()
     both = jax.jit(jax.vmap(product, in_axes=(None, 0)))
     result = both(ROWS[2], {"factor": jnp.array([1.0, 2.0])})
@@ -62,7 +62,7 @@ def test_members_of_a_compiled_program_are_computed_at_once():
     assert numbers == []
 
 
-def test_members_of_members_are_computed_at_once():
+def test_members_of_members_are_computed_as_one_batch():
     product, numbers = counted()
     inner = jax.vmap(product, in_axes=(0, None))
     result = jax.vmap(inner, in_axes=(None, 0))(ROWS, {"factor": jnp.array([1.0, 2.0])})
@@ -70,13 +70,13 @@ def test_members_of_members_are_computed_at_once():
     assert numbers == []
 
 
-def test_without_members_the_function_is_called():
+def test_without_vmap_the_function_is_called():
     product, numbers = counted()
     assert product(ROWS[1], {"factor": 1.0})["product"] == 5
     assert numbers == []
 
 
-def test_arrays_of_a_cpu_are_recognised():
+def test_arrays_on_a_cpu_are_recognised():
     with jax.default_device(jax.devices("cpu")[0]):
         for array in (jnp.ones(2), np.ones(2), jax.random.key(0)):
             assert is_on_cpu(array)

@@ -1,4 +1,4 @@
-"""Unrolled keys draw the bits of the keys that they stand for."""
+"""Unrolled keys draw the same bits as jax's own."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.compiler.random_keys import is_key
-from jaxagents.compiler.threefry import _threefry, unrolled
+from jaxagents.compiler.threefry import _threefry, to_unrolled
 from tests.probes import Walk
 
 KEYS = jax.random.split(jax.random.key(7), 3)
@@ -28,19 +28,19 @@ DRAWS = {
 
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-def test_the_bits_are_those_of_jax(draw):
-    np.testing.assert_array_equal(draw(unrolled(KEYS[0])), draw(KEYS[0]))
-    np.testing.assert_array_equal(jax.vmap(draw)(unrolled(KEYS)), jax.vmap(draw)(KEYS))
-    compiled = jax.jit(lambda rng: draw(unrolled(rng)))
+def test_unrolled_keys_draw_the_bits_of_jax(draw):
+    np.testing.assert_array_equal(draw(to_unrolled(KEYS[0])), draw(KEYS[0]))
+    np.testing.assert_array_equal(jax.vmap(draw)(to_unrolled(KEYS)), jax.vmap(draw)(KEYS))
+    compiled = jax.jit(lambda rng: draw(to_unrolled(rng)))
     np.testing.assert_array_equal(compiled(KEYS[1]), draw(KEYS[1]))
 
 
-def test_no_loop_is_left():
+def test_unrolled_keys_compile_without_a_loop():
     def program(key) -> str:
         return jax.jit(lambda rng: jax.random.normal(key(rng), (8,))).lower(KEYS[0]).as_text()
 
     assert "while" in program(lambda rng: rng)
-    assert "while" not in program(unrolled)
+    assert "while" not in program(to_unrolled)
 
 
 @pytest.mark.parametrize(
@@ -52,24 +52,24 @@ def test_no_loop_is_left():
     ],
     ids=["zeros", "ones", "pi"],
 )
-def test_threefry_gives_the_known_answers_of_its_authors(word, encrypted):
+def test_threefry_gives_the_test_vectors_of_its_authors(word, encrypted):
     *key, high, low = map(jnp.uint32, word)
     assert tuple(map(int, _threefry(jnp.stack(key), high, low))) == encrypted
 
 
-def test_other_keys_stay_as_they_are():
+def test_keys_of_other_generators_are_returned_as_they_are():
     rng = jax.random.key(0, impl="rbg")
-    assert unrolled(rng) is rng
+    assert to_unrolled(rng) is rng
 
 
-def test_older_bits_stay_as_they_are():
+def test_keys_are_not_unrolled_where_jax_draws_in_the_older_order():
     rng = KEYS[0]
     with jax.threefry_partitionable(False):
-        assert unrolled(rng) is rng
+        assert to_unrolled(rng) is rng
 
 
 class Keyed(Walk):
-    """Keeps a random key in its state, and draws its rewards from it."""
+    """Walk that keeps a random key in its state and draws its rewards from it."""
 
     def reset(self, rng, params):
         observation, state = super().reset(rng, params)
@@ -81,14 +81,13 @@ class Keyed(Walk):
         return observation, (rng, inner), reward + jax.random.normal(kept), *rest
 
 
-@pytest.mark.parametrize("env", [Walk(), Keyed()], ids=["plain", "keyed"])
-def test_environments_may_keep_keys_in_their_states(env):
-    config = ja.AgentConfig(n_steps=1, batch_size=2, minibatch_size=1, rollout_length=4, n_evals=1)
-    agent = ja.DiscreteIPPO(env, None, config)
-    runner, metrics = agent.step(agent.init(jax.random.key(0), ja.HyperParameters()))
+def test_environments_may_keep_keys_in_their_states():
+    config = ja.AgentConfig(n_steps=1, batch_size=2, minibatch_size=1, rollout_length=4)
+    agent = ja.DiscreteIPPO(Keyed(), None, config)
     before = agent.init(jax.random.key(0), ja.HyperParameters())
+    runner, metrics = agent.step(before)
     assert runner.rng.dtype == before.rng.dtype
-    kinds = [leaf.dtype for leaf in jax.tree.leaves(runner.env_state) if is_key(leaf)]
-    assert kinds == [KEYS.dtype] * isinstance(env, Keyed)
+    key_types = [leaf.dtype for leaf in jax.tree.leaves(runner.env_state) if is_key(leaf)]
+    assert key_types == [KEYS.dtype]
     assert jax.tree.map(jnp.shape, runner.env_state) == jax.tree.map(jnp.shape, before.env_state)
     assert np.isfinite(metrics["actor_loss"]).all()

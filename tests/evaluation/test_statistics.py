@@ -1,135 +1,15 @@
 import subprocess
 import sys
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 
-from jaxagents.ppo.statistics import explained_variance, standardize, weighted_mean, weighted_means
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.types import MetricStats
 
 SUMMARY = [name for name in MetricStats._fields if name not in ("has_nans", "episodes")]
-
-
-def test_weighted_mean_weighs_each_sample():
-    assert weighted_mean(jnp.array([1.0, 4.0]), jnp.array([3.0, 1.0])) == 1.75
-
-
-def test_weighted_mean_divides_by_weights_that_add_up_to_less_than_one():
-    np.testing.assert_allclose(weighted_mean(jnp.array([4.0]), jnp.array([0.1])), 4.0, rtol=1e-6)
-
-
-@pytest.mark.parametrize("unused", [jnp.inf, -jnp.inf, jnp.nan])
-def test_weighted_mean_never_sees_samples_of_weight_zero(unused):
-    values, weight = jnp.array([[2.0, unused], [4.0, unused]]), jnp.array([[1.0, 0.0], [1.0, 0.0]])
-    mean, gradient = jax.value_and_grad(weighted_mean)(values, weight)
-    assert mean == 3.0
-    np.testing.assert_array_equal(gradient, [[0.5, 0.0], [0.5, 0.0]])
-
-
-def test_weighted_mean_without_any_weight_is_zero():
-    mean, gradient = jax.value_and_grad(weighted_mean)(jnp.array([jnp.nan, 5.0]), jnp.zeros(2))
-    assert mean == 0.0
-    np.testing.assert_array_equal(gradient, [0.0, 0.0])
-
-
-def test_weighted_means_are_those_of_each_quantity():
-    values, weight = jnp.array([[1.0, 4.0], [-2.0, 6.0]]), jnp.array([3.0, 1.0])
-    np.testing.assert_array_equal(weighted_means(tuple(values), weight), [1.75, 0.0])
-
-
-@pytest.mark.parametrize("unused", [jnp.inf, -jnp.inf, jnp.nan])
-def test_weighted_means_never_see_samples_of_weight_zero(unused):
-    def first_mean(*values):
-        means = weighted_means(values, jnp.array([[2.0], [0.0]]))
-        return means[0], means
-
-    values = jnp.array([[3.0], [unused]]), jnp.array([[5.0], [unused]])
-    gradients, means = jax.grad(first_mean, argnums=(0, 1), has_aux=True)(*values)
-    np.testing.assert_array_equal(means, [3.0, 5.0])
-    np.testing.assert_array_equal(gradients, [[[1.0], [0.0]], [[0.0], [0.0]]])
-
-
-def test_weighted_means_without_any_weight_are_zero():
-    np.testing.assert_array_equal(weighted_means((jnp.array([jnp.nan, 5.0]),), jnp.zeros(2)), [0.0])
-
-
-def test_standardize_uses_mean_and_population_deviation_of_the_weighted_samples():
-    values = jnp.array([[1.0, 3.0], [jnp.nan, jnp.inf]])
-    standardized = standardize(values, jnp.array([[1.0, 1.0], [0.0, 0.0]]))
-    np.testing.assert_allclose(standardized, [[-1.0, 1.0], [0.0, 0.0]], rtol=1e-6)
-
-
-def test_standardize_counts_a_sample_of_weight_three_thrice():
-    # Of 0, 0, 0 and 4 the mean is 1 and the variance (3 · 1 + 9) / 4 = 3.
-    standardized = standardize(jnp.array([0.0, 4.0]), jnp.array([3.0, 1.0]))
-    np.testing.assert_allclose(standardized, [-1 / np.sqrt(3), 3 / np.sqrt(3)], rtol=1e-6)
-
-
-@pytest.mark.parametrize("weight", [1.0, 0.3, 0.7])
-def test_standardize_turns_one_sample_into_zero(weight):
-    values = jnp.array([0.1, 5.0, 1e6])
-    for sample in jnp.eye(3):
-        np.testing.assert_array_equal(standardize(values, weight * sample), jnp.zeros(3))
-
-
-def test_standardize_without_any_weight_is_zero():
-    np.testing.assert_array_equal(standardize(jnp.array([1.0, jnp.nan]), jnp.zeros(2)), [0, 0])
-
-
-@pytest.mark.parametrize("constant", [0.1, -1234.567, 3e6])
-def test_standardize_does_not_blow_up_the_rounding_of_equal_samples(constant):
-    values = jnp.full((1000, 7), constant)
-    np.testing.assert_array_equal(jax.jit(standardize)(values, jnp.ones((1000, 7))), 0.0)
-
-
-def test_standardize_keeps_a_small_spread_around_a_large_mean():
-    values = 1e4 + jnp.tile(jnp.array([-0.25, 0.25]), 500)
-    standardized = jax.jit(standardize)(values, jnp.ones(1000))
-    np.testing.assert_allclose(standardized[:2], [-1.0, 1.0], rtol=1e-3)
-
-
-def test_explained_variance_is_one_up_to_a_constant_offset():
-    value_target = jnp.array([1.0, 2.0, 4.0])
-    assert explained_variance(value_target - 7.0, value_target, jnp.ones(3)) == 1.0
-
-
-def test_explained_variance_of_a_constant_value_is_zero():
-    assert explained_variance(jnp.full(2, 9.0), jnp.array([1.0, 3.0]), jnp.ones(2)) == 0.0
-
-
-def test_explained_variance_of_values_of_the_wrong_sign_is_negative():
-    # Residuals are 2 · target: four times the variance.
-    value_target = jnp.array([-1.0, 1.0])
-    assert explained_variance(-value_target, value_target, jnp.ones(2)) == -3.0
-
-
-def test_explained_variance_leaves_samples_of_weight_zero_out():
-    explained = explained_variance(
-        value=jnp.array([0.5, -0.5, jnp.nan, 100.0]),
-        value_target=jnp.array([1.0, -1.0, jnp.inf, 3.0]),
-        weight=jnp.array([1.0, 1.0, 0.0, 0.0]),
-    )
-    assert explained == 0.75
-
-
-@pytest.mark.parametrize("constant", [0.0, 0.1, -1234.567])
-def test_explained_variance_of_equal_targets_is_zero(constant):
-    value = jnp.linspace(-1.0, 1.0, 999)
-    assert jax.jit(explained_variance)(value, jnp.full(999, constant), jnp.ones(999)) == 0.0
-
-
-def test_explained_variance_of_equal_targets_is_zero_however_they_are_weighted():
-    rng_target, rng_weight = jax.random.split(jax.random.key(0))
-    value, weight = jnp.linspace(-1.0, 1.0, 777), jax.random.uniform(rng_weight, (777,))
-    constants = 1000.0 * jax.random.normal(rng_target, (400,))
-    explained = jax.lax.map(
-        lambda constant: explained_variance(value, jnp.full(777, constant), weight), constants
-    )
-    np.testing.assert_array_equal(explained, jnp.zeros(400))
 
 
 def test_summary_of_one_actor_has_scalars():

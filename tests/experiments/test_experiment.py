@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.errors import ExperimentError
+from jaxagents.experiments.config_files.file import load_config, save_config
+from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
+from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import make_environment
 from jaxagents.training.checkpoints import Checkpoints
-from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
-from jaxagents.experiments.config_files.file import load_config, save_config
-from jaxagents.errors import ExperimentError
-from jaxagents.experiments.experiment import Experiment
 from jaxagents.training.trackers import read_json_lines
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -114,7 +114,7 @@ def test_arrays_among_the_hyperparameters_are_saved_as_lists(tmp_path):
 
 
 def test_what_a_file_cannot_hold_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"agent\.checkpoint_dir cannot be kept in a file"):
+    with pytest.raises(ValueError, match=r"agent\.checkpoint_dir cannot be saved to a file"):
         tiny_config(tmp_path, agent={"checkpoint_dir": "somewhere"})
 
 

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.cli import main as cli, output as printing
+from jaxagents.cli import main as cli
+from jaxagents.cli import output as printing
+from jaxagents.compiler.program_costs import count_flops, inputs_read
 from jaxagents.experiments import profiling
+from jaxagents.experiments.profiling import PARTS, Profile, Stage
 from jaxagents.experiments.update_stages import programs_of_block, programs_of_update
 from jaxagents.networks.feed_forward import MLP, PolicyNetwork
-from jaxagents.experiments.profiling import PARTS, Profile, Stage
-from jaxagents.compiler.program_costs import count_flops, inputs_read
-from tests.probes import Aim, Walk
 from tests.cli.test_main import TINY as TINY_YAML
+from tests.probes import Aim, Walk
 
 TINY = ja.AgentConfig(
     n_steps=3,

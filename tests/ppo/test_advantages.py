@@ -1,3 +1,5 @@
+"""Generalized advantage estimates, by hand."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,16 +33,16 @@ def estimate(
     return generalized_advantages(*arrays, discount, gae_lambda)
 
 
-def test_every_later_error_counts_less_by_discount_times_lambda():
+def test_later_errors_decay_by_discount_times_lambda():
     # A = δ + A' / 4, from the last step back.
     np.testing.assert_array_equal(estimate(), [1.75, 3.0, 4.0])
 
 
-def test_lambda_zero_leaves_each_step_its_own_error():
+def test_lambda_zero_gives_the_temporal_difference():
     np.testing.assert_array_equal(estimate(gae_lambda=0.0), [1.0, 2.0, 4.0])
 
 
-def test_lambda_one_gives_the_discounted_return_less_the_value():
+def test_lambda_one_gives_the_discounted_return_minus_the_value():
     # The return from the first step is 1 + 2/2 + 4/4 + 8/8, the value 1.
     np.testing.assert_array_equal(estimate(gae_lambda=1.0), [3.0, 4.0, 4.0])
 
@@ -59,7 +61,7 @@ def test_truncation_bootstraps_and_cuts_the_trace():
     np.testing.assert_array_equal(estimate(truncated=SECOND), [1.5, 2.0, 4.0])
 
 
-def test_termination_decides_where_a_step_is_truncated_too():
+def test_termination_takes_precedence_over_truncation():
     np.testing.assert_array_equal(estimate(terminated=SECOND, truncated=SECOND), [1.0, 0.0, 4.0])
 
 
@@ -103,14 +105,14 @@ fractions = st.sampled_from([0.0, 0.5, 0.9, 0.99, 1.0])
 
 @given(integers, integers, integers, ends, ends, fractions, fractions)
 @settings(deadline=None, max_examples=40, derandomize=True)
-def test_any_pattern_of_ends_gives_the_discounted_sum_of_errors_up_to_the_next_end(
+def test_advantages_are_discounted_sums_of_errors_up_to_the_next_end_of_any_pattern(
     reward, value, next_value, terminated, truncated, discount, gae_lambda
 ):
     step = reward, value, next_value, terminated, truncated, discount, gae_lambda
     np.testing.assert_allclose(estimate(*step), sum_until_the_end(*step), rtol=1e-5, atol=1e-4)
 
 
-def test_what_follows_an_end_does_not_reach_back_even_as_nan():
+def test_nan_after_an_end_does_not_reach_earlier_steps():
     advantages = generalized_advantages(
         reward=jnp.array([1.0, jnp.nan]),
         value=jnp.zeros(2),

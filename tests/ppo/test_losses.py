@@ -1,3 +1,5 @@
+"""The losses and their gradients, by hand."""
+
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,7 +42,7 @@ class Loss(NamedTuple):
 def loss_of(
     ratio, advantage, entropy=0.0, weight=1.0, eps_clip=0.2, ent_coeff=0.0, old_log_prob=0.0
 ):
-    """Compute all there is from the ratios of new to old probability, one for each sample."""
+    """Compute the loss from the samples' ratios of new to old probability."""
     samples = np.broadcast_arrays(np.log(ratio), advantage, entropy, weight)
     log_ratio, advantage, entropy, weight = (jnp.asarray(leaf, jnp.float32) for leaf in samples)
     old_log_prob = jnp.full_like(log_ratio, old_log_prob)
@@ -61,7 +63,7 @@ def loss_of(
         (0.5, -2.0, 1.6, 0.0),  # lowered enough: clipped at 0.8
     ],
 )
-def test_the_surrogate_is_clipped_only_where_that_makes_it_smaller(
+def test_the_surrogate_is_clipped_only_where_clipping_lowers_it(
     ratio, advantage, loss, gradient
 ):
     computed = loss_of([ratio], [advantage])
@@ -76,7 +78,7 @@ def test_the_actor_loss_is_a_mean_over_samples():
     np.testing.assert_allclose(computed.by_log_prob, [0.0, -0.25, 0.75, 0.0], rtol=1e-5)
 
 
-def test_the_policy_that_collected_the_samples_has_ratio_one_and_no_divergence():
+def test_the_behaviour_policy_has_ratio_one_and_zero_kl():
     computed = loss_of([1.0, 1.0], [3.0, -1.0], old_log_prob=-123.4)
     assert (computed.loss, computed.stats.kl, computed.stats.clip_fraction) == (-1.0, 0.0, 0.0)
     np.testing.assert_array_equal(computed.by_log_prob, [-1.5, 0.5])
@@ -106,20 +108,20 @@ def test_the_statistics_are_means_over_the_samples():
     assert (stats.clip_fraction, stats.entropy, stats.loss) == (0.5, 3.0, loss)
 
 
-def test_the_divergence_is_the_ratio_less_one_less_its_logarithm():
+def test_the_kl_estimate_is_the_ratio_minus_one_minus_its_logarithm():
     log_two = np.log(2.0)
     divergence = kl_divergence(jnp.array([log_two, 0.0, -log_two], jnp.float32))
     np.testing.assert_allclose(divergence, [1 - log_two, 0.0, log_two - 0.5], rtol=1e-6)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_the_divergence_is_never_negative_for_tiny_log_ratios(sign):
+def test_the_kl_estimate_is_never_negative_for_tiny_log_ratios(sign):
     log_ratio = jnp.asarray(sign * np.logspace(-12, -1, 20_001), jnp.float32)
     for divergence in (kl_divergence(log_ratio), jax.jit(kl_divergence)(log_ratio)):
         assert np.all(np.asarray(divergence) >= 0.0)
 
 
-def test_the_divergence_of_a_small_log_ratio_is_half_its_square():
+def test_the_kl_estimate_of_a_small_log_ratio_is_half_its_square():
     np.testing.assert_allclose(kl_divergence(jnp.array([1e-3, -1e-3])), 5e-7, rtol=2e-3)
 
 
@@ -171,7 +173,7 @@ def test_losses_without_any_weight_are_zero_with_zero_gradients():
     np.testing.assert_array_equal(gradient, [0.0, 0.0])
 
 
-def test_samples_without_weight_keep_even_nan_out_of_the_gradients():
+def test_nan_in_samples_without_weight_does_not_reach_the_gradients():
     def both_losses(log_prob, value):
         policy, _ = actor_loss(
             log_prob=log_prob,
@@ -191,7 +193,7 @@ def test_samples_without_weight_keep_even_nan_out_of_the_gradients():
     np.testing.assert_allclose(gradients[1], [6.0, 0.0, 0.0])
 
 
-def test_a_ratio_beyond_floats_is_clipped_like_any_other():
+def test_a_ratio_beyond_float32_is_clipped_like_any_other():
     def loss(log_prob):
         ones = jnp.ones(2)
         return actor_loss(log_prob, jnp.zeros(2), ones, ones, ones, 0.2, 0.0)[0]
@@ -199,7 +201,7 @@ def test_a_ratio_beyond_floats_is_clipped_like_any_other():
     np.testing.assert_allclose(jax.grad(loss)(jnp.array([0.0, 100.0])), [-0.5, 0.0])
 
 
-def test_a_probability_ratio_is_the_exponential_as_long_as_that_is_finite():
+def test_a_probability_ratio_is_the_exponential_as_long_as_it_is_finite():
     log_ratio = jnp.array([np.log(2.0), 0.0, -np.inf, LARGEST_LOG_RATIO, 1e3, np.inf])
     largest = np.exp(np.float32(LARGEST_LOG_RATIO))
     expected = [2.0, 1.0, 0.0, largest, largest, largest]
@@ -209,7 +211,7 @@ def test_a_probability_ratio_is_the_exponential_as_long_as_that_is_finite():
 huber = jax.jit(jax.vmap(jax.value_and_grad(huber_error), in_axes=(0, None)))
 
 
-def test_huber_squares_errors_up_to_delta_and_goes_on_along_the_tangent():
+def test_huber_is_the_square_up_to_delta_and_its_tangent_beyond():
     # The tangent of e² at 2 is 4 e - 4.
     cost, gradient = huber(jnp.array([0.0, 1.0, -1.5, 2.0, 3.0, -3.0, 10.0]), 2.0)
     np.testing.assert_array_equal(cost, [0.0, 1.0, 2.25, 4.0, 8.0, 8.0, 36.0])
@@ -217,7 +219,7 @@ def test_huber_squares_errors_up_to_delta_and_goes_on_along_the_tangent():
 
 
 @pytest.mark.parametrize("delta", [0.1, 1.0, 10.0])
-def test_hubers_gradient_is_that_of_the_square_up_to_twice_delta(delta):
+def test_the_gradient_of_huber_is_that_of_the_square_up_to_twice_delta(delta):
     errors = jnp.linspace(-30.0, 30.0, 604)
     cost, gradient = huber(errors, delta)
     np.testing.assert_allclose(gradient, np.clip(2 * errors, -2 * delta, 2 * delta), rtol=1e-5)
@@ -227,7 +229,7 @@ def test_hubers_gradient_is_that_of_the_square_up_to_twice_delta(delta):
 
 
 @pytest.mark.parametrize("delta", [1e30, np.inf])
-def test_a_huber_delta_beyond_all_errors_leaves_the_square_and_its_gradient(delta):
+def test_huber_with_delta_beyond_all_errors_is_the_square(delta):
     cost, gradient = huber(jnp.array([0.0, -3.0, 1e3]), delta)
     np.testing.assert_array_equal(cost, [0.0, 9.0, 1e6])
     np.testing.assert_array_equal(gradient, [0.0, -6.0, 2e3])
@@ -255,14 +257,14 @@ def clipped_critic(value, value_target, old_value, weight, eps_clip):
         (-1.0, 4.0, 25.0, -10.0),
     ],
 )
-def test_clipped_values_gain_nothing_by_going_farther_than_eps_clip(value, target, loss, gradient):
+def test_values_gain_nothing_by_moving_farther_than_eps_clip(value, target, loss, gradient):
     actual = clipped_critic(*jnp.array([[value], [target], [1.0], [1.0]]), 1.0)
     np.testing.assert_array_equal(actual[0], loss)
     np.testing.assert_array_equal(actual[1], [gradient])
 
 
 @pytest.mark.parametrize(("eps_clip", "gradient"), [(0.5, 0.0), (1.5, 0.0), (2.5, -2.0)])
-def test_eps_clip_bounds_how_far_values_go(eps_clip, gradient):
+def test_eps_clip_bounds_how_far_values_move(eps_clip, gradient):
     _, actual = clipped_critic(*jnp.array([[3.0], [4.0], [1.0], [1.0]]), eps_clip)
     np.testing.assert_array_equal(actual, [gradient])
 
@@ -274,7 +276,7 @@ def test_values_that_have_not_moved_are_not_clipped():
 
 
 @pytest.mark.parametrize("unused", [np.inf, np.nan])
-def test_clipped_values_of_weight_zero_leave_no_trace_even_as_nan(unused):
+def test_nan_in_clipped_values_of_weight_zero_reaches_neither_loss_nor_gradient(unused):
     for holder in range(3):  # the value, its target, the old value
         numbers = np.array([[1.5, 0.0], [4.0, 0.0], [1.0, 0.0]], np.float32)
         numbers[holder, 1] = unused
@@ -283,7 +285,7 @@ def test_clipped_values_of_weight_zero_leave_no_trace_even_as_nan(unused):
         np.testing.assert_array_equal(gradient, [-5.0, 0.0])
 
 
-def test_the_cost_of_errors_may_be_hubers_with_clipped_values_too():
+def test_value_clipping_works_with_the_huber_loss():
     # Errors of 3 and, clipped to the old value + 1, of 2: 2 · 1 · 3 - 1 and 2 · 1 · 2 - 1.
     value, target, ones = jnp.array([5.0]), jnp.array([2.0]), jnp.ones(1)
     cost = partial(huber_error, delta=1.0)
@@ -294,7 +296,7 @@ def test_the_cost_of_errors_may_be_hubers_with_clipped_values_too():
     assert critic_loss(value, target, ones, 0.5, cost, old_value=3 * ones, eps_clip=1.0) == 4.5
 
 
-def test_by_default_values_are_neither_clipped_nor_their_errors_anything_but_squared():
+def test_the_default_critic_loss_is_squared_and_unclipped():
     value, target, weight = jnp.array([1.0, 400.0]), jnp.array([0.0, 1.0]), jnp.ones(2)
     expected = critic_loss(value, target, weight, 0.5, squared_error, None, jnp.inf)
     assert critic_loss(value, target, weight, 0.5) == expected == 0.25 * (1.0 + 399.0**2)

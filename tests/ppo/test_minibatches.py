@@ -1,9 +1,10 @@
+"""Minibatches: every sample once an epoch, and a policy's actors together."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.compiler.batch_parts import count_microbatches
 from jaxagents.ppo.minibatches import cut, draw_minibatches, join, take_minibatch
 from jaxagents.types import Observation
 
@@ -17,7 +18,7 @@ N_UNITS = {
 UNITS = list(N_UNITS)
 
 SAMPLES = jnp.arange(N_STEPS * N_ENVS * N_ACTORS).reshape(N_STEPS, N_ENVS, N_ACTORS)
-"""Each sample's number: of its actor, environment and time, the slowest to change."""
+"""The number of each sample, ``[time, envs, actors]``."""
 
 
 def draw(seed, unit):
@@ -25,21 +26,21 @@ def draw(seed, unit):
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_every_unit_is_dealt_exactly_once_an_epoch(unit):
+def test_every_unit_is_drawn_exactly_once_an_epoch(unit):
     indices = draw(0, unit)
     assert indices.shape == (2, N_UNITS[unit] // 2)
     np.testing.assert_array_equal(jnp.sort(indices.ravel()), jnp.arange(N_UNITS[unit]))
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_every_sample_is_learnt_from_exactly_once_an_epoch(unit):
+def test_every_sample_is_in_exactly_one_minibatch_of_an_epoch(unit):
     minibatches = [take_minibatch(SAMPLES, indices, unit) for indices in draw(0, unit)]
     samples = jnp.concatenate([minibatch.ravel() for minibatch in minibatches])
     np.testing.assert_array_equal(jnp.sort(samples), SAMPLES.ravel())
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_different_keys_deal_differently_and_equal_keys_alike(unit):
+def test_equal_keys_draw_the_same_minibatches_and_different_keys_others(unit):
     np.testing.assert_array_equal(draw(0, unit), draw(0, unit))
     assert len({tuple(draw(seed, unit).ravel().tolist()) for seed in range(8)}) > 4
 
@@ -52,41 +53,21 @@ def test_the_actors_of_a_step_stay_together_and_in_order(unit):
     assert jnp.all(actors_of_steps // N_ACTORS == actors_of_steps[:, :1] // N_ACTORS)
 
 
-@pytest.mark.parametrize(
-    ("n_samples", "n_units", "n_parts"),
-    [
-        (1_536, 4, 1),
-        (4_000, 4, 1),
-        (6_144, 16, 2),
-        (98_304, 256, 32),
-        (12_000, 6, 3),
-        (9_000, 6, 3),  # two parts are too large
-        (32_768, 4, 4),  # each is still too large, but a unit stays whole
-        (4_736, 37, 1),  # 37 parts would be too small
-        (64_576, 2_018, 2),  # and so would be 1,009: better too large
-    ],
-)
-def test_large_minibatches_are_divided_into_the_fewest_parts_that_are_small(
-    n_samples, n_units, n_parts
-):
-    assert count_microbatches(n_samples, n_units) == n_parts
-
-
-def test_trajectories_are_whole_and_in_the_order_of_time():
+def test_trajectories_stay_whole_and_in_order():
     np.testing.assert_array_equal(
         take_minibatch(SAMPLES, jnp.array([3, 1]), "trajectory"),
         SAMPLES[:, jnp.array([3, 1])].ravel(),
     )
 
 
-def test_time_rows_hold_all_environments():
+def test_a_time_row_holds_all_environments():
     np.testing.assert_array_equal(
         take_minibatch(SAMPLES, jnp.array([5, 0, 2]), "time"),
         SAMPLES[jnp.array([5, 0, 2])].ravel(),
     )
 
 
-def test_single_steps_are_counted_along_the_environments_first():
+def test_single_steps_are_numbered_row_by_row():
     np.testing.assert_array_equal(
         take_minibatch(SAMPLES, jnp.array([0, 5, 23]), "step"),
         jnp.concatenate([SAMPLES[0, 0], SAMPLES[1, 1], SAMPLES[5, 3]]),
@@ -94,7 +75,7 @@ def test_single_steps_are_counted_along_the_environments_first():
 
 
 @pytest.mark.parametrize("unit", ["trajectory", "time", "step"])
-def test_a_minibatch_is_flat_and_keeps_the_axes_of_a_sample_and_the_structure(unit):
+def test_a_minibatch_is_flat_but_keeps_the_axes_of_a_sample_and_the_tree(unit):
     batch = {"weight": SAMPLES, "observation": Observation(jnp.zeros((*SAMPLES.shape, 5, 2)))}
     minibatch = take_minibatch(batch, draw(0, unit)[0], unit)
     assert minibatch["weight"].shape == (36,)
@@ -103,7 +84,7 @@ def test_a_minibatch_is_flat_and_keeps_the_axes_of_a_sample_and_the_structure(un
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_all_leaves_are_dealt_alike(unit):
+def test_all_leaves_are_gathered_at_the_same_indices(unit):
     batch = {"one": SAMPLES, "other": SAMPLES[..., None] + 1000}
     minibatch = take_minibatch(batch, draw(0, unit)[1], unit)
     np.testing.assert_array_equal(minibatch["one"] + 1000, minibatch["other"][..., 0])
@@ -116,13 +97,13 @@ def test_sequences_keep_their_axes_and_their_order():
     assert minibatch["observation"].features.shape == (N_STEPS, 2, N_ACTORS, 5)
 
 
-def test_sequences_come_with_the_memory_that_they_begin_with():
+def test_sequences_come_with_their_initial_recurrent_state():
     memory = jnp.arange(N_ENVS * N_ACTORS * 2).reshape(1, N_ENVS, N_ACTORS, 2)
     minibatch = take_minibatch({"memory": memory}, jnp.array([3, 1]), "sequence")
     np.testing.assert_array_equal(minibatch["memory"], memory[:, jnp.array([3, 1])])
 
 
-def test_trajectories_are_cut_at_every_chunk_length_and_lie_side_by_side():
+def test_trajectories_are_cut_into_chunks_along_the_environments_axis():
     chunks = cut(SAMPLES, 2)
     assert chunks.shape == (2, 3 * N_ENVS, N_ACTORS)
     for chunk in range(3):
@@ -140,13 +121,13 @@ def test_joining_undoes_cutting(chunk_length):
     jax.tree.map(np.testing.assert_array_equal, joined, tree)
 
 
-def test_uncut_trajectories_are_left_alone():
+def test_a_single_chunk_is_the_trajectory_itself():
     np.testing.assert_array_equal(cut(SAMPLES, N_STEPS), SAMPLES)
     np.testing.assert_array_equal(join(SAMPLES, 1), SAMPLES)
 
 
 @pytest.mark.parametrize("chunk_length", [1, 2, 3])
-def test_every_chunk_is_learnt_from_exactly_once_an_epoch_and_as_a_whole(chunk_length):
+def test_every_chunk_is_in_exactly_one_minibatch_and_stays_whole(chunk_length):
     chunks = cut(SAMPLES, chunk_length)
     n_sequences = chunks.shape[1]
     minibatches = [

@@ -1,3 +1,5 @@
+"""Actors to policies and back, for every way of sharing parameters."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +30,7 @@ def with_actors_at(axis):
 
 @any_sharing
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_actors_come_back_from_their_policies_in_their_places(sharing, axis):
+def test_to_actors_undoes_to_policies(sharing, axis):
     policies = make_policy_map(sharing, N_ACTORS)
     values = with_actors_at(axis)
     moved = policies.to_policies(jnp.asarray(values), axis)
@@ -72,7 +74,7 @@ def test_independent_parameters_are_one_policy_for_each_actor():
     np.testing.assert_array_equal(policies.membership(), [[1.0], [1.0], [1.0]])
 
 
-def test_a_smaller_team_is_padded_with_actors_of_its_own_that_are_no_members():
+def test_a_smaller_team_is_padded_with_copies_of_its_own_actors_that_are_no_members():
     policies = make_policy_map((0, 0, 0, 1), 4)
     assert (policies.n_policies, policies.n_actors) == (2, 4)
     np.testing.assert_array_equal(
@@ -91,7 +93,7 @@ def test_a_team_is_one_policy_whatever_its_size(teams):
     )
 
 
-def test_teams_matter_only_to_the_policies_of_teams():
+def test_teams_matter_only_where_parameters_are_shared_by_team():
     teams = (0, 0, 1, 1)
     np.testing.assert_array_equal(make_policy_map("shared", 4, teams).policy_of_actor, [0] * 4)
     np.testing.assert_array_equal(
@@ -102,7 +104,7 @@ def test_teams_matter_only_to_the_policies_of_teams():
     )
 
 
-def test_policies_of_teams_without_teams_are_an_error_with_the_remedy():
+def test_sharing_by_team_without_teams_is_an_error_with_the_remedy():
     with pytest.raises(ValueError, match="names no teams; give a policy index per actor") as error:
         make_policy_map("team", 3)
     assert "\n" not in str(error.value)
@@ -111,7 +113,7 @@ def test_policies_of_teams_without_teams_are_an_error_with_the_remedy():
 @pytest.mark.parametrize(
     ("teams", "message"), [((0, 1), "names 2 actors.* has 3;"), ((0, 2, 2), "without gaps")]
 )
-def test_teams_that_are_no_policies_are_an_error(teams, message):
+def test_teams_that_do_not_number_policies_are_an_error(teams, message):
     with pytest.raises(ValueError, match=message):
         make_policy_map("team", 3, teams)
 
@@ -123,7 +125,7 @@ def test_the_policies_axis_comes_first_whatever_axis_the_actors_have():
     assert make_policy_map("shared", 4).to_policies(rollout, 2).shape == (1, 7, 5, 4, 2)
 
 
-def test_the_padding_of_a_team_reaches_no_actor():
+def test_the_results_of_padding_reach_no_actor():
     policies = make_policy_map((0, 1, 1, 1), 4)
     padded = jnp.array([[1.0, jnp.nan, jnp.nan], [2.0, 3.0, 4.0]])
     np.testing.assert_array_equal(policies.to_actors(padded, 0), [1.0, 2.0, 3.0, 4.0])
@@ -139,7 +141,7 @@ def test_the_padding_of_a_team_reaches_no_actor():
         ((3, 1, 0, 2), [40.0, 20.0, 10.0, 30.0]),
     ],
 )
-def test_every_actor_is_played_by_its_own_policys_parameters(sharing, factors):
+def test_every_actor_acts_by_its_own_policys_parameters(sharing, factors):
     policies = make_policy_map(sharing, N_ACTORS)
     params = {"factor": 10.0 * jnp.arange(1, policies.n_policies + 1)}
 
@@ -155,7 +157,7 @@ def test_every_actor_is_played_by_its_own_policys_parameters(sharing, factors):
 
 
 @any_sharing
-def test_all_that_an_actor_has_reaches_its_policy_together(sharing):
+def test_observations_and_recurrent_states_of_an_actor_reach_its_policy_together(sharing):
     policies = make_policy_map(sharing, N_ACTORS)
     factors = 10.0 * jnp.arange(1, policies.n_policies + 1)
 
@@ -173,8 +175,7 @@ def test_all_that_an_actor_has_reaches_its_policy_together(sharing):
 
 
 @any_sharing
-def test_actors_may_have_nothing_beside_what_they_see(sharing):
-    """As policies without a memory do, whose memory is empty."""
+def test_an_empty_recurrent_state_stays_empty(sharing):
     policies = make_policy_map(sharing, N_ACTORS)
     params = jnp.ones(policies.n_policies)
     features = with_actors_at(0)
@@ -187,7 +188,7 @@ def test_actors_may_have_nothing_beside_what_they_see(sharing):
     assert memory == ()
 
 
-def test_moving_between_actors_and_policies_needs_no_concrete_values():
+def test_moving_between_actors_and_policies_can_be_traced():
     policies = make_policy_map((0, 1, 1, 1), N_ACTORS)
     values = with_actors_at(1)
     round_trip = jax.jit(lambda leaf: policies.to_actors(policies.to_policies(leaf, 1), 1))

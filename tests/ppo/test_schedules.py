@@ -1,3 +1,5 @@
+"""Hyperparameters and rewards over the course of a training."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +22,7 @@ adapt_learning_rate = jax.jit(schedules.adapt_learning_rate)
         ("cosine", [1.0, (1 + 0.5**0.5) / 2, 0.5, (1 - 0.5**0.5) / 2, 0.0]),
     ],
 )
-def test_a_schedule_is_known_at_its_quarters(schedule, factors):
+def test_schedules_at_their_quarters(schedule, factors):
     progress = [0.0, 0.25, 0.5, 0.75, 1.0]
     actual = [float(factor_at(schedule, jnp.float32(each))) for each in progress]
     np.testing.assert_allclose(actual, factors, atol=1e-6)
@@ -28,7 +30,7 @@ def test_a_schedule_is_known_at_its_quarters(schedule, factors):
 
 
 @pytest.mark.parametrize(("schedule", "factor"), [("constant", 1), ("linear", 0), ("cosine", 0)])
-def test_beyond_its_end_a_schedule_stays_where_it_is(schedule, factor):
+def test_beyond_its_end_a_schedule_stays_at_its_last_value(schedule, factor):
     # A runner may be stepped further than n_steps: a negative rate would climb the loss.
     assert factor_at(schedule, jnp.float32(1.5)) == factor
 
@@ -44,7 +46,7 @@ CRITIC_RATE = "critic_optimizer_params.learning_rate"
 
 
 def changes(progress, learning_rate=None, **options):
-    """List the hyperparameters that differ from those with which training began."""
+    """List the hyperparameters that differ from the initial ones."""
     config = ja.AgentConfig(n_steps=4, **options)
     now = schedules.scheduled(HYPERPARAMS, config, jnp.float32(progress), learning_rate)
     before = flat_items(HYPERPARAMS)
@@ -61,13 +63,13 @@ def test_without_a_schedule_nothing_changes(progress):
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_halfway_through_schedules_halve_what_they_name_and_nothing_else(schedule):
+def test_halfway_a_schedule_has_halved_its_hyperparameters_and_no_others(schedule):
     assert changes(0.5, learning_rate_schedule=schedule) == {ACTOR_RATE: 2e-3, CRITIC_RATE: 4e-3}
     assert changes(0.5, ent_coeff_schedule=schedule) == {"ent_coeff": 0.04}
     assert changes(0.5, eps_clip_schedule=schedule) == {"eps_clip": 0.2}
 
 
-def test_each_schedule_has_its_own_course():
+def test_each_schedule_takes_its_own_course():
     together = changes(
         0.25,
         learning_rate_schedule="linear",
@@ -101,12 +103,12 @@ def test_annealing_the_learning_rate_is_the_linear_schedule(progress, also):
     ],
     ids=str,
 )
-def test_training_begins_with_the_hyperparameters_as_they_are(options):
+def test_schedules_begin_with_the_given_hyperparameters(options):
     assert changes(0.0, **options) == {}
 
 
 @pytest.mark.parametrize("progress", [0.0, 0.5, 1.0])
-def test_a_rate_that_adapts_itself_replaces_the_actors_alone(progress):
+def test_an_adaptive_learning_rate_replaces_only_the_actors(progress):
     adapted = jnp.array([1e-3, 3e-3], jnp.float32)
     kl = changes(progress, adapted, learning_rate_schedule="kl")
     assert kl == {ACTOR_RATE: [1e-3, 3e-3]}
@@ -130,10 +132,10 @@ def test_each_policy_is_scheduled_from_its_own_value():
         (0.016, 3e-3),
         (0.017, 2e-3),  # above twice the target: slower
         (np.inf, 2e-3),
-        (np.nan, 3e-3),  # says nothing
+        (np.nan, 3e-3),  # no information
     ],
 )
-def test_a_learning_rate_follows_its_kl_by_steps_of_one_and_a_half(kl, learning_rate):
+def test_a_learning_rate_adapts_to_its_kl_by_factors_of_one_and_a_half(kl, learning_rate):
     adapted = adapt_learning_rate(jnp.array([3e-3]), jnp.array([kl]), jnp.array([0.008]))
     np.testing.assert_allclose(adapted, [learning_rate], rtol=1e-6)
 
@@ -146,12 +148,12 @@ def test_learning_rates_stay_between_their_bounds():
         np.testing.assert_allclose(rate, [1e-2, 1e-2, 1e-6, 1e-6], rtol=1e-6)
 
 
-def test_each_policy_follows_its_own_kl_to_its_own_target():
+def test_each_policy_adapts_to_its_own_kl_and_target():
     adapted = adapt_learning_rate(
         jnp.array([1e-3, 2e-3, 3e-3]), jnp.array([0.01, 0.01, 0.01]), jnp.array([0.1, 0.01, 0.001])
     )
     np.testing.assert_allclose(adapted, [1.5e-3, 2e-3, 2e-3], rtol=1e-6)
 
 
-def test_a_rate_that_does_not_adapt_itself_stays_none():
+def test_without_an_adaptive_rate_there_is_nothing_to_adapt():
     assert schedules.adapt_learning_rate(None, jnp.zeros(1), jnp.ones(1)) is None

@@ -1,4 +1,4 @@
-"""V-trace, alone and as what a batch is learnt from."""
+"""V-trace: the formula by hand, and its estimates for a batch."""
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def estimate(
     return vtrace(*map(jnp.asarray, arrays), discount, gae_lambda, rho_clip, c_clip)
 
 
-def test_two_steps_of_a_policy_that_has_become_less_likely():
+def test_two_steps_with_ratios_below_one():
     """δ = 1 + 4/2 - 2, 2 + 8/2 - 4 = 1, 2.
 
     v₁ = 4 + 2/4 = 4.5 and v₀ = 2 + 1/2 + 1/2 · 1/2 · (4.5 - 4) = 2.625; A₀ = 1 + 4.5/2 - 2.
@@ -88,7 +88,7 @@ def test_three_steps_with_ratios_below_and_above_one(gae_lambda, value_target, a
         (np.inf, np.inf, [28.0, 24.0, 16.0]),  # 4 + 24, 8 + 16, 16
     ],
 )
-def test_rho_clip_bounds_the_weight_of_a_steps_own_error_and_c_clip_of_the_later_ones(
+def test_rho_clip_bounds_the_weight_of_a_steps_own_error_and_c_clip_that_of_later_ones(
     rho_clip, c_clip, excess
 ):
     estimates = estimate(ratio=[4.0] * 3, gae_lambda=0.5, rho_clip=rho_clip, c_clip=c_clip)
@@ -98,7 +98,7 @@ def test_rho_clip_bounds_the_weight_of_a_steps_own_error_and_c_clip_of_the_later
     np.testing.assert_array_equal(estimates.advantage, [1.0, 2.0, 4.0] + later / 4)
 
 
-def test_the_ratio_weighs_the_whole_error_and_not_the_reward_alone():
+def test_the_ratio_weights_the_whole_error_and_not_only_the_reward():
     # δ = -3: half of it leaves v = 1.5, where half of a reward of 0 would leave 0.
     estimates = estimate(
         reward=np.zeros(1, np.float32),
@@ -112,7 +112,7 @@ def test_the_ratio_weighs_the_whole_error_and_not_the_reward_alone():
     np.testing.assert_array_equal(estimates.advantage, [-3.0])
 
 
-def test_an_impossible_action_leaves_the_values_as_they_are():
+def test_actions_of_probability_zero_leave_the_values_as_they_are():
     estimates = estimate(ratio=[0.0] * 3)
     np.testing.assert_array_equal(estimates.value_target, VALUE)
     np.testing.assert_array_equal(estimates.advantage, [1.0, 2.0, 4.0])
@@ -139,7 +139,7 @@ def test_truncation_bootstraps_and_cuts_the_trace():
     np.testing.assert_array_equal(estimates.advantage, [1.5, 2.0, 4.0])
 
 
-def test_termination_decides_where_a_step_is_truncated_too():
+def test_termination_takes_precedence_over_truncation():
     both = estimate(terminated=SECOND, truncated=SECOND, ratio=[0.5] * 3)
     np.testing.assert_array_equal(both, estimate(terminated=SECOND, ratio=[0.5] * 3))
 
@@ -152,7 +152,7 @@ def test_the_value_after_a_termination_is_never_used(unused):
 
 
 @pytest.mark.parametrize("ended", ["terminated", "truncated"])
-def test_what_follows_an_end_does_not_reach_back_even_as_nan(ended):
+def test_nan_after_an_end_does_not_reach_earlier_steps(ended):
     holding_nan = {
         "reward": np.array([1.0, 2.0, np.nan], np.float32),
         "value": np.array([1.0, 2.0, np.nan], np.float32),
@@ -183,7 +183,7 @@ N_STEPS = 8
 
 
 def textbook(path, ratio, discount, gae_lambda, rho_clip, c_clip):
-    """Go back from v of the state after the last step, which is its V, in float64."""
+    """Compute v backwards in float64, from V of the state after the last step."""
     v_after = path.next_value[-1]
     v, advantage = np.zeros((2, len(path.reward)))
     for t in reversed(range(len(path.reward))):
@@ -226,7 +226,7 @@ clips = st.sampled_from([0.5, 1.0, 2.0, 8.0])
 
 @given(paths(), ratios, fractions, fractions, clips, clips)
 @settings(deadline=None, max_examples=60, derandomize=True)
-def test_any_pattern_of_ends_ratios_and_clips_follows_the_textbook(
+def test_vtrace_equals_the_textbook_for_any_pattern_of_ends_ratios_and_clips(
     path, ratio, discount, gae_lambda, rho_clip, c_clip
 ):
     coefficients = (discount, gae_lambda, rho_clip, c_clip)
@@ -239,14 +239,14 @@ def test_any_pattern_of_ends_ratios_and_clips_follows_the_textbook(
 
 @given(paths(), fractions, fractions, st.sampled_from([1.0, 1.5, np.inf]))
 @settings(deadline=None, max_examples=40, derandomize=True)
-def test_on_the_policy_that_acted_all_of_it_is_gae(path, discount, gae_lambda, clip):
+def test_on_policy_vtrace_equals_gae_for_every_lambda(path, discount, gae_lambda, clip):
     estimates = estimate(*path, np.ones(N_STEPS), discount, gae_lambda, clip, clip)
     advantage = generalized_advantages(*map(jnp.asarray, path), discount, gae_lambda)
     np.testing.assert_allclose(estimates.advantage, advantage, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(estimates.value_target, advantage + path.value, rtol=1e-5, atol=1e-4)
 
 
-def test_off_that_policy_it_is_not_gae():
+def test_off_policy_vtrace_differs_from_gae():
     # GAE: A = 1 + 4/2, 2 + 4/2, 4 and targets A + V, whatever the ratios.
     np.testing.assert_array_equal(estimate().advantage, [3.0, 4.0, 4.0])
     np.testing.assert_array_equal(estimate().value_target, [4.0, 6.0, 8.0])
@@ -256,11 +256,11 @@ def test_off_that_policy_it_is_not_gae():
     np.testing.assert_array_equal(estimates.value_target, [1.875, 3.5, 6.0])
 
 
-# What a batch is learnt from: time, environments, actors.
+# Estimates for a batch [time, envs, actors].
 
 
 def batch_of(path, weight):
-    """Make a batch of a path, ``[time, envs, actors]``, of which nothing else matters."""
+    """Make a batch of a path ``[time, envs, actors]``; its other fields do not matter."""
     path = jax.tree.map(jnp.asarray, path)
     weight = jnp.asarray(weight, jnp.float32)
     zeros = jnp.zeros(weight.shape)
@@ -302,7 +302,7 @@ HALVED = HyperParameters(gamma=0.5, gae_lambda=1.0)
 LAST = np.array([False, False, True])
 
 
-def test_a_batch_is_learnt_from_by_the_ratios_themselves_with_its_hyperparameters():
+def test_a_batch_is_estimated_from_its_log_ratios_and_hyperparameters():
     batch = one_actors_batch(REWARD, False, [1.0] * 3, VALUE, NEXT_VALUE)
     log_ratio = logarithms(4.0, 4.0, 4.0)
     for rho_clip, c_clip, excess in [(1.0, 2.0, [3.0, 4.0, 4.0]), (2.0, 1.0, [3.5, 6.0, 8.0])]:
@@ -314,7 +314,7 @@ def test_a_batch_is_learnt_from_by_the_ratios_themselves_with_its_hyperparameter
         np.testing.assert_allclose(learnt.advantage[:, 0, 0], normalised, rtol=1e-5)
 
 
-def test_without_ratios_a_batch_is_learnt_from_by_gae():
+def test_without_ratios_a_batch_is_estimated_by_gae():
     # With λ = 1 targets are returns, whatever the values: 1, 1 + 1/2, 1 + 1/2 + 1/4.
     batch = one_actors_batch([1.0, 1.0, 1.0], LAST, [1.0] * 3, VALUE, NEXT_VALUE)
     for clip in (0.1, 1.0):  # which GAE has nothing to do with
@@ -327,7 +327,7 @@ def test_without_ratios_a_batch_is_learnt_from_by_gae():
 
 
 @pytest.mark.parametrize("unused", [0.0, 3.0, -np.inf, np.nan])
-def test_what_the_dead_do_counts_as_likely_as_ever(unused):
+def test_actions_of_dead_actors_have_ratio_one(unused):
     """v of the steps of the dead is 1 + 1/2 and 1; the living adds 1/2 · 1 + 1/2 · 1/2 · 1.5."""
     batch = one_actors_batch([1.0, 1.0, 1.0], LAST, [1.0, 0.0, 0.0])
     log_ratio = logarithms(0.5, 1.0, 1.0).at[1:].set(unused)
@@ -335,15 +335,15 @@ def test_what_the_dead_do_counts_as_likely_as_ever(unused):
     np.testing.assert_allclose(learnt.value_target[:, 0, 0], [0.875, 1.5, 1.0], rtol=1e-6)
 
 
-def test_advantages_are_normalised_over_the_living_anew():
-    # Of 1 and 3 the mean is 2 and the standard deviation 1, whatever the dead one earns.
+def test_estimated_advantages_are_normalised_over_active_samples():
+    # Of 1 and 3 the mean is 2 and the standard deviation 1, whatever the dead actor earns.
     batch = one_actors_batch([1.0, 3.0, 900.0], True, [1.0, 1.0, 0.0])
     learnt = with_estimates(batch, HALVED, 1, logarithms(0.5, 2.0, 0.5))
     np.testing.assert_allclose(learnt.advantage[:, 0, 0], [-1.0, 1.0, 0.0], rtol=1e-6)
     np.testing.assert_allclose(learnt.value_target[:2, 0, 0], [0.5, 3.0], rtol=1e-6)
 
 
-def test_a_ratio_beyond_floats_is_clipped_like_any_other():
+def test_a_ratio_beyond_float32_is_clipped_like_any_other():
     batch = one_actors_batch([1.0, 1.0, 1.0], LAST, [1.0] * 3)
     extreme = jnp.full((3, 1, 1), 1e4)
     learnt = with_estimates(batch, HALVED, 1, extreme)
@@ -351,7 +351,7 @@ def test_a_ratio_beyond_floats_is_clipped_like_any_other():
 
 
 @pytest.mark.parametrize("by_vtrace", [True, False])
-def test_chunks_are_learnt_from_as_the_trajectories_that_they_are_cut_from(by_vtrace):
+def test_chunks_are_estimated_as_the_whole_trajectories_they_were_cut_from(by_vtrace):
     generator = np.random.default_rng(0)
     shape = (6, 2, 3)
     terminated, truncated = generator.random((2, *shape)) < 0.2

@@ -6,8 +6,8 @@ import matplotlib.colors
 import numpy as np
 import pytest
 
-from jaxagents.visual import palette
 from jaxagents.visual.plots import plot_learning_curve
+from jaxagents.visual.style import COLOURS
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -91,7 +91,7 @@ def test_curves_differ_in_colour_and_also_without_it(drawn):
 
 
 def test_every_colour_stands_out_from_white():
-    luminances = np.array([matplotlib.colors.to_rgb(c) for c in palette.COLOURS]) @ (
+    luminances = np.array([matplotlib.colors.to_rgb(c) for c in COLOURS]) @ (
         [0.2126, 0.7152, 0.0722]
     )
     assert luminances.max() < 0.75  # the yellow of the palette has 0.87
@@ -189,10 +189,10 @@ def test_too_few_names_are_refused(tmp_path):
 
 def test_drawing_leaves_pyplot_alone_and_importing_leaves_matplotlib_alone(tmp_path):
     code = f"""
-import sys, numpy as np, jaxagents.plotting
+import sys, numpy as np, jaxagents.visual.plots
 print("matplotlib" in sys.modules)
 metrics = {{"returns": np.ones((2, 3, 1)), "n_environment_steps": np.arange(2)}}
-jaxagents.plotting.plot_learning_curve(metrics, {str(tmp_path / "curve.png")!r})
+jaxagents.visual.plots.plot_learning_curve(metrics, {str(tmp_path / "curve.png")!r})
 print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

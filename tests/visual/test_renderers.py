@@ -10,7 +10,7 @@ from jaxagents.visual.style import COLOURS
 from jaxagents.visual.renderers import registry as scenes
 from jaxagents.visual.renderers.animation import write_gif, write_mp4
 from jaxagents.visual.renderers.canvas import Canvas, View
-from jaxagents.visual.renderers.image_observations import dominant
+from jaxagents.visual.renderers.image_observations import last_active_channel
 from jaxagents.visual.renderers.scene import DEAD, WIDTH, compose
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.smax import shots
@@ -172,7 +172,7 @@ def test_a_carts_place_is_to_scale():
 def test_of_several_channels_the_last_that_is_on_is_shown():
     channels = np.zeros((1, 4, 3))
     channels[0, 1, 0] = channels[0, 2, 2] = channels[0, 3, :2] = 1
-    np.testing.assert_array_equal(dominant(channels), [[0, 1, 3, 2]])
+    np.testing.assert_array_equal(last_active_channel(channels), [[0, 1, 3, 2]])
 
 
 def test_who_alone_sees_a_picture_has_it_shown():

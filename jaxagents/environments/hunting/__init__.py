@@ -1,1 +1,4 @@
-"""A predator hunts a prey: the built-in environment, with discrete or continuous actions."""
+"""Hunting, the built-in predator-prey environment, with discrete or continuous actions.
+
+It imports only the environment protocol and the vocabulary; `environments.registry` constructs it.
+"""

@@ -22,10 +22,10 @@ DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 
 @struct.dataclass
 class HuntingParams:
-    """The rules. Lengths are in one arbitrary unit, speeds in that unit per step.
+    """The rules. Lengths are in an arbitrary unit, speeds in that unit per step.
 
-    By default two wanderers seldom meet (in about 1 of 20 episodes), whereas a pursuer that heads
-    straight for its prey catches it: a wandering one in some 20 steps, a fleeing one in some 40.
+    With the defaults, two random walkers meet in about 1 of 20 episodes. A predator that heads
+    straight for its prey catches a random walker in about 20 steps, a fleeing prey in about 40.
     """
 
     arena_half_width: ScalarLike = 1.0  # the square is [-half width, half width]²
@@ -34,41 +34,41 @@ class HuntingParams:
     capture_radius: ScalarLike = 0.1  # capture: closer than this at the end of a step
     minimum_separation: ScalarLike = 0.5  # at reset; above capture_radius, below arena_half_width
     capture_reward: ScalarLike = 10.0  # the predator's, once
-    survival_reward: ScalarLike = 0.1  # the prey's, for every step that does not end in capture
+    survival_reward: ScalarLike = 0.1  # the prey's, for every step without a capture
     max_steps_in_episode: int | Int[Array, ""] = 100
 
 
 @struct.dataclass
 class HuntingState:
-    """Where both are, and when."""
+    """Positions of both actors, and the time."""
 
     positions: Float[Array, "*batch actors 2"]  # x to the right, y upwards; predator, prey
     time: Int[Array, "*batch"]  # steps since the reset
 
 
 class Hunting(Environment):
-    """What the variants share: all but how an action names a direction.
+    """Base of both variants, which differ in how an action encodes a direction.
 
-    Each step both actors move at once, each at its own speed. Walls stop only the part of a
-    move that crosses them, so that an actor slides along. Capture terminates the episode for
-    both; the time limit truncates it for both, unless the last step brings the capture. A state
-    in which the episode has ended stays as it is, unrewarded, until the reset.
+    In each step both actors move simultaneously, each at its own speed. Actors slide along walls.
+    A capture terminates the episode for both; the time limit truncates it for both, unless the last
+    step ends in a capture. After the end of the episode, the state does not change and rewards are
+    0 until the reset.
 
-    An actor observes six numbers in [-1, 1]: its own position, the vector to the other, their
-    distance, and its role (predator 1, prey -1). The time left is not among them: as the end by
-    time limit is a truncation, which value estimates look beyond, it has no bearing on the value.
+    An actor observes six numbers in [-1, 1]: its own position, the vector to the other actor, their
+    distance, and its role (predator 1, prey -1). It does not observe the time left: values
+    bootstrap through the truncation at the time limit, so they do not depend on it.
     """
 
     n_actors = 2
 
     @property
     def default_params(self) -> HuntingParams:
-        """The rules as they stand in `HuntingParams`."""
+        """The defaults of `HuntingParams`."""
         return HuntingParams()
 
     @abc.abstractmethod
     def _directions(self, action: Array) -> Float[Array, "actors 2"]:
-        """Translate the actors' actions to unit vectors."""
+        """Convert actions to unit vectors."""
 
     def reset_env(
         self, rng: PRNGKeyArray, params: HuntingParams
@@ -82,7 +82,7 @@ class Hunting(Environment):
     def step_env(
         self, rng: PRNGKeyArray, state: HuntingState, action: Array, params: HuntingParams
     ) -> StepResult:
-        """Move both actors; ``info["captured"]`` tells whether the predator has the prey."""
+        """Move both actors; ``info["captured"]`` is True if the predator caught the prey."""
         was_over = _captured(state, params) | _out_of_time(state, params)
         speeds = jnp.array([params.predator_speed, params.prey_speed], jnp.float32)
         positions = jnp.clip(
@@ -120,18 +120,18 @@ class Hunting(Environment):
         """Write an episode as an animated GIF.
 
         Args:
-            states: stacked along time, the one after the reset first; of `step_env`, as `step`
-                replaces an episode's last state by the next one's first. Whatever follows the
-                first episode, whether repetitions of its last state or the next, is left out.
-            params: the rules of the episode.
-            path: of the file to write, in a folder that exists.
-            fps: steps shown per second, at most 50. The last one stays on for longer.
+            states: Stacked along time, starting with the state after the reset. Record them with
+                `step_env`, as `step` replaces the last state of an episode by the first state of
+                the next. Only the first episode is shown.
+            params: The rules of the episode.
+            path: Of the file to write, in an existing folder.
+            fps: Steps shown per second, at most 50. The last frame is shown longer.
 
         Returns:
-            The path of the file, as many frames long as the episode has states.
+            The path of the file, which has one frame per state of the episode.
 
         Raises:
-            ValueError: the states are not of one episode, or ``fps`` is out of range.
+            ValueError: the states are not of one environment, or ``fps`` is out of range.
         """
         if states.positions.ndim != 3:
             raise ValueError(
@@ -146,7 +146,7 @@ class DiscreteHunting(Hunting):
     """Hunting in four directions: 0 right, 1 up, 2 left, 3 down."""
 
     def action_space(self, params: HuntingParams) -> Discrete:
-        """Return one actor's choice out of `DIRECTIONS`."""
+        """Return one actor's choice of `DIRECTIONS`."""
         return Discrete(len(DIRECTIONS))
 
     def _directions(self, action: Int[Array, "actors"]) -> Float[Array, "actors 2"]:
@@ -158,7 +158,7 @@ class ContinuousHunting(Hunting):
     """Hunting in any direction: an action is a heading in radians, anticlockwise from right."""
 
     def action_space(self, params: HuntingParams) -> Box:
-        """Return one actor's box, of a single angle."""
+        """Return one actor's box: a single angle."""
         return Box(-math.pi, math.pi, (1,))
 
     def _directions(self, action: Float[Array, "actors 1"]) -> Float[Array, "actors 2"]:
@@ -166,17 +166,17 @@ class ContinuousHunting(Hunting):
 
 
 def _separated_positions(rng: PRNGKeyArray, params: HuntingParams) -> Float[Array, "actors 2"]:
-    """Draw two positions, each uniform over the square, apart by the minimum separation.
+    """Draw two positions, each uniform over the square, at least the minimum separation apart.
 
-    The prey is placed relative to the predator, and what leaves the square comes in again at the
-    opposite side: its offset is uniform over the square around the predator without the smaller
-    square of half the minimum separation's width. Distances across the joined sides are the
-    shorter ones, so those within the square are no less than the offset.
+    The prey's offset from the predator is uniform over a square ring, whose inner and outer radius
+    are the minimum separation and half the arena's width. A prey outside of the arena is wrapped
+    around to the opposite side. Wrapping never brings it closer than its offset, as no offset
+    exceeds half the arena's width.
     """
     rng_predator, rng_offset, rng_along, rng_side = jax.random.split(rng, 4)
     half_width = params.arena_half_width
     predator = jax.random.uniform(rng_predator, (2,), minval=-half_width, maxval=half_width)
-    # A square ring of radius r is as long as r: it is r², not r, that is uniform.
+    # The perimeter of a square is proportional to its radius r, so r² is uniform.
     radius = jnp.sqrt(
         jax.random.uniform(rng_offset, minval=params.minimum_separation**2, maxval=half_width**2)
     )

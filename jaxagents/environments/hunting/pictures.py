@@ -1,18 +1,19 @@
-"""Pictures of hunting episodes, by matplotlib."""
+"""Animated pictures of hunting episodes, drawn with matplotlib."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxagents.visual.renderers.animation import write_gif
-from jaxagents.visual.style import COLOURS
-
-_COLOURS = {"predator": COLOURS[1], "prey": COLOURS[0], "capture": COLOURS[-1]}
+# Vermilion, blue and black of Okabe and Ito's palette, which colour-blind readers tell apart:
+# https://jfly.uni-koeln.de/color/.
+_COLOURS = {"predator": "#D55E00", "prey": "#0072B2", "capture": "#000000"}
 _TRAIL_STEPS = 20
-_MAX_FPS = 50.0  # GIF viewers slow down what is faster
+_MAX_FPS = 50.0  # GIF viewers slow down anything faster
+_LAST_FRAME_SECONDS = 1.5
 
 
 def write_hunting_gif(
@@ -25,18 +26,18 @@ def write_hunting_gif(
     """Write an episode as an animated GIF.
 
     Args:
-        positions: Of predator and prey in each state, the one after the reset first.
-        time: Steps since the reset. Where it stands still the episode has ended, and where it falls
-            back it was reset: what follows is left out.
+        positions: Of predator and prey in each state, starting with the state after the reset.
+        time: Steps since the reset. The episode ends where the count stands still (the state is
+            repeated) or falls back (the environment was reset); later states are left out.
         params: The rules, `HuntingParams`.
-        path: Of the file to write, in a folder that exists.
+        path: Of the file to write, in an existing folder.
         fps: Steps shown per second.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: the speed is none that viewers show.
+        ValueError: ``fps`` is out of the range that viewers can show.
     """
     from PIL import Image
 
@@ -47,12 +48,34 @@ def write_hunting_gif(
     length = last_states[0] + 1 if last_states.size else len(times)
     picture = _Picture(np.asarray(positions)[:length], times[:length], params)
     frames = [Image.fromarray(picture.draw(index)) for index in range(length)]
-    write_gif(frames, path, 1 / fps)
+    _write_gif(frames, path, 1 / fps)
     return path
 
 
+def _write_gif(frames: Sequence[Any], path: Path, seconds_per_frame: float) -> None:
+    """Write Pillow images as an endlessly repeated GIF that pauses on its last frame."""
+    from PIL import Image
+
+    # Frames with a palette each would flicker. Only the last frame may show a capture, so its
+    # colours serve for all.
+    palette = frames[-1].quantize()
+    images = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    seconds = [seconds_per_frame] * (len(images) - 1) + [
+        max(seconds_per_frame, _LAST_FRAME_SECONDS)
+    ]
+    images[0].save(
+        path,
+        format="GIF",
+        save_all=True,
+        append_images=images[1:],
+        duration=[round(1000 * each) for each in seconds],
+        loop=0,
+        optimize=True,
+    )
+
+
 def _predator_headings(positions: np.ndarray) -> list[float]:
-    """Return the heading in radians at every state, kept through steps against a wall."""
+    """Return the heading in radians at every state; it stays the same while a wall blocks."""
     x_to_prey, y_to_prey = positions[0, 1] - positions[0, 0]
     headings = [math.atan2(y_to_prey, x_to_prey)]
     for dx, dy in np.diff(positions[:, 0], axis=0):
@@ -61,7 +84,7 @@ def _predator_headings(positions: np.ndarray) -> list[float]:
 
 
 class _Picture:
-    """The arena as a figure of its own, apart from pyplot, redrawn for every state."""
+    """The arena as a matplotlib figure outside of pyplot, redrawn for every state."""
 
     def __init__(self, positions: np.ndarray, time: np.ndarray, params: Any):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -88,7 +111,7 @@ class _Picture:
         self._reach.set_center(tuple(predator))
         trail = self._positions[max(0, index - _TRAIL_STEPS) : index + 1]
         starts, ends = trail[:-1], trail[1:]
-        # The predator's trail is drawn through, the prey's with one dash a step.
+        # The predator's trail is solid, the prey's has one dash per step.
         stops = {"predator": ends[:, 0], "prey": (starts[:, 1] + ends[:, 1]) / 2}
         opacity = np.linspace(0.1, 0.8, len(starts))
         for actor_index, (name, stop) in enumerate(stops.items()):
@@ -105,7 +128,7 @@ class _Picture:
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
 
     def _prepare_arena(self) -> None:
-        # Half a marker's size more, so that an actor at the wall is seen in full.
+        # A margin of half a marker shows actors at the wall in full.
         reach = 1.05 * self._params.arena_half_width
         self._axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
         self._axes.set(xticks=[], yticks=[], facecolor="#F7F7F5")
@@ -155,7 +178,7 @@ class _Picture:
 
 
 def _dart(heading: float) -> Any:
-    """Return a marker that points to the heading, in radians."""
+    """Return a marker that points in a direction, in radians."""
     from matplotlib.markers import MarkerStyle
     from matplotlib.path import Path as Outline
     from matplotlib.transforms import Affine2D

@@ -1,4 +1,4 @@
-"""The fields of a configuration: what a file may set, as the docstrings document it."""
+"""The fields that a configuration file may set, documented by the dataclasses' own docstrings."""
 
 import dataclasses
 import re
@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from jaxagents.hyperparameters import PerPolicy
 
-_NO_PLAIN_DATA = ("actor_network", "critic_network", "optimizer", "checkpoint_dir")
-_NAMES = {
+_NOT_IN_FILES = ("actor_network", "critic_network", "optimizer", "checkpoint_dir")
+_TYPE_NAMES = {
     bool: "true or false",
     int: "an integer",
     float: "a number",
@@ -23,28 +23,28 @@ class Field(NamedTuple):
     """A field that a file may set."""
 
     name: str
-    hint: Any  # its type; a dataclass, if it holds fields itself
-    default: Any  # dataclasses.MISSING: it has to be given
-    meaning: str  # as its docstring has it, in the words of a file
+    hint: Any  # its type; a dataclass if it is a group of fields
+    default: Any  # dataclasses.MISSING: it is required
+    meaning: str  # its docstring, in the words of YAML
 
     @property
     def is_group(self) -> bool:
-        """Whether it holds fields itself."""
+        """True if it holds fields itself."""
         return dataclasses.is_dataclass(self.hint)
 
     @property
-    def is_open(self) -> bool:
-        """Whether it takes keys of any name."""
+    def takes_any_key(self) -> bool:
+        """True if it is a mapping with keys of the user's choice."""
         return typing.get_origin(self.hint) is dict
 
     @property
     def is_required(self) -> bool:
-        """Whether it has to be given."""
+        """True if it has no default."""
         return self.default is dataclasses.MISSING
 
     @property
     def type_and_default(self) -> str:
-        """What values it takes, and which it has if none is given."""
+        """Its type and its default, as text."""
         default = "required" if self.is_required else f"default {yaml_text(self.default)}"
         return f"{type_text(self.hint)}; {default}"
 
@@ -57,7 +57,7 @@ def fields_of(cls: Any) -> list[Field]:
     meanings = {each.arg_name: each.description or "" for each in parse(cls.__doc__ or "").params}
     fields = []
     for each in dataclasses.fields(cls):
-        if each.name in _NO_PLAIN_DATA:
+        if each.name in _NOT_IN_FILES:
             continue
         factory = each.default_factory
         fields.append(
@@ -65,14 +65,14 @@ def fields_of(cls: Any) -> list[Field]:
                 each.name,
                 float | list[float] if hints[each.name] == PerPolicy else hints[each.name],
                 each.default if factory is dataclasses.MISSING else factory(),
-                _in_the_words_of_a_file(meanings.get(each.name, "")),
+                _in_words_of_yaml(meanings.get(each.name, "")),
             )
         )
     return fields
 
 
 def keys_of(cls: Any, prefix: str = "") -> Iterator[tuple[str, Field]]:
-    """List all fields by dotted key: those that are no groups, then each group and its own."""
+    """List all fields with their dotted keys: simple fields first, then each group and its own."""
     fields = fields_of(cls)
     for field in sorted(fields, key=lambda each: each.is_group):
         yield f"{prefix}{field.name}", field
@@ -80,23 +80,23 @@ def keys_of(cls: Any, prefix: str = "") -> Iterator[tuple[str, Field]]:
             yield from keys_of(field.hint, f"{prefix}{field.name}.")
 
 
-def of_no_file(config: Any) -> list[str]:
-    """Name the fields with other than default values that no file can set."""
+def changed_fields_not_in_files(config: Any) -> list[str]:
+    """List the fields that no file can set and that differ from their defaults."""
     return [
         each.name
         for each in dataclasses.fields(config)
-        if each.name in _NO_PLAIN_DATA and getattr(config, each.name) is not each.default
+        if each.name in _NOT_IN_FILES and getattr(config, each.name) is not each.default
     ]
 
 
 def type_text(hint: Any) -> str:
-    """Say in words which values a type has."""
+    """Describe the values of a type, as in "an integer or null"."""
     options = _options(hint)
     return " or ".join([", ".join(options[:-1]), options[-1]] if options[1:] else options)
 
 
 def yaml_text(value: Any) -> str:
-    """Write a value as YAML does in one line."""
+    """Format a value as one line of YAML."""
     import yaml
 
     plain = list(value) if isinstance(value, tuple) else value
@@ -111,11 +111,11 @@ def _options(hint: Any) -> list[str]:
     if origin is Literal:
         return [str(each) for each in arguments]
     if origin in (tuple, list):
-        return [f"a list of {_NAMES[arguments[0]].split()[-1]}s"]
-    return ["keys and values"] if origin is dict else [_NAMES.get(hint, str(hint))]
+        return [f"a list of {_TYPE_NAMES[arguments[0]].split()[-1]}s"]
+    return ["keys and values"] if origin is dict else [_TYPE_NAMES.get(hint, str(hint))]
 
 
-def _in_the_words_of_a_file(text: str) -> str:
-    text = " ".join(text.split()).replace("AgentConfig.", "agent.")
+def _in_words_of_yaml(docstring: str) -> str:
+    text = " ".join(docstring.split()).replace("AgentConfig.", "agent.")
     words = {"None": "null", "True": "true", "False": "false"}
     return re.sub(r"\b(None|True|False)\b", lambda match: words[match[0]], text)

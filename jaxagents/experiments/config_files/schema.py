@@ -1,8 +1,4 @@
-"""Configuration files: what a run is determined by, read, checked and written.
-
-What is heavy is imported where it is used: seconds may pass before what is wrong with a
-configuration is said otherwise.
-"""
+"""The schema of a configuration: everything that determines a run."""
 
 import dataclasses
 import json
@@ -13,25 +9,23 @@ from typing import Any, Literal
 
 from jaxagents.config import AgentConfig, check_seed, use_python_integers
 from jaxagents.experiments.config_files.documented_fields import (
+    changed_fields_not_in_files,
     fields_of,
-    of_no_file,
 )
 from jaxagents.hyperparameters import HyperParameters
-
-_INFINITY = ("inf", "infinity")  # of which YAML makes text
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """How the trained policies are judged.
+    """How the trained policies are evaluated.
 
     Attributes:
-        mode: Which checkpoint to judge: the "best" one, of the highest return averaged over
-            episodes and actors, or the "last". Where one actor's gain is another's loss, as in
-            hunting, the highest average says nothing: use "last" there.
+        mode: Which checkpoint to evaluate: "best", the one with the highest return averaged over
+            episodes and actors, or "last". The average return means nothing where one actor's gain
+            is another's loss, as in hunting: use "last" there.
         n_evals: Number of episodes.
-        greedy: Take the likeliest actions instead of sampling.
-        seed: Seed of these episodes. They are others than those that chose the best checkpoint.
+        greedy: Take the most probable actions instead of sampling.
+        seed: Seed of these episodes, which are not the ones that chose the best checkpoint.
     """
 
     mode: Literal["best", "last"] = "best"
@@ -48,14 +42,14 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class TrackingConfig:
-    """Where evaluations are recorded, besides the run's metrics.jsonl.
+    """Where evaluations are logged, in addition to the run's metrics.jsonl.
 
     Attributes:
-        tensorboard: Write event files for TensorBoard into the run's folder tensorboard.
-        wandb: Project of Weights & Biases to log to; needs jaxagents[wandb]. Its environment
-            variables, such as WANDB_ENTITY and WANDB_MODE, apply. None logs nothing.
-        mlflow: Experiment of MLflow to log to; needs jaxagents[mlflow]. Its environment variables,
-            such as MLFLOW_TRACKING_URI, apply. None logs nothing.
+        tensorboard: Write event files for TensorBoard to the run's folder tensorboard.
+        wandb: W&B project to log to; needs jaxagents[wandb]. W&B's environment variables, such as
+            WANDB_ENTITY and WANDB_MODE, apply. None logs nothing.
+        mlflow: MLflow experiment to log to; needs jaxagents[mlflow]. MLflow's environment
+            variables, such as MLFLOW_TRACKING_URI, apply. None logs nothing.
     """
 
     tensorboard: bool = True
@@ -70,21 +64,21 @@ class TrackingConfig:
 
 @dataclass(frozen=True)
 class ExperimentConfig:
-    """All that a run is determined by.
+    """Everything that determines a run.
 
     Attributes:
-        name: What the run is called; its directory is runs_dir/name-time-code.
-        env: The environment's id, one of those that `jaxagents envs` lists.
+        name: Name of the run; its directory is runs_dir/name-time-code.
+        env: Id of the environment; `jaxagents envs` lists them all.
         agent: The agent.
         env_kwargs: Arguments of the environment's constructor.
-        env_params: Values for some of the environment's parameters, by name.
+        env_params: Parameters of the environment to change, by name.
         seed: Seed of the training.
-        hyperparams: The hyperparameters, each one number, or a list of one per policy.
-        stop_at_return: End the training once an evaluation's return, averaged over episodes and
-            actors, has reached this. None trains for all of agent.n_steps.
+        hyperparams: The hyperparameters, each a number or a list of one number per policy.
+        stop_at_return: End training early once an evaluation's return, averaged over episodes and
+            actors, reaches this. None trains for all agent.n_steps updates.
         evaluation: The evaluation after training.
-        tracking: Where evaluations are recorded.
-        runs_dir: Folder of the runs' directories.
+        tracking: Where evaluations are logged.
+        runs_dir: Folder in which runs get their directories.
     """
 
     name: str
@@ -104,15 +98,17 @@ class ExperimentConfig:
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name!r} cannot name a directory; use letters and digits.")
         check_seed("seed", self.seed)
-        for name in of_no_file(self.agent):
-            raise ValueError(f"agent.{name} cannot be kept in a file: leave it at its default.")
+        for name in changed_fields_not_in_files(self.agent):
+            raise ValueError(f"agent.{name} cannot be saved to a file; leave it at its default.")
         if self.evaluation.mode == "best" and not self.agent.n_evals:
             raise ValueError(
                 "evaluation.mode='best' needs evaluations during training, but agent.n_evals=0; "
                 "use evaluation.mode='last'."
             )
         if self.stop_at_return is not None and math.isnan(self.stop_at_return):
-            raise ValueError(f"stop_at_return={self.stop_at_return} is no return; give a number.")
+            raise ValueError(
+                f"stop_at_return={self.stop_at_return} is not a return; give a number."
+            )
         if self.stop_at_return is not None and not self.agent.n_evals:
             raise ValueError(
                 f"stop_at_return={self.stop_at_return} needs evaluations during training, but "
@@ -121,12 +117,12 @@ class ExperimentConfig:
 
     @property
     def n_environment_steps(self) -> int:
-        """Environment steps of the whole training."""
+        """Environment steps of the whole training run."""
         return self.agent.n_steps * self.agent.steps_per_update
 
 
 def to_plain(config: ExperimentConfig) -> dict[str, Any]:
-    """List every field that a file may set, nested, in types that YAML and JSON have."""
+    """Return every field that a file may set, as nested data of YAML's and JSON's types."""
 
     def values(group: Any) -> dict[str, Any]:
         return {
@@ -136,5 +132,5 @@ def to_plain(config: ExperimentConfig) -> dict[str, Any]:
             for field in fields_of(type(group))
         }
 
-    # On the way through JSON, tuples and arrays become lists.
+    # The round trip through JSON turns tuples and arrays into lists.
     return json.loads(json.dumps(values(config), default=lambda array: array.tolist()))

@@ -1,4 +1,4 @@
-"""A configuration file to begin with: every key, what it means, and values that suit."""
+"""A configuration file to start from: every key, documented, with suggested values."""
 
 import dataclasses
 import re
@@ -16,7 +16,7 @@ from jaxagents.experiments.config_files.schema import ExperimentConfig
 _COLUMNS = 100
 _INDENT = "  "
 
-# Where rewards depend on what was seen before and cannot be seen any more.
+# Rewards depend on earlier observations.
 _MEMORY_TASKS = (
     "gymnax/MemoryChain-bsuite",
     "gymnax/BernoulliBandit-misc",
@@ -24,26 +24,25 @@ _MEMORY_TASKS = (
     "gymnax/MetaMaze-misc",
     "jaxmarl/switch_riddle",
 )
-# Where actors want different things, although they are alike, and where they do not, unlike as
-# they are: nothing but rewards tells.
+# Only rewards show whether similar actors have different goals, and whether teams share one.
 _RIVALS = ("hunting/discrete", "hunting/continuous")
 _INDIVIDUALS = ("jaxmarl/coin_game", "jaxmarl/storm", "jaxmarl/storm_2p", "jaxmarl/storm_np")
 _PARTNERS = ("jaxmarl/MPE_simple_speaker_listener_v4",)
 
 
 class Suggestion(NamedTuple):
-    """A value that is better to begin with than the default."""
+    """A better value to start with than the default."""
 
     value: Any
-    why: str
+    why: str  # a comment behind the value; may be empty
 
 
 def starting_file(env_id: str) -> str:
-    """Write a configuration file with every key for an environment.
+    """Return the text of a configuration file for an environment, with every key.
 
     Raises:
-        ValueError: The environment is unknown.
-        OSError: It needs data that cannot be had.
+        ValueError: the environment is unknown.
+        OSError: the environment's data cannot be downloaded.
     """
     info = describe(env_id)
     suggestions = suggestions_for(info)
@@ -53,8 +52,9 @@ def starting_file(env_id: str) -> str:
         if not lines[-1].endswith(":"):
             lines.append("")
         lines += _documentation(field, indent)
-        if field.is_open:
-            lines += _commented_out(field.name, _DEFAULTS_OF[field.name](env_id))
+        if field.takes_any_key:
+            defaults = _constructor_defaults if field.name == "env_kwargs" else _param_defaults
+            lines += _commented_out(field.name, defaults(env_id))
         elif field.is_group:
             lines.append(f"{indent}{field.name}:")
         else:
@@ -63,36 +63,33 @@ def starting_file(env_id: str) -> str:
 
 
 def suggestions_for(info: EnvironmentInfo) -> dict[str, Suggestion]:
-    """Choose what to begin with, by dotted key, where that is not the default."""
+    """Suggest values for an environment, by dotted key, where the default is not the best."""
     name = re.sub(r"[^\w.-]", "_", re.sub("^(gymnax|jaxmarl)/", "", info.id))
     chosen = {
         "name": Suggestion(name, ""),
         "env": Suggestion(info.id, ""),
         "agent.n_steps": Suggestion(488, "x 16 x 128: 999,424 environment steps"),
         "agent.eval_frequency": Suggestion(61, "8 evaluations, and one before training"),
-        "agent.learning_rate_schedule": Suggestion("linear", "the last policies vary least"),
+        "agent.learning_rate_schedule": Suggestion("linear", "later policies vary less"),
     }
     for network in ("actor", "critic"):
         key = f"hyperparams.{network}_optimizer_params.learning_rate"
-        chosen[key] = Suggestion(1e-3, "larger than the default, as the schedule lowers it")
+        chosen[key] = Suggestion(1e-3, "above the default, because the schedule lowers it")
     has_teams = any(each.startswith("teams") for each in info.traits)
     if has_teams:
-        why = "unlike actors have policies of their own"
+        why = "teams play different roles"
         chosen["agent.parameter_sharing"] = Suggestion("team", why)
     elif info.id in _RIVALS + _INDIVIDUALS:
-        why = "each wants something of its own"
+        why = "each actor has its own goal"
         chosen["agent.parameter_sharing"] = Suggestion("independent", why)
     if info.id in _RIVALS or (has_teams and info.id not in _PARTNERS):
-        why = "one's gain is another's loss: no mean return is best"
+        why = "one's gain is another's loss: the mean return says little"
         chosen["evaluation.mode"] = Suggestion("last", why)
     if info.id in _MEMORY_TASKS:
-        chosen["agent.recurrent"] = Suggestion("gru", "what was seen before matters")
+        chosen["agent.recurrent"] = Suggestion("gru", "rewards depend on earlier observations")
     if "shaped rewards" in info.traits:
-        chosen["agent.shaped_reward_steps"] = Suggestion(500_000, "half of the training")
+        chosen["agent.shaped_reward_steps"] = Suggestion(500_000, "half of training")
     return chosen
-
-
-# Text.
 
 
 def _heading(info: EnvironmentInfo) -> Iterator[str]:
@@ -111,9 +108,9 @@ def _heading(info: EnvironmentInfo) -> Iterator[str]:
     yield "#   jaxagents train THIS_FILE"
     yield "#"
     yield from _comment(
-        "These are all keys there are. In parentheses stands what values a key takes, and its "
-        "default; what is left out has the default. Behind a value stands why it is another one. "
-        "Each key can be overridden on the command line, as by --agent.n_steps 1000."
+        "All keys are listed, each with its type and default in parentheses; a key that is left "
+        "out has its default. Comments behind values say why they differ from the default. Each "
+        "key can be overridden on the command line, as in --agent.n_steps 1000."
     )
 
 
@@ -147,7 +144,7 @@ def _assignment(field: Field, suggestion: Suggestion | None) -> str:
 
 
 def _commented_out(name: str, defaults: Mapping[str, tuple[Any, str]]) -> list[str]:
-    """Show what an environment takes, with its own defaults and remarks."""
+    """List what an environment takes, with its own defaults and a remark on each."""
     if not defaults:
         return [f"# {name}: {{}}  # this environment takes none"]
     lines = [f"{name}:"]
@@ -157,19 +154,16 @@ def _commented_out(name: str, defaults: Mapping[str, tuple[Any, str]]) -> list[s
     return [f"# {line}" for line in lines]
 
 
-def _arguments(env_id: str) -> dict[str, tuple[Any, str]]:
+def _constructor_defaults(env_id: str) -> dict[str, tuple[Any, str]]:
     return {
         each.name: (each.default, f"one of {', '.join(each.choices)}" if each.choices else "")
         for each in arguments_of(env_id)
     }
 
 
-def _params(env_id: str) -> dict[str, tuple[Any, str]]:
+def _param_defaults(env_id: str) -> dict[str, tuple[Any, str]]:
     _, params = make(env_id)
     if not dataclasses.is_dataclass(params):
         return {}
     names = [each.name for each in dataclasses.fields(params)]
     return {name: (np.asarray(getattr(params, name)).tolist(), "") for name in names}
-
-
-_DEFAULTS_OF = {"env_kwargs": _arguments, "env_params": _params}

@@ -1,7 +1,6 @@
-"""Where the values of a configuration come from: the lines of a file, and the command line."""
+"""A configuration's YAML file and overrides: which line or argument each value comes from."""
 
 import contextlib
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
@@ -9,70 +8,71 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxagents.errors import ExperimentError
-from jaxagents.experiments.config_files.documented_fields import Field, type_text
-
-_NULL = "tag:yaml.org,2002:null"
+from jaxagents.experiments.config_files.documented_fields import Field
 
 
 class Entry(NamedTuple):
     """A key of a file."""
 
     line: int  # counted from 1
-    node: Any  # of PyYAML: the key's value
+    node: Any  # PyYAML's node of the value
 
 
 class Source(NamedTuple):
-    """The file that a configuration is read from, and what overrides it."""
+    """The file that a configuration is read from, and the overrides on the command line."""
 
     path: str
-    text: str  # of the file, in ASCII: what reads it next may know no more letters
-    entries: Mapping[str, Entry]  # by dotted key; mappings, and what they hold
+    text: str  # the file's, in ASCII: jsonargparse fails on other letters in some locales
+    entries: Mapping[str, Entry]  # by dotted key, groups included
     overrides: Sequence[str]  # as on the command line
 
-    def place(self, *keys: str) -> str:
-        """Say where one of these was given: on the command line, or at which line of the file."""
+    def location_of(self, *keys: str) -> str:
+        """Name the place where one of these keys is set: the command line, or a line of the file.
+
+        A key that is set nowhere is located at the innermost group around it.
+        """
         overridden = [each[2:].split("=")[0] for each in self.overrides if each.startswith("--")]
-        if any(_is_within(a, b) or _is_within(b, a) for a in keys for b in overridden):
+        if any(is_within(a, b) or is_within(b, a) for a in keys for b in overridden):
             return "command line"
         exact = [each for each in keys if each in self.entries]
         around = [
             each
             for key in keys
             for each in reversed(list(self.entries))  # innermost first
-            if _is_within(key, each)
+            if is_within(key, each)
         ]
         for key in exact + around:
             return f"{self.path}:{self.entries[key].line}"
         return self.path
 
     @contextlib.contextmanager
-    def blamed(self, fields: Mapping[str, Field], prefix: str = "") -> Iterator[None]:
-        """Let errors say where the fields that they name were given.
+    def locating_errors(self, fields: Mapping[str, Field], prefix: str = "") -> Iterator[None]:
+        """Prepend to errors the location of the fields that they name.
 
         Args:
-            fields: All that there are, by dotted key.
+            fields: All fields, by dotted key.
             prefix: Of the keys that the errors name.
 
         Raises:
-            ExperimentError: A `TypeError` or a `ValueError` was raised.
+            ExperimentError: in place of a `TypeError` or `ValueError`.
         """
         try:
             yield
         except (TypeError, ValueError) as error:
-            text = " ".join(str(error).split())
-            place = self.place(*_named(text, fields, prefix))
-            raise ExperimentError(f"{place}: {text}") from error
+            message = " ".join(str(error).split())
+            location = self.location_of(*_keys_named_in(message, fields, prefix))
+            raise ExperimentError(f"{location}: {message}") from error
 
 
 def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Source:
-    """Find the keys of a YAML file.
+    """Read a YAML file and locate its keys.
 
     Raises:
-        ExperimentError: There is no such file, it is not YAML, or a key is there twice.
+        ExperimentError: there is no such file, it is not YAML, or it sets a key twice.
     """
     import yaml
 
-    text = _text(Path(path))
+    text = _read_text(Path(path))
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -99,63 +99,17 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
     return Source(str(path), text, entries, overrides)
 
 
-def refuse_wrong_keys(source: Source, fields: Mapping[str, Field]) -> None:
-    """Refuse what of a file's structure no configuration has.
-
-    Raises:
-        ExperimentError: A key is unknown, has no value, or holds no keys where it should.
-    """
-    import yaml
-
-    for key, (line, node) in source.entries.items():
-        field, problem = fields.get(key), ""
-        holds_keys = isinstance(node, yaml.MappingNode)
-        if field is None:
-            problem = "" if _is_within_open(key, fields) else unknown_key(key, fields)
-        elif field.is_group and not holds_keys:
-            problem = f"{key} should hold keys, such as {first_within(key, fields)}"
-        elif holds_keys and not field.is_group and not field.is_open:
-            problem = f"{key} should be {type_text(field.hint)}, but holds keys"
-        elif node.tag == _NULL and "null" not in type_text(field.hint):
-            problem = f"{key} has no value; it should be {type_text(field.hint)}"
-        if problem:
-            raise ExperimentError(f"{source.path}:{line}: {problem}")
-    _refuse_deep_overrides(source, fields)
+def is_within(key: str, group: str) -> bool:
+    """True if a dotted key is the group itself or a key in it."""
+    return key == group or key.startswith(f"{group}.")
 
 
-def _refuse_deep_overrides(source: Source, fields: Mapping[str, Field]) -> None:
-    # The value would replace all that is beside it, as text.
-    for override in source.overrides:
-        key = override.split("=")[0].removeprefix("--")
-        for name, field in fields.items():
-            around, _, within = key.removeprefix(f"{name}.").partition(".")
-            if field.is_open and override.startswith(f"--{name}.") and within:
-                parts = within.split(".")
-                value = f"{{{': {'.join(parts)}: VALUE{'}' * len(parts)}"
-                raise ExperimentError(
-                    f"command line: {key} lies too deep; give all that {name}.{around} is to "
-                    f"hold, as --{name}.{around} '{value}'"
-                )
+def is_user_key(key: str, fields: Mapping[str, Field]) -> bool:
+    """True if a dotted key is in a field that takes any key."""
+    return any(field.takes_any_key and is_within(key, each) for each, field in fields.items())
 
 
-def unknown_key(key: str, fields: Mapping[str, Field]) -> str:
-    """Say that there is no such key, and which it may have been meant to be."""
-    name = key.rpartition(".")[2]
-    by_name = {each.rpartition(".")[2]: each for each in reversed(list(fields))}
-    nearest = [by_name[each] for each in difflib.get_close_matches(name, by_name, n=1)]
-    # Right but for its place, or else alike as a whole, or else alike in its last part.
-    if name not in by_name:
-        nearest = difflib.get_close_matches(key, list(fields), n=1) or nearest
-    suggestion = f"did you mean {nearest[0]}?" if nearest else "see jaxagents train --help"
-    return f"unknown key {key}; {suggestion}"
-
-
-def first_within(key: str, fields: Mapping[str, Field]) -> str:
-    """Give an example of what a group holds."""
-    return next(each for each in fields if each != key and _is_within(each, key))
-
-
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -172,7 +126,7 @@ def _text(path: Path) -> str:
 
 
 def _entries(mapping: Any, prefix: str) -> Iterator[tuple[str, Entry]]:
-    """List the keys of a mapping and of those in it; what is merged in is listed elsewhere."""
+    """List the keys of a mapping and of the mappings in it, except those merged in by ``<<``."""
     import yaml
 
     for name, node in mapping.value:
@@ -184,25 +138,16 @@ def _entries(mapping: Any, prefix: str) -> Iterator[tuple[str, Entry]]:
             yield from _entries(node, f"{key}.")
 
 
-def _named(text: str, fields: Mapping[str, Field], prefix: str) -> list[str]:
-    """Find the fields that an error names: dotted, or before a sign that this is a name."""
+def _keys_named_in(message: str, fields: Mapping[str, Field], prefix: str) -> list[str]:
+    """Find the dotted keys that an error message names, as in "gamma=2.0" or "agent.n_evals"."""
     keys = []
-    for token, sign in re.findall(r"([A-Za-z_][\w.]*)(=|:| has shape)?", text):
+    for token, sign in re.findall(r"([A-Za-z_][\w.]*)(=|:| has shape)?", message):
         if not sign and "." not in token:
             continue
         key = f"{prefix}{token}"
-        if key in fields or _is_within_open(key, fields):
+        if key in fields or is_user_key(key, fields):
             keys.append(key)
             continue
         ends = [each for each in fields if each.endswith(f".{token}") and each.startswith(prefix)]
         keys += ends if len(ends) == 1 else []
     return keys
-
-
-def _is_within(key: str, other: str) -> bool:
-    return key == other or key.startswith(f"{other}.")
-
-
-def _is_within_open(key: str, fields: Mapping[str, Field]) -> bool:
-    """Whether a key belongs to a field that takes keys of any name."""
-    return any(field.is_open and _is_within(key, each) for each, field in fields.items())

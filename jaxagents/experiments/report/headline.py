@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.comparison import compare_groups, sentence
+from jaxagents.evaluation.comparison import compare_groups, describe
 from jaxagents.evaluation.runs import Run
 from jaxagents.experiments.report.formatting import (
     Groups,
@@ -66,7 +66,7 @@ def comparisons(groups: Groups) -> list[str]:
     for of_env in by_environment(groups).values():
         if len(of_env) > 1:
             with contextlib.suppress(ExperimentError):  # not all of them have been evaluated
-                sentences += map(sentence, compare_groups(of_env))
+                sentences += map(describe, compare_groups(of_env))
     return sentences
 
 

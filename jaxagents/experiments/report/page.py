@@ -25,7 +25,7 @@ from jaxagents.experiments.report.headline import (
 )
 from jaxagents.experiments.report.markup import Markup, element
 from jaxagents.experiments.report.result_tables import evaluation_tables
-from jaxagents.training.atomic_write import write_at_once
+from jaxagents.training.atomic_write import write_atomically
 
 _GENERATOR = "jaxagents report"
 _MARK = f'<meta name="generator" content="{_GENERATOR}">'
@@ -56,7 +56,7 @@ def write_report(
     path = _target(all_runs(groups), path)
     page = _page(groups, replay)
     with explained():
-        write_at_once(path, page)
+        write_atomically(path, page)
     return path
 
 

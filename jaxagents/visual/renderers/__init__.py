@@ -1,1 +1,24 @@
-"""What draws an episode: one module per kind of environment, chosen by `registry`."""
+"""Renderers: one module per kind of environment, each of which turns an episode into a `Scene`.
+
+`registry` picks the renderer:
+
+| environments | module |
+| --- | --- |
+| hunting | `hunting` |
+| gymnax's CartPole, Pendulum, Acrobot, MountainCar | `classic_control` |
+| gymnax's FourRooms and MetaMaze | `mazes` |
+| JaxMARL's MPE | `mpe` |
+| JaxMARL's SMAX | `smax` |
+| JaxMARL's coin game | `coin_game` |
+| JaxMARL's jaxnav | `jaxnav` |
+| JaxMARL's overcooked, both versions | `overcooked` |
+| JaxMARL's storm | `storm` |
+| JaxMARL's Hanabi and switch riddle | `printed_states` |
+| any other whose single actor observes an image | `image_observations` |
+| everything else | `strip_charts` |
+
+`scene` composes the frames, `canvas` draws their shapes, `animation` writes them to a file, and
+`library_pictures` serves the modules that call JaxMARL's own renderers.
+
+Imports `evaluation`, `environments`, and the rooms below; only `visual.replay` chooses a renderer.
+"""

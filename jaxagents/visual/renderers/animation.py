@@ -1,4 +1,4 @@
-"""From pictures to a GIF or a film."""
+"""Frames written as GIF or MP4."""
 
 import shutil
 import subprocess
@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 _N_COLOURS = 96
-_LAST_SECONDS = 1.5
-_MOST_SAMPLES = 12  # frames from which the palette is taken
+_LAST_FRAME_SECONDS = 1.5
+_MAX_PALETTE_FRAMES = 12
 
 
 def write_gif(frames: Sequence[Any], path: Path, seconds_per_frame: float) -> None:
-    """Write an endlessly repeated GIF, whose last frame stays on for longer.
+    """Write a looping GIF that holds its last frame for 1.5 s.
 
     Args:
-        frames: Pillow's images, of one size.
-        path: Of the file.
-        seconds_per_frame: At least 0.02: viewers slow down what is faster.
+        frames: Pillow images of equal size.
+        path: File to write.
+        seconds_per_frame: At least 0.02; viewers slow down faster GIFs.
     """
     from PIL import Image
 
     palette = _palette(frames)
     images = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    last = max(seconds_per_frame, _LAST_SECONDS)
+    last = max(seconds_per_frame, _LAST_FRAME_SECONDS)
     seconds = [seconds_per_frame] * (len(images) - 1) + [last]
     images[0].save(
         path,
@@ -37,24 +37,24 @@ def write_gif(frames: Sequence[Any], path: Path, seconds_per_frame: float) -> No
 
 
 def write_mp4(frames: Sequence[Any], path: Path, seconds_per_frame: float) -> None:
-    """Write a film with ffmpeg.
+    """Write an MP4 with ffmpeg that holds its last frame for 1.5 s.
 
     Args:
-        frames: As for `write_gif`.
-        path: Of the file.
-        seconds_per_frame: As for `write_gif`.
+        frames: Pillow images of equal size.
+        path: File to write.
+        seconds_per_frame: Any positive number.
 
     Raises:
-        FileNotFoundError: There is no ffmpeg.
-        OSError: It fails.
+        FileNotFoundError: ffmpeg is not installed.
+        OSError: ffmpeg fails.
     """
     width, height = frames[0].size
     command = [find_ffmpeg(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
     command += ["-s", f"{width}x{height}", "-r", f"{1 / seconds_per_frame:g}", "-i", "-"]
-    # What players everywhere can show: an even size and halved colours.
+    # Many players need an even size and yuv420p.
     command += ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"]
     command += ["-movflags", "+faststart", str(path)]
-    shown = [*frames, *[frames[-1]] * (round(_LAST_SECONDS / seconds_per_frame) - 1)]
+    shown = [*frames, *[frames[-1]] * (round(_LAST_FRAME_SECONDS / seconds_per_frame) - 1)]
     pixels = b"".join(frame.tobytes() for frame in shown)
     finished = subprocess.run(command, input=pixels, capture_output=True)
     if finished.returncode:
@@ -63,25 +63,25 @@ def write_mp4(frames: Sequence[Any], path: Path, seconds_per_frame: float) -> No
 
 
 def find_ffmpeg() -> str:
-    """Find the program that writes films.
+    """Return the path of ffmpeg.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: It is not installed.
     """
     found = shutil.which("ffmpeg")
     if found is None:
         raise FileNotFoundError(
-            "there is no ffmpeg, which writes MP4: install it (Debian: apt install ffmpeg), "
-            "or go without --mp4."
+            "writing MP4 needs ffmpeg, which is not installed: install it (Debian: apt install "
+            "ffmpeg), or drop --mp4."
         )
     return found
 
 
 def _palette(frames: Sequence[Any]) -> Any:
-    """Choose colours for all frames: with a palette each, they would flicker."""
+    """Choose one palette for all frames: a palette per frame would flicker."""
     from PIL import Image
 
-    n_samples = min(_MOST_SAMPLES, len(frames))
+    n_samples = min(_MAX_PALETTE_FRAMES, len(frames))
     indices = {round(i * (len(frames) - 1) / max(1, n_samples - 1)) for i in range(n_samples)}
     width, height = frames[0].size
     montage = Image.new("RGB", (width * len(indices), height))

@@ -1,4 +1,4 @@
-"""A picture that is drawn in the coordinates of what it shows."""
+"""A canvas with its own coordinates, on which renderers draw shapes and text."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
@@ -7,14 +7,14 @@ import numpy as np
 
 from jaxagents.visual.style import INK
 
-_OVERSAMPLING = 3  # each way: shapes are drawn larger, and come out smooth
+_OVERSAMPLING = 3  # per axis: shapes are drawn larger and scaled down, which smooths their edges
 
 Number = float | int | np.number
 Point = Sequence[Number] | np.ndarray
 
 
 class View(NamedTuple):
-    """The part of a world that a picture shows, y upwards."""
+    """The rectangle of the world that a canvas shows, y upwards."""
 
     left: float
     right: float
@@ -22,21 +22,21 @@ class View(NamedTuple):
     top: float
 
     def height_of(self, width: int) -> int:
-        """Give the height in pixels at which nothing is distorted."""
+        """Return the height in pixels that keeps the view's aspect ratio."""
         return round(width * abs(self.top - self.bottom) / (self.right - self.left))
 
 
 def pixels(width: int, height: int) -> View:
-    """Let coordinates be pixels, y downwards."""
+    """Make a view whose coordinates are pixels, y downwards."""
     return View(0, width, height, 0)
 
 
 @final
 class Canvas:
-    """A picture in the making.
+    """A picture being drawn.
 
-    Positions and radii are in the coordinates of the view; widths of lines and sizes of texts are
-    in pixels of the finished picture.
+    Positions and radii are in the coordinates of the view, line widths and text sizes in pixels of
+    the finished picture.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class Canvas:
     def polygon(
         self, points: Sequence[Point], fill: str | None, outline: str | None = None
     ) -> None:
-        """Draw a filled shape."""
+        """Draw a polygon."""
         self._draw.polygon([self._pixel(point) for point in points], fill, outline, _large(1.0))
 
     def rectangle(self, corner: Point, opposite: Point, fill: str, radius: Number = 0.0) -> None:
-        """Fill a rectangle, its corners rounded by as many pixels."""
+        """Fill a rectangle whose corners are rounded by ``radius`` pixels."""
         (x1, y1), (x2, y2) = self._pixel(corner), self._pixel(opposite)
         box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
         self._draw.rounded_rectangle(box, radius * _OVERSAMPLING, fill)
 
     def cross(self, centre: Point, radius: Number, colour: str, width: Number = 2.0) -> None:
-        """Draw an x of lines that reach to the circle of this radius."""
+        """Draw an x that fits into a circle of this radius."""
         x, y = centre
         reach = radius * 0.7
         for side in (1, -1):
@@ -99,15 +99,15 @@ class Canvas:
         anchor: str = "lm",
         bold: bool = False,
     ) -> None:
-        """Write one line.
+        """Write one line of text.
 
         Args:
-            position: Of the anchor.
-            text: What to write.
+            position: Where the anchor goes.
+            text: The line.
             size: In pixels.
-            colour: Of the letters.
-            anchor: Pillow's: l, m or r, and then a, m or s.
-            bold: Whether to write it thicker.
+            colour: As #rrggbb or a name.
+            anchor: Pillow's text anchor: l, m or r, followed by a, m or s.
+            bold: Thicken the letters.
         """
         self._draw.text(
             self._pixel(position),
@@ -119,17 +119,17 @@ class Canvas:
         )
 
     def paste(self, image: Any, corner: Point) -> None:
-        """Put a picture with its upper left corner here, one of its pixels on each of these."""
+        """Paste an image at its own pixel size, its upper left corner at ``corner``."""
         large = image.resize([side * _OVERSAMPLING for side in image.size], resample=0)
         x, y = self._pixel(corner)
         self._image.paste(large, (round(x), round(y)))
 
     def length(self, length: Number) -> float:
-        """Convert a length of the view into pixels."""
+        """Convert a length from the view's coordinates to pixels."""
         return abs(float(length)) * self.size[0] / abs(self._view.right - self._view.left)
 
     def finished(self) -> Any:
-        """Return the picture, as Pillow's image."""
+        """Return the finished picture as a Pillow image."""
         return self._image.reduce(_OVERSAMPLING)
 
     def _pixel(self, point: Point) -> tuple[float, float]:
@@ -140,7 +140,7 @@ class Canvas:
 
 
 def mixed(colour: str, other: str, share: float) -> str:
-    """Mix two colours, as #rrggbb, the second by this share."""
+    """Mix two #rrggbb colours: ``share`` of the second, the rest of the first."""
     channels = zip(_channels(colour), _channels(other), strict=True)
     return "#" + "".join(f"{round((1 - share) * one + share * two):02x}" for one, two in channels)
 
@@ -150,7 +150,7 @@ def _channels(colour: str) -> list[int]:
 
 
 def text_width(text: str, size: Number) -> float:
-    """Measure a line, in pixels."""
+    """Return the width of a line of text in pixels."""
     return _font(size).getlength(text) / _OVERSAMPLING
 
 

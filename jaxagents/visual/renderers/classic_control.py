@@ -1,4 +1,4 @@
-"""gymnax's classic control."""
+"""Renderer of gymnax's classic control environments."""
 
 import math
 from collections.abc import Callable
@@ -21,13 +21,13 @@ Draw = Callable[[Trajectory, Any, int], Canvas]
 def classic_control_scene(
     name: str, params: Any, trajectory: Trajectory, actors: list[Actor]
 ) -> Scene:
-    """Draw the machine and how it is pushed.
+    """Draw the system, and the force or torque applied to it.
 
     Args:
-        name: One of `DRAWN`.
-        params: The environment's.
-        trajectory: An episode in it.
-        actors: The one that there is.
+        name: The environment's name, one of `DRAWN`.
+        params: Its parameters.
+        trajectory: An episode of it.
+        actors: Its only actor.
     """
     draw = DRAWN[name]
     return Scene(
@@ -43,12 +43,12 @@ def _cart_pole(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
     view = View(-reach, reach, -0.7, 2 * reach * _HEIGHT / WIDTH - 0.7)
     canvas = Canvas(WIDTH, _HEIGHT, view)
     canvas.line([(-reach, -0.18), (reach, -0.18)], FAINT_INK, 1.5)
-    for side in (-limit, limit):  # beyond which the episode terminates
+    for side in (-limit, limit):  # the episode terminates beyond these marks
         canvas.line([(side, -0.28), (side, -0.08)], FAINT_INK, 1.5)
     canvas.rectangle((x - 0.3, -0.15), (x + 0.3, 0.15), INK, radius=3)
     for wheel in (x - 0.18, x + 0.18):
         canvas.circle((wheel, -0.16), 0.06, FAINT_INK)
-    length = 4 * float(params.length)  # twice what it is: as long as gym draws it
+    length = 4 * float(params.length)  # twice its true length, as Gym draws it
     tip = (x + length * math.sin(angle), length * math.cos(angle))
     canvas.line([(x, 0), tip], _ORANGE, 9)
     canvas.circle((x, 0), 0.05, "white")
@@ -84,7 +84,7 @@ def _acrobot(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
     canvas = Canvas(WIDTH, _HEIGHT, _square_view(reach))
     elbow = np.array([upper * math.sin(first), -upper * math.cos(first)])
     tip = elbow + lower * np.array([math.sin(both), -math.cos(both)])
-    canvas.line([(-2 * reach, 1.0), (2 * reach, 1.0)], _GREEN, 1.5)  # the tip's goal
+    canvas.line([(-2 * reach, 1.0), (2 * reach, 1.0)], _GREEN, 1.5)  # the goal height of the tip
     canvas.line([(0, 0), elbow], _BLUE, 8)
     canvas.line([elbow, tip], _ORANGE, 8)
     for joint in ((0, 0), elbow):
@@ -127,7 +127,7 @@ DRAWN: dict[str, Draw] = {
 
 
 def _action(trajectory: Trajectory, n_steps: int) -> np.ndarray | None:
-    """Return the actor's action in a state; the last one has none."""
+    """Return the action taken in a state, or None in the last state."""
     return trajectory.action[n_steps][0:1] if n_steps < trajectory.n_steps else None
 
 
@@ -137,6 +137,7 @@ def _square_view(reach: float) -> View:
 
 
 def _height(x: float) -> float:
+    """Return the height of the mountain at x."""
     return 0.45 * math.sin(3 * x) + 0.55
 
 
@@ -155,7 +156,7 @@ def _draw_car(canvas: Canvas, x: float) -> None:
 
 
 def _draw_arrow(canvas: Canvas, start: Point, length: Number) -> None:
-    """Draw a horizontal arrow, or for no length a dot."""
+    """Draw a horizontal arrow, or a dot if its length is zero."""
     x, y = start
     head = 6 / canvas.length(1.0)
     if abs(length) < head / 10:
@@ -168,7 +169,14 @@ def _draw_arrow(canvas: Canvas, start: Point, length: Number) -> None:
 
 
 def _draw_turn(canvas: Canvas, centre: Point, radius: Number, share: Number) -> None:
-    """Draw an arc around a joint, anticlockwise from the top for a positive share."""
+    """Draw a torque as an arc around a joint.
+
+    Args:
+        canvas: Where to draw.
+        centre: The joint.
+        radius: Of the arc.
+        share: Torque relative to its maximum; positive is anticlockwise from the top.
+    """
     x, y = centre
     angles = np.linspace(0, share * 0.75 * math.pi, 24)
     arc = [(x - radius * math.sin(angle), y + radius * math.cos(angle)) for angle in angles]

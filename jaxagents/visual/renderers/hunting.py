@@ -1,4 +1,4 @@
-"""The built-in hunting environments."""
+"""Renderer of the built-in hunting environments."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene, faded
 from jaxagents.visual.style import COLOURS, INK
 
 _TRAIL_STEPS = 20
-_BODY = 8.0  # the actors' radius in pixels
+_BODY = 8.0  # radius of an actor, pixels
 
 
 def hunting_scene(params: Any, trajectory: Trajectory) -> Scene:
-    """Draw the arena, the predator with its reach, the prey, both their trails, and the capture.
+    """Draw the arena, the predator and its capture radius, the prey, both trails, and the capture.
 
     Args:
-        params: The rules.
-        trajectory: An episode by them.
+        params: The environment's `HuntingParams`.
+        trajectory: An episode played with them.
     """
     actors = [Actor("predator", COLOURS[1]), Actor("prey", COLOURS[0])]
     positions = np.asarray(trajectory.states.positions)  # [time, actors, 2]
     half_width = float(params.arena_half_width)
-    # As much more as an actor at the wall needs to be seen in full.
+    # Leave room for the whole body of an actor at the wall.
     reach = half_width * WIDTH / (WIDTH - 4 * _BODY)
     headings = _headings(positions[:, 0], positions[0, 1])
     body = _BODY * 2 * reach / WIDTH
@@ -36,12 +36,12 @@ def hunting_scene(params: Any, trajectory: Trajectory) -> Scene:
         inner = half_width + 0.85 * body
         canvas.rectangle((-inner, -inner), (inner, inner), "#FAFAF8")
         predator, prey = positions[n_steps]
-        reached = mixed(actors[0].colour, "#ffffff", 0.8)
-        canvas.circle(predator, float(params.capture_radius), reached, actors[0].colour)
+        pale = mixed(actors[0].colour, "#ffffff", 0.8)
+        canvas.circle(predator, float(params.capture_radius), pale, actors[0].colour)
         for index, actor in enumerate(actors):
             past = positions[max(0, n_steps - _TRAIL_STEPS) : n_steps + 1, index]
             for age, (start, end) in enumerate(zip(past[-2::-1], past[:0:-1], strict=True)):
-                # The prey's is dashed, for those who see no colours.
+                # The prey's trail is dashed, to differ without colour too.
                 stop = start + (end - start) * (1.0 if index == 0 else 0.5)
                 canvas.line([start, stop], faded(actor.colour, age / _TRAIL_STEPS), 2.0)
         canvas.circle(prey, 0.8 * body, actors[1].colour)
@@ -54,7 +54,7 @@ def hunting_scene(params: Any, trajectory: Trajectory) -> Scene:
 
 
 def _headings(positions: np.ndarray, first_target: np.ndarray) -> list[np.ndarray]:
-    """Return the direction at every state, first to the target, kept while standing still."""
+    """Return the heading in every state: towards the first target, then that of the last move."""
     headings = [_unit(first_target - positions[0])]
     for move in np.diff(positions, axis=0):
         headings.append(_unit(move) if move.any() else headings[-1])
@@ -66,6 +66,7 @@ def _unit(vector: np.ndarray) -> np.ndarray:
 
 
 def _dart(centre: np.ndarray, heading: np.ndarray, size: float) -> list[np.ndarray]:
+    """Return the corners of a dart that points along the heading."""
     sideways = np.array([-heading[1], heading[0]])
     corners = [(1.0, 0.0), (-0.8, 0.75), (-0.4, 0.0), (-0.8, -0.75)]
     return [centre + size * (ahead * heading + aside * sideways) for ahead, aside in corners]

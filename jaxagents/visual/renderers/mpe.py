@@ -1,4 +1,4 @@
-"""JaxMARL's multi-particle environments."""
+"""Renderer of JaxMARL's multi-particle environments (MPE)."""
 
 from typing import Any
 
@@ -10,22 +10,22 @@ from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene, draw_badge, fa
 from jaxagents.visual.style import GRID, INK
 
 _TRAIL_STEPS = 8
-_LEAST_RADIUS = 7.0  # of an agent, in pixels: its number can be read
+_MIN_RADIUS = 7.0  # of an agent, pixels, so that its index is legible
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def mpe_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
-    """Draw agents with a trail and what they say, landmarks, and the goal with a ring.
+    """Draw agents with trails and messages, and landmarks with a ring around each goal.
 
     Args:
-        env: JaxMARL's own environment.
-        trajectory: An episode in it.
-        actors: Their names and colours.
+        env: JaxMARL's environment.
+        trajectory: An episode of it.
+        actors: Names and colours of its agents.
     """
     positions = np.asarray(trajectory.states.p_pos)  # [time, entities, 2]
     radii: list[float] = np.asarray(env.rad, float).tolist()
     n_agents: int = env.num_agents
-    # The whole episode fits in, and the square in which everything begins.
+    # The view holds the whole episode, and at least the square of initial positions.
     reach = max(1.1, float(np.max(np.abs(positions) + np.array(radii)[:, None])) * 1.02)
     view = View(-reach, reach, -reach, reach)
 
@@ -43,11 +43,11 @@ def mpe_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
         for index, actor in enumerate(actors):
             _draw_trail(canvas, past[:, index], actor.colour)
         for index, actor in enumerate(actors):
-            radius = max(radii[index], _LEAST_RADIUS * 2 * reach / WIDTH)
+            radius = max(radii[index], _MIN_RADIUS * 2 * reach / WIDTH)
             canvas.circle(now[index], radius + 2 * reach / WIDTH, "white")
             draw_badge(canvas, now[index], radius, actor.colour, index)
         for index in _large_first(radii[n_agents:]):
-            # What agents stand on shows through.
+            # Outline small landmarks again: agents may cover them.
             if radii[n_agents + index] < max(radii[:n_agents]):
                 canvas.circle(now[n_agents + index], radii[n_agents + index], None, INK, 1.2)
         _write_messages(canvas, env, trajectory, n_steps)
@@ -72,18 +72,19 @@ def _large_first(radii: list[float]) -> list[int]:
 
 
 def _landmark_colour(env: Any, index: int) -> str:
-    """Give the library's own colour, which means something where landmarks have several."""
+    """Return the library's colour: in some scenarios, colours tell landmarks apart."""
     colour = "#" + "".join(f"{int(channel):02x}" for channel in env.colour[index])
     return mixed(colour, "#ffffff", 0.5) if env.rad[index] > 0.15 else colour
 
 
 def _goals(trajectory: Trajectory, n_steps: int) -> set[int]:
+    """Return the indices of the landmarks that are goals."""
     goal = trajectory.states.goal
     return set() if goal is None else {int(each) for each in np.ravel(goal[n_steps])}
 
 
 def _write_messages(canvas: Canvas, env: Any, trajectory: Trajectory, n_steps: int) -> None:
-    """Write what each agent said last beside it, as a letter."""
+    """Write each agent's latest message beside it, as a letter."""
     silent, said = np.asarray(env.silent), np.asarray(trajectory.states.c[n_steps])
     pixel = 1 / canvas.length(1.0)
     for index in np.flatnonzero(silent == 0):

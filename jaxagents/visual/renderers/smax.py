@@ -1,4 +1,4 @@
-"""SMAX, JaxMARL's battles."""
+"""Renderer of SMAX, JaxMARL's StarCraft-like battles."""
 
 from typing import Any
 
@@ -11,26 +11,27 @@ from jaxagents.visual.renderers.scene import DEAD, WIDTH, Actor, Scene
 from jaxagents.visual.style import COLOURS, FAINT_INK, INK
 
 _TEAM_COLOURS = COLOURS[:2]
-_LEAST_RADIUS = 8.0  # in pixels
-_LEAST_REACH, _AROUND = 5.0, 1.5  # of the view, in the world's unit
+_MIN_RADIUS = 8.0  # of a unit, pixels
+_MIN_REACH, _MARGIN = 5.0, 1.5  # of the view, units of the world
 
 
 def smax_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
-    """Draw units by team, their health, their shots, and crosses where they died.
+    """Draw units in their team's colour with their health and shots, and dead ones as crosses.
 
-    Units that are actors are numbered. Where there are several kinds of units, letters tell them.
+    Units that are actors show their index. If there are several types of units, each also shows
+    the letter of its type.
 
     Args:
-        env: JaxMARL's own environment.
-        trajectory: An episode in it.
-        actors: Their names; enemies that the environment moves are none.
+        env: JaxMARL's environment.
+        trajectory: An episode of it.
+        actors: The actors; enemies played by the environment are not among them.
     """
     states = getattr(trajectory.states, "state", trajectory.states)
     view = _view(states.unit_positions)
     full_health = np.asarray(env.unit_type_health)[states.unit_types]  # [time, units]
     radius = np.asarray(env.unit_type_radiuses, float)[states.unit_types[0]]
-    least = _LEAST_RADIUS * (view.right - view.left) / WIDTH
-    radii: list[float] = np.maximum(radius, least).tolist()
+    min_radius = _MIN_RADIUS * (view.right - view.left) / WIDTH
+    radii: list[float] = np.maximum(radius, min_radius).tolist()
     colours = [_TEAM_COLOURS[int(unit >= env.num_allies)] for unit in range(len(radii))]
     actors = [actor._replace(colour=colours[unit]) for unit, actor in enumerate(actors)]
 
@@ -56,21 +57,22 @@ def smax_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
 
 
 def _view(positions: Float[np.ndarray, "time units 2"]) -> View:
-    """Show where anything happens, and no more."""
+    """Return the smallest square view that holds all positions, with a margin."""
     low, high = positions.min(axis=(0, 1)), positions.max(axis=(0, 1))
     x, y = ((low + high) / 2).tolist()
-    reach = max(_LEAST_REACH, float(np.max(high - low)) / 2) + _AROUND
+    reach = max(_MIN_REACH, float(np.max(high - low)) / 2) + _MARGIN
     return View(x - reach, x + reach, y - reach, y + reach)
 
 
 def _label(env: Any, unit_types: np.ndarray, unit: int, is_actor: bool) -> str:
+    """Return a unit's index, if it is an actor, and the letter of its type, if types differ."""
     number = str(unit) if is_actor else ""
-    several = len(np.unique(unit_types)) > 1
-    return number + (env.unit_type_shorthands[int(unit_types[unit])] if several else "")
+    types_differ = len(np.unique(unit_types)) > 1
+    return number + (env.unit_type_shorthands[int(unit_types[unit])] if types_differ else "")
 
 
 def shots(env: Any, states: Any, n_steps: int) -> list[tuple[int, int]]:
-    """Say who shot at whom in the step before, as far as both are there still."""
+    """List shooter and target of the latest step's shots, if both are still alive."""
     if n_steps == 0:
         return []
     n_allies, n_moves = env.num_allies, env.num_movement_actions
@@ -78,7 +80,7 @@ def shots(env: Any, states: Any, n_steps: int) -> list[tuple[int, int]]:
     alive = states.unit_alive[n_steps]
     shots = []
     for shooter, target in enumerate(targets):
-        # Enemies count the allies backwards from the last.
+        # Enemies number the allies in reverse.
         unit = int(n_allies + target if shooter < n_allies else n_allies - 1 - target)
         if target >= 0 and alive[shooter] and alive[unit]:
             shots.append((shooter, unit))

@@ -1,4 +1,4 @@
-"""Any environment: what each actor observed, did and earned, as strips over time."""
+"""Renderer of any environment: each actor's observations, actions and rewards over time."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,33 +11,34 @@ from jaxagents.visual.renderers.canvas import Canvas, Number
 from jaxagents.visual.renderers.scene import DEAD, WIDTH, Actor, Scene, draw_badge
 from jaxagents.visual.style import COLOURS, FAINT_INK, GRID, INK
 
-_LEFT, _RIGHT = 58, 10  # margins of the strips, in pixels
-_GAP, _TITLE = 4, 18
+# In pixels:
+_LEFT, _RIGHT = 58, 10  # margins of the strips
+_GAP, _TITLE_HEIGHT = 4, 18
 _SPAN = WIDTH - _LEFT - _RIGHT
 _PAPER = "#F4F4F2"
 _GOOD, _BAD = COLOURS[2], COLOURS[1]
-_MOST_ACTORS = 12  # whose strips fit into one picture
-_MOST_STEPS = 100  # whose ticks are drawn; longer episodes have lines alone
+_MAX_ACTORS = 12  # with strips; the others only have an entry below the scene
+_MAX_STEPS_WITH_GAPS = 100  # between the bars of rewards
 
 
 class _Strip(NamedTuple):
     name: str
     height: int
-    draw: Callable[[Canvas, Number, Number, int], None]  # onto, top, height, actor
+    draw: Callable[[Canvas, Number, Number, int], None]  # canvas, top, height, actor index
 
 
 def strip_scene(trajectory: Trajectory, actors: list[Actor], n_actions: int | None) -> Scene:
-    """Draw the whole episode once, and for each state only what has happened until then.
+    """Draw the whole episode once, and cover the steps that are still to come.
 
-    Features are scaled each to its own range in the episode: white is its lowest value. Actions
-    that are not available are grey, and so is everything after an actor has died.
+    Each feature is scaled to its own range over the episode; white is its minimum. Unavailable
+    actions are grey, as are all strips after an actor's death.
 
     Args:
-        trajectory: An episode in any environment.
-        actors: Their names and colours.
-        n_actions: Of each actor; None: actions are vectors.
+        trajectory: An episode of any environment.
+        actors: Names and colours of its actors.
+        n_actions: Actions per actor; None if actions are vectors.
     """
-    chart = _Chart(trajectory, actors[:_MOST_ACTORS], n_actions)
+    chart = _Chart(trajectory, actors[:_MAX_ACTORS], n_actions)
     complete = chart.draw()
 
     def draw(n_steps: int) -> Any:
@@ -70,25 +71,26 @@ class _Chart:
         self._features = _scaled(np.asarray(trajectory.observation.features, np.float32)[:-1])
 
     def x(self, n_steps: int) -> float:
-        """Give the place of a time, in pixels."""
+        """Return the horizontal position of a step in pixels."""
         return _LEFT + _SPAN * n_steps / self._trajectory.n_steps
 
     def spans(self) -> list[tuple[int, int]]:
-        """List top and height of all strips."""
+        """List top and height of every strip in pixels."""
         spans, top = [], 0
         for _ in self._actors:
-            top += _TITLE
+            top += _TITLE_HEIGHT
             for strip in self._strips:
                 spans.append((top, strip.height))
                 top += strip.height + _GAP
         return spans
 
     def draw(self) -> Any:
+        """Draw the strips of all actors over the whole episode."""
         spans = self.spans()
         canvas = Canvas(WIDTH, spans[-1][0] + spans[-1][1] + _GAP)
         for index, actor in enumerate(self._actors):
             own = spans[index * len(self._strips) : (index + 1) * len(self._strips)]
-            middle = own[0][0] - _TITLE / 2
+            middle = own[0][0] - _TITLE_HEIGHT / 2
             draw_badge(canvas, (18, middle), 7, actor.colour, index)
             canvas.text((30, middle), actor.name, 12, INK)
             for strip, (top, height) in zip(self._strips, own, strict=True):
@@ -96,19 +98,19 @@ class _Chart:
                 canvas.text((_LEFT - 5, top + height / 2), strip.name, name_size, FAINT_INK, "rm")
                 canvas.rectangle((_LEFT, top), (_LEFT + _SPAN, top + height), _PAPER)
                 strip.draw(canvas, top, height, index)
-                self._cross_out(canvas, top, height, index)
+                self._cover_after_death(canvas, top, height, index)
         return canvas.finished()
 
     def _draw_observations(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
         from PIL import Image
 
-        values = self._features[:, index].T[::-1]  # the first feature at the bottom
+        values = self._features[:, index].T[::-1]  # puts the first feature at the bottom
         low, high = np.array([244, 244, 242]), np.array([0, 68, 120])
         colours = low + (high - low) * values[..., None]
         image = Image.fromarray(colours.astype(np.uint8))
         size = (_SPAN, round(float(height)))
-        fewer = image.height > height or image.width > _SPAN
-        resampling = Image.Resampling.BOX if fewer else Image.Resampling.NEAREST
+        shrinks = image.height > height or image.width > _SPAN
+        resampling = Image.Resampling.BOX if shrinks else Image.Resampling.NEAREST
         canvas.paste(image.resize(size, resampling), (_LEFT, top))
 
     def _draw_actions(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
@@ -121,7 +123,7 @@ class _Chart:
     def _draw_choices(
         self, canvas: Canvas, top: Number, height: Number, index: int, n_actions: int
     ) -> None:
-        """Draw a row for each action, the first at the bottom."""
+        """Draw discrete actions: one row per action, the first at the bottom."""
         row = height / n_actions
         mask = self._trajectory.observation.action_mask
         for time, action in enumerate(self._trajectory.action[:, index]):
@@ -135,7 +137,7 @@ class _Chart:
             canvas.rectangle((left, bottom - thick), (right, bottom), self._actors[index].colour)
 
     def _draw_lines(self, canvas: Canvas, top: Number, height: Number, action: np.ndarray) -> None:
-        """Draw a line for each of a vector's dimensions, within the range of all of them."""
+        """Draw vector actions: one line per dimension, on one scale for all dimensions."""
         flat = action.reshape(len(action), -1)
         low, high = float(flat.min()), float(flat.max())
         span = max(high - low, 1e-9)
@@ -147,7 +149,7 @@ class _Chart:
             canvas.line(points, COLOURS[dimension % len(COLOURS)], 1.2)
 
     def _draw_rewards(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
-        """Draw bars from zero, on one scale for all actors."""
+        """Draw rewards as bars from zero, on one scale for all actors."""
         reward = self._trajectory.reward
         low, high = min(0.0, float(reward.min())), max(0.0, float(reward.max()))
         span = max(high - low, 1e-9)
@@ -157,12 +159,14 @@ class _Chart:
             value = float(reward[time, index])
             end = zero - (height - 2) * value / span
             left, right = self.x(int(time)), self.x(int(time) + 1)
-            gap = 0.3 if len(reward) <= _MOST_STEPS else 0.0
+            gap = 0.3 if len(reward) <= _MAX_STEPS_WITH_GAPS else 0.0
             colour = _GOOD if value > 0 else _BAD
             canvas.rectangle((left + gap, zero), (right - gap, end), colour)
 
-    def _cross_out(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
-        """Cover the time after an actor's death, and cross it."""
+    def _cover_after_death(
+        self, canvas: Canvas, top: Number, height: Number, index: int
+    ) -> None:
+        """Cover a strip after its actor's death with a crossed grey box."""
         dead = np.flatnonzero(~self._trajectory.active[:, index])
         if dead.size:
             left, right = self.x(int(dead[0])), _LEFT + _SPAN
@@ -174,7 +178,7 @@ class _Chart:
 def _scaled(
     features: Float[np.ndarray, "time actors *obs"],
 ) -> Float[np.ndarray, "time actors features"]:
-    """Bring each feature to [0, 1] by its range over time and actors."""
+    """Scale each feature to [0, 1] by its range over time and actors."""
     flat = features.reshape(*features.shape[:2], -1)
     low, high = flat.min(axis=(0, 1)), flat.max(axis=(0, 1))
     return (flat - low) / np.maximum(high - low, 1e-9)

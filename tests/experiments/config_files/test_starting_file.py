@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from jaxagents.cli import main as cli
-from jaxagents.experiments.make_agent import make_environment
-from jaxagents.experiments.config_files.schema import ExperimentConfig
-from jaxagents.experiments.config_files.file import load_config
 from jaxagents.environments.registry import describe, make, registered_ids
-from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.config_files.documented_fields import keys_of
+from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.config_files.schema import ExperimentConfig
 from jaxagents.experiments.config_files.starting_file import starting_file, suggestions_for
+from jaxagents.experiments.experiment import Experiment
+from jaxagents.experiments.make_agent import make_environment
 from jaxagents.training.trackers import read_json_lines
 
 IDS = [each for each in registered_ids() if "MNIST" not in each]  # it would download its images

@@ -193,7 +193,7 @@ WRONG_OVERRIDES = [  # what is given on the command line, and what is said
     (["--hyperparams.gamma", "1.5"], "gamma=1.5 is out of range"),
     (["--hyperparams.gamma", "[0.1, 0.2, 0.3]"], "gamma has shape (3,)"),
     (["--hyperparams.kl_threshold", "inf"], "numbers, but is inf; infinity is written .inf"),
-    (["--stop_at_return", ".nan"], "stop_at_return=nan is no return; give a number"),
+    (["--stop_at_return", ".nan"], "stop_at_return=nan is not a return; give a number"),
     (["--env_kwargs.maps.fill", "3"], "too deep; give all that env_kwargs.maps is to hold, as --e"),
     (["--env_kwargs.a.b.c=3"], "env_kwargs.a is to hold, as --env_kwargs.a '{b: {c: VALUE}}'"),
 ]

@@ -1,0 +1,75 @@
+"""The files of a run's directory that an experiment keeps up to date."""
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.runs import read_config
+from jaxagents.experiments.config_files.file import load_config, save_config
+from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
+from jaxagents.training.atomic_write import write_atomically
+
+
+def new_run_directory(config: ExperimentConfig) -> Path:
+    """Return a path for a new run, with a random suffix; create nothing."""
+    now, suffix = time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(3)
+    return Path(config.runs_dir).expanduser() / f"{config.name}-{now}-{suffix}"
+
+
+def numbered_if_taken(path: Path) -> Path:
+    """Return a path, with -2, -3, ... appended if it exists."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], numbered) if not each.exists())
+
+
+def check_same_beginning(config: ExperimentConfig, directory: Path) -> None:
+    """Check that a run began with a configuration's environment and seed.
+
+    Raises:
+        ExperimentError: it did not.
+    """
+    original = read_config(directory)
+    for name in ("env", "seed"):
+        now, before = getattr(config, name), original.get(name)
+        if before not in (now, None):
+            raise ExperimentError(
+                f"{name}={now!r}, but the run began with {before!r} and has learnt from that; "
+                f"leave {name} out, or train another run."
+            )
+
+
+def replace_config(config: ExperimentConfig, directory: Path) -> None:
+    """Write ``config.yaml`` if it changes, and keep the one before as ``config.1.yaml``, ...."""
+    path = directory / "config.yaml"
+    with contextlib.suppress(ExperimentError):  # written by another version of the package
+        if to_plain(load_config(path)) == to_plain(config):
+            return
+    numbered = (directory / f"config.{number}.yaml" for number in itertools.count(1))
+    earlier = next(each for each in numbered if not each.exists())
+    try:
+        os.link(path, earlier)
+    except OSError:  # some file systems have no links
+        shutil.copy2(path, earlier)
+    save_config(config, path)
+
+
+def write_summary(summary: dict[str, Any], directory: Path) -> None:
+    """Write ``summary.json``."""
+    text = json.dumps(summary, indent=2, allow_nan=False)
+    write_atomically(directory / "summary.json", text + "\n")
+
+
+def read_training_summary(directory: Path, n_updates_done: int) -> dict[str, Any] | None:
+    """Read ``training`` in ``summary.json``; return None unless it ends after these updates."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        text = (directory / "summary.json").read_text(encoding="utf-8")
+        training = json.loads(text)["training"]
+        return training if training["n_updates_done"] == n_updates_done else None
+    return None
