@@ -16,7 +16,7 @@ def _add_envs(commands: Commands) -> None:
     command = commands.add_parser(
         "envs",
         help="list the environments",
-        description="List the environments: their actors, and one actor's observations and actions.",
+        description="List the environments, with the actors, observations and actions of each.",
         allow_abbrev=False,
     )
     command.add_argument(

@@ -1,4 +1,4 @@
-"""Functions compiled for given arguments, and what they compute, read off their traces."""
+"""Compiled functions with their arguments, and the cost of a function from its trace."""
 
 import math
 import time
@@ -11,20 +11,20 @@ from jaxtyping import PyTree
 
 
 class Program(NamedTuple):
-    """A compiled function, and what to call it with."""
+    """A compiled function and its arguments."""
 
     function: Callable[..., PyTree]
     arguments: tuple[PyTree, ...]
     compile_seconds: float  # tracing included
-    flops: int | None = None  # of its matrix products, where these are most of it
+    flops: int | None = None  # of its matrix products, if these are most of its work
 
     def __call__(self) -> PyTree:
-        """Run it, to its end."""
+        """Run it and wait for its results."""
         return jax.block_until_ready(self.function(*self.arguments))
 
 
 def compiled(function: Callable[..., PyTree], *arguments: PyTree) -> Program:
-    """Compile a function."""
+    """Compile a function for some arguments."""
     started = time.perf_counter()
     executable = jax.jit(function).lower(*arguments).compile()
     return Program(executable, arguments, time.perf_counter() - started)
@@ -33,9 +33,9 @@ def compiled(function: Callable[..., PyTree], *arguments: PyTree) -> Program:
 def count_flops(function: Callable[..., PyTree], *arguments: PyTree) -> int:
     """Count the floating-point operations of a function's matrix products.
 
-    An addition and a multiplication count as two, products of two vectors not at all. Of the
-    branches of a condition the dearest counts; the body of a ``while_loop``, whose end nobody knows
-    beforehand, counts once.
+    An addition and a multiplication count as two; products of two vectors do not count. Of the
+    branches of a condition the most expensive counts. The body of a ``while_loop`` counts once,
+    because its number of iterations is unknown.
 
     Args:
         function: The function.
@@ -45,7 +45,7 @@ def count_flops(function: Callable[..., PyTree], *arguments: PyTree) -> int:
 
 
 def inputs_read(function: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
-    """Tell which arrays a function's results depend on: its arguments' tree, of booleans."""
+    """Find the arrays that a function's results depend on: its arguments' tree, of booleans."""
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
     needed = {variable for variable in jaxpr.outvars if not isinstance(variable, Literal)}
     for equation in reversed(jaxpr.eqns):

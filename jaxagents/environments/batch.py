@@ -210,7 +210,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         )
 
     def _fast(self, rng: PRNGKeyArray) -> PRNGKeyArray:
-        """Return a key that draws fast, or one of threefry if the environment's state holds keys."""
+        """Return a key that draws fast, or a plain one if the environment's state holds keys."""
         # Under vmap, "rbg" draws for all environments from the first one's key; a key in a state
         # must draw for its own environment.
         return key_of(to_store(rng), THREEFRY) if self._keeps_keys else to_draw(rng)

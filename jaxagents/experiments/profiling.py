@@ -17,24 +17,24 @@ from jaxagents.ippo.base import IPPOBase
 from jaxagents.types import Metrics, Runner, Updates
 
 PARTS = ("environment", "policy", "values", "advantages", "actor", "critic")
-"""The stages that an update consists of."""
+"""The stages of an update, in order."""
 
-_N_UPDATES_BEFORE = 3  # so that episodes are not all at their first step
+_N_WARM_UP_UPDATES = 3  # so that not all episodes are at their first step
 _PRODUCT_SIZES = (2048, 4096, 8192)
-_LONG = 0.01  # seconds: a product that takes this is large enough
+_LONG_ENOUGH = 0.01  # seconds of a matrix product
 
 
 class Stage(NamedTuple):
-    """What was measured of one stage."""
+    """Measurements of one stage."""
 
     seconds: float  # median of its runs
-    compile_seconds: float  # tracing included; less where it was found in jax's cache on the disk
-    every: int = 1  # updates: how often it runs
-    flops: int | None = None  # of its matrix products, where these were counted
+    compile_seconds: float  # tracing included; short if found in jax's compilation cache
+    every: int = 1  # updates per run
+    flops: int | None = None  # of its matrix products, if they were counted
 
     @property
     def seconds_per_update(self) -> float:
-        """Seconds that the stage takes of an update, on average."""
+        """Average seconds per update."""
         return self.seconds / self.every
 
 
@@ -44,17 +44,16 @@ class Profile:
     """Where an update's time goes, each stage measured as a compiled program of its own.
 
     Attributes:
-        stages: The `PARTS` by their names; ``shuffle``, a part of ``actor`` and ``critic``;
-            ``update``, the whole of it; and, where they are configured, what follows on a block
-            of updates: ``evaluation``, and ``callbacks``, which is handing an evaluation to the
-            host.
-        n_envs: Environments side by side.
-        rollout_length: Steps of each in an update.
-        actor_epochs: That were timed: all, as if none stopped early.
-        critic_epochs: Likewise.
-        product_size: Rows and columns of the matrices whose product was timed.
-        product_flops_per_second: The rate of that product, which no stage can exceed by much.
-        device: What all this ran on.
+        stages: The `PARTS` by name; ``shuffle``, a part of ``actor`` and ``critic``; ``update``,
+            the whole update; and, if they are configured, the stages after a block of updates:
+            ``evaluation``, and ``callbacks``, which hands an evaluation to the host.
+        n_envs: Number of parallel environments.
+        rollout_length: Environment steps per trajectory.
+        actor_epochs: Number of timed actor epochs: all, without early stopping.
+        critic_epochs: Number of timed critic epochs.
+        product_size: Rows and columns of the square matrices whose product was timed.
+        product_flops_per_second: Rate of that product, which no stage can exceed by much.
+        device: Kind of the device.
     """
 
     stages: Mapping[str, Stage]
@@ -68,33 +67,33 @@ class Profile:
 
     @property
     def remainder(self) -> float:
-        """Seconds that the whole update takes beyond its parts.
+        """Seconds of the whole update beyond the sum of its parts.
 
-        Below 0 where compiling the update as a whole saves something: stages that do not wait for
-        each other may run side by side.
+        Negative if compiling the parts together saves time: independent stages may run in
+        parallel.
         """
         return self.stages["update"].seconds - sum(self.stages[part].seconds for part in PARTS)
 
     @property
     def steps_per_second(self) -> float:
-        """Environment steps per second while updating."""
+        """Environment steps per second of an update."""
         return self.n_envs * self.rollout_length / self.stages["update"].seconds
 
     @property
     def steps_per_second_of_training(self) -> float:
-        """Environment steps per second, evaluations and their hand-over included."""
-        outside = ("update", "evaluation", "callbacks")
-        stages = [self.stages[name] for name in outside if name in self.stages]
+        """Environment steps per second of training, evaluations and callbacks included."""
+        names = ("update", "evaluation", "callbacks")
+        stages = [self.stages[name] for name in names if name in self.stages]
         return self.n_envs * self.rollout_length / sum(each.seconds_per_update for each in stages)
 
     def share(self, name: str) -> float:
-        """Give a stage's share of the time of the whole update."""
+        """Return a stage's time as a fraction of the whole update's."""
         return self.stages[name].seconds_per_update / self.stages["update"].seconds
 
     def share_of_limit(self, name: str) -> float | None:
-        """Tell how close a stage comes to doing nothing but matrix products, as a share of 1.
+        """Return a stage's rate of matrix products as a fraction of the measured limit.
 
-        None: its products were not counted.
+        None if its matrix products were not counted.
         """
         stage = self.stages[name]
         if stage.flops is None:
@@ -105,22 +104,22 @@ class Profile:
 def profile(agent: IPPOBase, hyperparams: HyperParameters, n_rounds: int = 20) -> Profile:
     """Measure where the time of an agent's update goes.
 
-    The stages run in turn, so that whatever else the machine does meets them all alike. No callback
-    is called and nothing is written.
+    The stages run in turn, so that other load on the machine affects all of them equally. No
+    callback is called and nothing is written.
 
     Args:
         agent: The agent.
-        hyperparams: As for ``agent.train``, but for ``kl_threshold``: epochs never end early.
+        hyperparams: As for ``agent.train``, except that ``kl_threshold`` is infinite.
         n_rounds: How often each stage is timed.
 
     Raises:
-        ValueError: a hyperparameter is out of range, or nothing would be timed.
+        ValueError: a hyperparameter or ``n_rounds`` is out of range.
     """
     if n_rounds < 1:
         raise ValueError(f"n_rounds={n_rounds} is too small; time each stage at least once.")
     config = agent.config
     runner = agent.init(jax.random.key(0), hyperparams.replace(kl_threshold=math.inf))
-    runner, metrics, update = _begun_training(agent, runner)
+    runner, metrics, update = _warm_up(agent, runner)
     of_update = {**programs_of_update(agent, runner), "update": update}
     of_block = programs_of_block(agent, runner, metrics)
     product, size = _large_product()
@@ -147,14 +146,14 @@ def profile(agent: IPPOBase, hyperparams: HyperParameters, n_rounds: int = 20) -
     )
 
 
-def _begun_training(agent: IPPOBase, runner: Runner) -> tuple[Runner, Metrics, Program]:
-    """Train a little; return also the metrics, and a program that goes on by an update a call."""
+def _warm_up(agent: IPPOBase, runner: Runner) -> tuple[Runner, Metrics, Program]:
+    """Do a few updates; return also their metrics, and a program for one more update per call."""
     started = time.perf_counter()
     update_repeatedly = agent._updates_compiled_for(runner)
-    n_updates = jnp.asarray(_N_UPDATES_BEFORE, jnp.int32)
+    n_updates = jnp.asarray(_N_WARM_UP_UPDATES, jnp.int32)
     updates = update_repeatedly(agent, agent._open_block(agent._first_block(runner), n_updates))
     metrics = jax.block_until_ready(jax.tree.map(lambda leaf: leaf / n_updates, updates.total))
-    # The first updates may count to the time.
+    # The time of the few updates is negligible beside compilation.
     seconds = time.perf_counter() - started
     runner = jax.tree.map(jnp.copy, updates.runner)
 
@@ -167,23 +166,23 @@ def _begun_training(agent: IPPOBase, runner: Runner) -> tuple[Runner, Metrics, P
 
 
 def _time_in_turn(programs: Sequence[Program], n_rounds: int) -> list[float]:
-    """Time programs, each once a round; return the medians, in seconds."""
+    """Time each program once per round; return the medians, in seconds."""
     rounds = [[_seconds_of(program) for program in programs] for _ in range(n_rounds)]
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def _seconds_of(program: Program) -> float:
-    program()  # within an update, too, a stage finds in the caches what it works on
+    program()  # so that its inputs are in the processor's caches, as within an update
     started = time.perf_counter()
     program()
     return time.perf_counter() - started
 
 
 def _large_product() -> tuple[Program, int]:
-    """Choose a matrix product that keeps the device busy; return its size, too."""
+    """Return a matrix product that is large enough to be timed, and its size."""
     size, *larger = _PRODUCT_SIZES
     product = _product_of(size)
-    while larger and _seconds_of(product) < _LONG:
+    while larger and _seconds_of(product) < _LONG_ENOUGH:
         size, *larger = larger
         product = _product_of(size)
     return product, size

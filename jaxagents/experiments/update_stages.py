@@ -1,6 +1,6 @@
-"""The stages of an update as programs of their own, to be timed one by one.
+"""The stages of an update as separate programs, to be timed one by one.
 
-Each does what `IPPOBase._update` does in its place, on what that would hand it.
+Each does the work of its stage in `IPPOBase._update`, on the same inputs.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from jaxagents.compiler.program_costs import Program, compiled, count_flops, inputs_read
 from jaxagents.compiler.random_keys import to_draw
+from jaxagents.config import AgentConfig
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
+from jaxagents.networks.network import Network
 from jaxagents.ppo.batches import Valuation
 from jaxagents.ppo.minibatches import draw_minibatches, take_minibatch, unit_of
 from jaxagents.ppo.policy_map import each_policy
@@ -22,14 +24,14 @@ from jaxagents.types import Batch, Metrics, Observation, Runner, TimeStep, Trans
 
 
 def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
-    """Compile the stages of the update that comes next.
+    """Compile the stages of an agent's next update.
 
-    ``shuffle`` is a part of ``actor`` and ``critic``.
+    ``shuffle``, the drawing and gathering of minibatches, is a part of ``actor`` and ``critic``.
 
     Args:
         agent: The agent.
-        runner: Where it stands. Its ``kl_threshold`` should be infinite: what is counted of the
-            actor's matrix products is of all epochs.
+        runner: State of its training. The ``kl_threshold`` should be infinite, because the
+            matrix products of all actor epochs are counted.
     """
     n_policies = agent.policies.n_policies
     hyperparams = agent._scheduled(runner)
@@ -42,7 +44,7 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
     batch, _ = advantages()
     actor = (each_policy(agent._update_actor), runner.actor, batch, hyperparams, rngs)
     critic = (each_policy(agent._update_critic), runner.critic, batch, hyperparams, rngs)
-    dealt = _read_by_losses(agent, runner, batch, hyperparams)
+    read = _read_by_losses(agent, runner, batch, hyperparams)
     return {
         "environment": compiled(
             partial(_step_environments, agent), runner, transitions.action, rng
@@ -50,23 +52,22 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
         "policy": compiled(partial(_choose_actions, agent), runner, transitions, rng),
         "values": values,
         "advantages": advantages,
-        # The body of a while_loop is counted once, that of a fori_loop as often as it runs.
+        # `count_flops` counts the body of the actor's while_loop once.
         "actor": compiled(*actor)._replace(flops=agent.config.actor_epochs * count_flops(*actor)),
         "critic": compiled(*critic)._replace(flops=count_flops(*critic)),
-        "shuffle": compiled(each_policy(partial(_shuffle, agent)), dealt, rngs),
+        "shuffle": compiled(each_policy(partial(_shuffle, agent)), read, rngs),
     }
 
 
 def programs_of_block(agent: IPPOBase, runner: Runner, metrics: Metrics) -> dict[str, Program]:
-    """Compile what follows on a block of updates, as far as it is configured.
+    """Compile the stages that follow a block of updates, if they are configured.
 
-    Callbacks are not called, nor are checkpoints written: ``callbacks`` is what it takes to hand
-    an evaluation to the host.
+    ``callbacks`` hands an evaluation to the host; it calls no callbacks and writes no checkpoints.
 
     Args:
         agent: The agent.
-        runner: Where it stands.
-        metrics: An update's.
+        runner: State of its training.
+        metrics: Training metrics of an update.
     """
     programs = {}
     if agent.config.n_evals:
@@ -83,7 +84,7 @@ def programs_of_block(agent: IPPOBase, runner: Runner, metrics: Metrics) -> dict
 def _step_environments(
     agent: IPPOBase, runner: Runner, actions: Array, rng: PRNGKeyArray
 ) -> tuple[PyTree, TimeStep]:
-    """Act as a rollout did, ``[time, envs, actors, ...]``."""
+    """Step the environments with a rollout's actions ``[time, envs, actors, ...]``."""
 
     def step(state: PyTree, now: tuple[PRNGKeyArray, Array]) -> tuple[PyTree, TimeStep]:
         rng, action = now
@@ -98,7 +99,7 @@ def _step_environments(
 def _choose_actions(
     agent: IPPOBase, runner: Runner, transitions: Transition, rng: PRNGKeyArray
 ) -> tuple[PyTree, Array, Array]:
-    """See what a rollout saw, step by step, and choose its actions again."""
+    """Choose a rollout's actions again, step by step, from its observations."""
 
     def act(memory: PyTree, now: tuple[Observation, Array, Array]) -> tuple[PyTree, Any]:
         observation, over, noise = now
@@ -120,73 +121,64 @@ def _estimate(
     valuation: Valuation,
     hyperparams: HyperParameters,
 ) -> tuple[Batch, PyTree]:
-    """Make the policies' batches, and what their critics should learn."""
+    """Estimate advantages and make the value targets."""
     runner, batch = agent._estimate_advantages(runner, transitions, valuation, hyperparams)
     runner, batch, metrics = agent._make_targets(runner, runner.actor, batch, hyperparams)
     return batch, (runner.normalizers, metrics)
 
 
-class _Dealt(NamedTuple):
-    """What the losses of one policy read of its batch, ``[time, sequences, actors, ...]``."""
+class _Arrays(NamedTuple):
+    """Arrays of one policy's batch, ``[time, sequences, actors, ...]``."""
 
-    by_actor: list[Array]
-    by_critic: list[Array]
+    of_actor: list[Array]
+    of_critic: list[Array]
 
 
 def _read_by_losses(
     agent: IPPOBase, runner: Runner, batch: Batch, hyperparams: HyperParameters
-) -> _Dealt:
-    """Find what of the batches is worth gathering: a compiled update gathers nothing else."""
-    actor, critic, one_policy_s, hyperparams = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype),
+) -> _Arrays:
+    """Select the arrays of the batches that the losses read: an update gathers no others."""
+    actor_params, critic_params, one_batch, hyperparams = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype),  # of one policy
         (runner.actor.params, runner.critic.params, batch, hyperparams),
     )
 
-    def read(loss: Callable[..., PyTree], unit: str, params: PyTree) -> list[Array]:
-        indices = jnp.zeros(1, jnp.int32)
-        minibatch = jax.eval_shape(partial(take_minibatch, unit=unit), one_policy_s, indices)
+    def read(loss: Callable[..., PyTree], network: Network, params: PyTree) -> list[Array]:
+        take = partial(take_minibatch, unit=unit_of(agent.config, network.recurrent))
+        minibatch = jax.eval_shape(take, one_batch, jnp.zeros(1, jnp.int32))
         _, is_read, _ = inputs_read(loss, params, minibatch, hyperparams)
         leaves = zip(jax.tree.leaves(batch), jax.tree.leaves(is_read), strict=True)
         return [leaf for leaf, is_read in leaves if is_read]
 
-    return _Dealt(
-        by_actor=read(agent._actor_loss, _unit_of_actor(agent), actor),
-        by_critic=read(agent._critic_loss, _unit_of_critic(agent), critic),
+    return _Arrays(
+        of_actor=read(agent._actor_loss, agent.networks.actor, actor_params),
+        of_critic=read(agent._critic_loss, agent.networks.critic, critic_params),
     )
 
 
-def _shuffle(agent: IPPOBase, dealt: _Dealt, rng: PRNGKeyArray) -> _Dealt:
+def _shuffle(agent: IPPOBase, arrays: _Arrays, rng: PRNGKeyArray) -> _Arrays:
     """Draw and gather the minibatches of all epochs of one policy; return the last ones."""
-    config = agent.config
-    return _Dealt(
-        by_actor=_deal(agent, dealt.by_actor, rng, _unit_of_actor(agent), config.actor_epochs),
-        by_critic=_deal(agent, dealt.by_critic, rng, _unit_of_critic(agent), config.critic_epochs),
+    config, networks = agent.config, agent.networks
+    actor_unit = unit_of(config, networks.actor.recurrent)
+    critic_unit = unit_of(config, networks.critic.recurrent)
+    return _Arrays(
+        of_actor=_gather(config, arrays.of_actor, rng, actor_unit, config.actor_epochs),
+        of_critic=_gather(config, arrays.of_critic, rng, critic_unit, config.critic_epochs),
     )
 
 
-def _unit_of_actor(agent: IPPOBase) -> str:
-    return unit_of(agent.config, agent.networks.actor.recurrent)
-
-
-def _unit_of_critic(agent: IPPOBase) -> str:
-    return unit_of(agent.config, agent.networks.critic.recurrent)
-
-
-def _deal(
-    agent: IPPOBase, batch: list[Array], rng: PRNGKeyArray, unit: str, n_epochs: int
+def _gather(
+    config: AgentConfig, arrays: list[Array], rng: PRNGKeyArray, unit: str, n_epochs: int
 ) -> list[Array]:
-    config = agent.config
+    """Draw and gather the minibatches of some epochs; return the last one."""
     shape = (config.chunk_length, config.batch_size * config.n_chunks, config.n_minibatches)
 
     def gather(_: list[Array], indices: Array) -> tuple[list[Array], None]:
-        return take_minibatch(batch, indices, unit), None
+        return take_minibatch(arrays, indices, unit), None
 
-    def pass_once(minibatch: list[Array], rng: PRNGKeyArray) -> tuple[list[Array], None]:
-        indices = draw_minibatches(rng, *shape, unit)
-        return jax.lax.scan(gather, minibatch, indices)
+    def run_epoch(minibatch: list[Array], rng: PRNGKeyArray) -> tuple[list[Array], None]:
+        return jax.lax.scan(gather, minibatch, draw_minibatches(rng, *shape, unit))
 
-    shapes = jax.eval_shape(
-        lambda: take_minibatch(batch, draw_minibatches(rng, *shape, unit)[0], unit)
-    )
-    nothing = [jnp.zeros(each.shape, each.dtype) for each in shapes]
-    return jax.lax.scan(pass_once, nothing, jax.random.split(rng, n_epochs))[0]
+    first = jax.eval_shape(lambda: gather([], draw_minibatches(rng, *shape, unit)[0])[0])
+    zeros = [jnp.zeros(each.shape, each.dtype) for each in first]
+    return jax.lax.scan(run_epoch, zeros, jax.random.split(rng, n_epochs))[0]

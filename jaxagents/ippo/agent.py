@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig, structure_of
-from jaxagents.environments.batch import JaxEnvironmentBatch
+from jaxagents.environments.batch import EnvironmentBatch, JaxEnvironmentBatch
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.trajectories import Trajectory, record_episodes
@@ -20,7 +20,8 @@ from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperpar
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.player import Player
-from jaxagents.ppo.policy_map import make_policy_map
+from jaxagents.networks.network import Network
+from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
 from jaxagents.training.named_arrays import Leaves
 from jaxagents.training.recorder import Recorder, highest_return
@@ -63,15 +64,15 @@ class Agent(abc.ABC):
         self.env = env
         self.env_params = env_params
         self.config = config
-        self.environments = JaxEnvironmentBatch(
+        self.environments: EnvironmentBatch = JaxEnvironmentBatch(
             env,
             env_params,
             max_episode_steps=config.max_episode_steps,
             agent_id=config.agent_id,
             global_state=config.centralized_critic,
         )
-        self.distribution = self._make_distribution(self.environments.space)
-        self.policies = make_policy_map(
+        self.distribution: Distribution = self._make_distribution(self.environments.space)
+        self.policies: PolicyMap = make_policy_map(
             config.parameter_sharing, self.environments.n_actors, self.environments.teams
         )
         if config.shaped_reward_steps is not None and not self.environments.has_shaped_reward:
@@ -79,7 +80,9 @@ class Agent(abc.ABC):
                 f"shaped_reward_steps={config.shaped_reward_steps}, but {type(env).__name__} "
                 "shapes no rewards; leave it None."
             )
-        self.networks = ActorCritic(self.environments, self.policies, self.distribution, config)
+        self.networks: ActorCritic = ActorCritic(
+            self.environments, self.policies, self.distribution, config
+        )
         self._player = Player(self.environments, self.policies, self.networks)
         structure = {
             "agent": type(self).__name__,
@@ -113,14 +116,7 @@ class Agent(abc.ABC):
 
     def __repr__(self) -> str:
         config, n_actors = self.config, self.environments.n_actors
-        features = self.environments.observation.features
-        sizes = {
-            name: f"{_count_params(init):,}"
-            for name, init in (
-                ("actor", self.networks.init_actor),
-                ("critic", self.networks.init_critic),
-            )
-        }
+        features, networks = self.environments.observation.features, self.networks
         n_policies = self.policies.n_policies
         return "\n".join(
             [
@@ -130,7 +126,8 @@ class Agent(abc.ABC):
                 f"{config.batch_size} in parallel",
                 f"  observation: {features.dtype}{list(features.shape[1:])}",
                 f"  action:      {_described(self.environments.space)}",
-                f"  parameters:  actor {sizes['actor']}, critic {sizes['critic']} per policy",
+                f"  actor:       {_network_text(networks.actor, networks.init_actor)}",
+                f"  critic:      {_network_text(networks.critic, networks.init_critic)}",
                 f"  training:    {config.n_steps:,} updates of {config.steps_per_update:,} "
                 "environment steps",
             ]
@@ -325,9 +322,10 @@ class Agent(abc.ABC):
         return self._collected[0]
 
 
-def _count_params(init: Any) -> int:
+def _network_text(network: Network, init: Callable[[PRNGKeyArray], PyTree]) -> str:
     shapes = jax.eval_shape(init, jax.random.key(0))
-    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+    n_params = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+    return f"{type(network.module).__name__}, {n_params:,} parameters per policy"
 
 
 def _described(space: Discrete | Box) -> str:

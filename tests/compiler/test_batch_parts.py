@@ -7,7 +7,9 @@ import pytest
 
 from jaxagents.compiler.batch_parts import apply_where, count_parts
 
-on_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="other devices compute the whole batch")
+on_cpu = pytest.mark.skipif(
+    jax.default_backend() != "cpu", reason="other devices compute the whole batch"
+)
 
 
 def apply(needed, samples, others):

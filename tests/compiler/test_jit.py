@@ -166,7 +166,9 @@ def test_compiling_leaves_the_settings_of_the_process_as_they_were(level, own):
 
 
 def test_threads_that_compile_at_the_same_time_leave_the_settings_as_they_were():
-    programs = [with_overlapping_loops(jax.jit(lambda x, n=n: loops(4)(x + n)), ()) for n in range(4)]
+    programs = [
+        with_overlapping_loops(jax.jit(lambda x, n=n: loops(4)(x + n)), ()) for n in range(4)
+    ]
     before = settings()
     with ThreadPoolExecutor(len(programs)) as pool:
         together = list(pool.map(lambda program: program(X), programs))

@@ -5,7 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.compiler.random_keys import as_key, draw_in_one_row, is_key, key_of, to_draw, to_store
+from jaxagents.compiler.random_keys import (
+    as_key,
+    draw_in_one_row,
+    is_key,
+    key_of,
+    to_draw,
+    to_store,
+)
 
 
 def test_typed_keys_are_accepted_as_they_are_and_raw_ones_wrapped():

@@ -21,7 +21,9 @@ def _is_plain(request, monkeypatch):
 
 
 def test_the_sum_over_the_last_axis_by_hand():
-    np.testing.assert_array_equal(sum_last_axis(jnp.array([[1.0, 2.0, 4.0], [0.0, -1.0, 0.5]])), [7.0, -0.5])
+    np.testing.assert_array_equal(
+        sum_last_axis(jnp.array([[1.0, 2.0, 4.0], [0.0, -1.0, 0.5]])), [7.0, -0.5]
+    )
     assert sum_last_axis(jnp.array([3.0, 4.0])) == 7.0
 
 

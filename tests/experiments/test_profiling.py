@@ -133,12 +133,12 @@ def test_the_stages_do_what_the_update_does(kind, simple):
 
 
 def test_the_shuffle_gathers_what_the_losses_read_and_no_more(simple):
-    dealt = simple[2]["shuffle"]()
+    gathered = simple[2]["shuffle"]()
     # Of two policies, of two trajectories of six steps: two features, an action, its log
     # probability, its advantage and weight; and two features, a target and a weight.
     samples = (2, 2 * 6)
-    assert sorted(leaf.shape for leaf in dealt.by_actor) == [samples] * 4 + [(*samples, 2)]
-    assert sorted(leaf.shape for leaf in dealt.by_critic) == [samples] * 2 + [(*samples, 2)]
+    assert sorted(leaf.shape for leaf in gathered.of_actor) == [samples] * 4 + [(*samples, 2)]
+    assert sorted(leaf.shape for leaf in gathered.of_critic) == [samples] * 2 + [(*samples, 2)]
 
 
 def test_the_matrix_products_of_all_epochs_are_counted(simple):

@@ -1,3 +1,5 @@
+"""From one policy's transitions to its batch: weights, targets, chunks and normalisation."""
+
 from functools import partial
 
 import jax
@@ -5,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo import batches
 from jaxagents.ppo.batches import Valuation, normalize_targets, with_estimates
-from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo.minibatches import cut
 from jaxagents.ppo.normalization import Normalizers, RewardScale, RunningStatistics, no_statistics
 from jaxagents.ppo.statistics import explained_variance
@@ -22,7 +24,7 @@ NEXT_VALUE = np.array([2.0, 4.0, 8.0], np.float32)
 
 
 def transition(reward, terminated=False, truncated=False, active=True, episode_over=False):
-    """Make transitions of rewards ``[time, envs, actors]``, told apart by what is seen and done."""
+    """Make transitions with rewards ``[time, envs, actors]``, and numbered observations and actions."""
     reward = np.asarray(reward, np.float32)
     marks = np.arange(reward.size, dtype=np.float32).reshape(reward.shape)
     flags = (
@@ -46,7 +48,7 @@ def transition(reward, terminated=False, truncated=False, active=True, episode_o
 
 
 def valuation_of(step, value=0.0, next_value=0.0):
-    """Let the critic see 100 more than the actor and remember 2000 more."""
+    """Let the critic's features be 100, and its recurrent state 2000, more than the actor's features."""
     features = step.observation.features
     return Valuation(
         features=100 + features,
@@ -84,7 +86,7 @@ def learn_from(
 
 
 def batch_of(step, *args, **kwargs):
-    """Return the batch and the share of its targets' variance that the values explain."""
+    """Return the batch and the explained variance of its values."""
     batch, normalizers = learn_from(step, *args, **kwargs)
     assert normalizers == NOT_NORMALIZED
     return batch, explained_variance(batch.path.value, batch.value_target, batch.value_weight)
@@ -105,7 +107,7 @@ def test_value_targets_are_the_unnormalised_advantages_plus_the_values():
     np.testing.assert_array_equal(batch.value_target[:, 0, 0], [2.75, 5.0, 8.0])
 
 
-def test_the_value_targets_tell_termination_from_truncation():
+def test_value_targets_distinguish_termination_from_truncation():
     step = transition([[[1.0, 1.0, 1.0]]], [False, True, False], [False, False, True])
     batch, _ = batch_of(step, next_value=4.0, gamma=0.5)
     np.testing.assert_array_equal(batch.value_target[0, 0], [3.0, 1.0, 3.0])
@@ -117,7 +119,7 @@ def test_a_policys_advantages_are_normalised_over_all_its_samples():
     np.testing.assert_allclose(batch.advantage, [[[-1.0, 1.0]], [[-1.0, 1.0]]], rtol=1e-6)
 
 
-def test_each_policy_is_normalised_on_its_own_and_uses_its_own_hyperparameters():
+def test_each_policy_normalises_its_own_advantages_by_its_own_hyperparameters():
     reward = np.array([[1.0, 3.0], [10.0, 30.0]])[:, :, None, None]
     steps = transition(reward)  # [policies, time, envs, actors]
     hyperparams = HyperParameters(gamma=jnp.array([0.0, 0.5]), gae_lambda=jnp.ones(2))
@@ -129,7 +131,7 @@ def test_each_policy_is_normalised_on_its_own_and_uses_its_own_hyperparameters()
     np.testing.assert_allclose(batch.advantage[:, :, 0, 0], [[-1.0, 1.0], [-1.0, 1.0]], rtol=1e-6)
 
 
-def test_inactive_actors_and_padding_weigh_nothing_in_the_normalisation():
+def test_inactive_actors_and_padding_have_zero_weight_in_the_normalisation():
     step = transition([[[1.0, 3.0, 900.0, 70.0]]], active=[True, True, False, True])
     batch, _ = batch_of(step, membership=[1.0, 1.0, 1.0, 0.0], gamma=0.0)
     np.testing.assert_array_equal(batch.weight, [[[1.0, 1.0, 0.0, 0.0]]])
@@ -137,7 +139,7 @@ def test_inactive_actors_and_padding_weigh_nothing_in_the_normalisation():
 
 
 @pytest.mark.parametrize("steps_that_say_dead", [[1], [1, 2, 3]])
-def test_what_a_dead_actor_earns_changes_nothing_for_the_living(steps_that_say_dead):
+def test_rewards_of_a_dead_actor_change_nothing_for_active_samples(steps_that_say_dead):
     # The first actor dies at the second step and is revived by the reset after the fourth.
     active = np.ones((5, 1, 2), bool)
     active[2:4, 0, 0] = False
@@ -161,7 +163,9 @@ def test_what_a_dead_actor_earns_changes_nothing_for_the_living(steps_that_say_d
     ("rewards_after_death", "value_weight"),
     [(False, [1.0, 1.0, 0.0, 0.0, 0.0]), (True, [1.0, 1.0, 1.0, 0.0, 0.0])],
 )
-def test_the_dead_weigh_in_the_values_only_where_they_earn_on(rewards_after_death, value_weight):
+def test_dead_actors_have_weight_in_the_critic_loss_only_if_rewards_go_on(
+    rewards_after_death, value_weight
+):
     # The third actor is dead; the last two, one of them dead, pad the policy.
     step = transition([[[1.0, 3.0, 9.0, 5.0, 7.0]]], active=[True, True, False, True, False])
     batch, _ = batch_of(
@@ -177,11 +181,9 @@ def test_the_dead_weigh_in_the_values_only_where_they_earn_on(rewards_after_deat
 
 
 @pytest.mark.parametrize(("rewards_after_death", "explained"), [(False, 1.0), (True, 0.75)])
-def test_the_values_explain_the_targets_of_those_that_the_critic_learns_from(
-    rewards_after_death, explained
-):
-    # The living have targets 0, 4 and no errors; with the dead, errors 0, 0, 1, -1 of variance 1/2
-    # stand against targets 0, 4, 2, 2 of variance 2.
+def test_explained_variance_counts_the_samples_of_the_critic_loss(rewards_after_death, explained):
+    # The active samples have targets 0, 4 and no errors. With the dead, the errors 0, 0, 1, -1 have
+    # variance 1/2, and the targets 0, 4, 2, 2 variance 2.
     step = transition([[[0.0, 4.0, 2.0, 2.0]]], active=[True, True, False, False])
     _, share = batch_of(
         step, [[[0.0, 4.0, 1.0, 3.0]]], rewards_after_death=rewards_after_death, gamma=0.0
@@ -206,14 +208,14 @@ def test_without_active_samples_nothing_is_nan():
     ("value", "explained"),
     [([1.0, 3.0], 1.0), ([0.0, 0.0], 0.0), ([3.0, 1.0], -3.0), ([2.0, 3.0], 0.75)],
 )
-def test_the_values_explain_their_share_of_the_targets_variance(value, explained):
+def test_explained_variance_of_a_batch_by_hand(value, explained):
     # The targets 1, 3 have variance 1; the errors 0, 0; 1, 3; -2, 2 and -1, 0 have 0, 1, 4, 1/4.
     step = transition(one_env_one_actor([1.0, 3.0]))
     _, share = batch_of(step, one_env_one_actor(value), gamma=0.0)
     np.testing.assert_allclose(share, explained, atol=1e-6)
 
 
-def test_what_was_seen_and_done_is_passed_on_unchanged():
+def test_observations_and_actions_are_passed_on_unchanged():
     step = transition([[[1.0, 3.0]], [[2.0, 4.0]]])
     batch, _ = batch_of(step)
     np.testing.assert_array_equal(batch.observation.features, step.observation.features)
@@ -242,7 +244,7 @@ def test_trajectories_are_cut_into_chunks_that_keep_their_order_in_time():
 
 
 @pytest.mark.parametrize("chunk_length", [1, 2, 4])
-def test_chunks_change_nothing_of_what_trajectories_are_worth(chunk_length):
+def test_chunks_have_the_estimates_of_whole_trajectories(chunk_length):
     truncated = np.zeros((4, 2, 1), bool)
     truncated[1, 0] = True
     value, next_value = np.random.default_rng(1).normal(size=(2, 4, 2, 1))
@@ -254,7 +256,7 @@ def test_chunks_change_nothing_of_what_trajectories_are_worth(chunk_length):
         np.testing.assert_allclose(getattr(chunks, field), expected, rtol=1e-6, err_msg=field)
 
 
-def test_an_episode_begins_after_the_end_of_another_but_not_with_the_rollout():
+def test_an_episode_begins_after_the_end_of_another_but_not_at_the_start_of_the_rollout():
     over = np.zeros((4, 2, 1), bool)
     over[[1, 3, 2], [0, 0, 1]] = True  # after the last step, the next rollout begins
     batch, _ = learn_from(four_steps(episode_over=over), chunk_length=2)
@@ -263,15 +265,15 @@ def test_an_episode_begins_after_the_end_of_another_but_not_with_the_rollout():
     np.testing.assert_array_equal(batch.begins[..., 0], begins[IN_CHUNKS])
 
 
-def test_every_chunk_begins_with_the_memories_of_the_rollout():
+def test_every_chunk_begins_with_the_recurrent_state_of_the_rollout():
     batch, _ = learn_from(four_steps(), chunk_length=2)
     np.testing.assert_array_equal(batch.memory.actor["actor"][..., 0, 0], [1000 + IN_CHUNKS[0]])
     np.testing.assert_array_equal(batch.memory.critic["critic"][..., 0, 0], [2000 + IN_CHUNKS[0]])
 
 
 @pytest.mark.parametrize("rewards_after_death", [False, True])
-def test_networks_see_zeros_in_place_of_samples_that_weigh_nothing(rewards_after_death):
-    """The second actor is dead, but its critic may be needed; the third one pads the policy."""
+def test_samples_with_zero_weight_reach_the_networks_as_zeros(rewards_after_death):
+    """The second actor is dead, but its critic may still learn; the third is padding."""
     unknown = jnp.array([0.0, jnp.nan, jnp.nan])
     step = transition([[[1.0, 3.0, 9.0]]], active=[True, False, True])
     step = jax.tree.map(
@@ -295,13 +297,13 @@ def statistics(mean, std, weight=1.0):
     return RunningStatistics(*(jnp.asarray(number, jnp.float32) for number in numbers))
 
 
-def test_networks_see_observations_on_the_scale_of_the_statistics_of_earlier_rollouts():
+def test_observations_are_normalised_by_the_statistics_of_earlier_rollouts():
     # The actor sees 0 and 1, of the mean 1/2 and the standard deviation 1/2, the critic 100 more.
     step = transition([[[5.0, 7.0]]])
     normalizers = Normalizers(observation=statistics([3.0], [2.0]))
     batch, updated = learn_from(step, normalizers=normalizers)
     np.testing.assert_allclose(batch.observation.features[0, 0, :, 0], [-1.5, -1.0])
-    # Seeing something else, this critic would have statistics of its own.
+    # A critic with other features than the actor's would have its own statistics.
     np.testing.assert_allclose(batch.critic_features[0, 0, :, 0], [10.0, 10.0])
     # Of the old one sample and the two new ones the mean is (3 + 0 + 1) / 3, and the variance
     # (4 + 0 + 1/2) / 3 within, and (1/3)(2/3)(5/2)² between them.
@@ -310,7 +312,7 @@ def test_networks_see_observations_on_the_scale_of_the_statistics_of_earlier_rol
     np.testing.assert_allclose(updated.observation.variance, [1.5 + 12.5 / 9], rtol=1e-6)
 
 
-def test_a_critic_that_sees_something_else_has_statistics_of_its_own():
+def test_a_critic_with_its_own_features_has_its_own_statistics():
     normalizers = Normalizers(
         observation=statistics([3.0], [2.0]), critic_features=statistics([103.0], [4.0])
     )
@@ -321,7 +323,7 @@ def test_a_critic_that_sees_something_else_has_statistics_of_its_own():
     np.testing.assert_allclose(updated.critic_features.mean, [304 / 3], rtol=1e-6)
 
 
-def test_statistics_are_those_of_the_samples_that_each_network_learns_from():
+def test_statistics_are_of_the_samples_that_each_network_learns_from():
     """The first actor sees 0, the second, which is dead, 1, the third, which is padding, 2."""
     step = transition([[[5.0, 7.0, 9.0]]], active=[True, False, True])
     nothing = Normalizers(observation=no_statistics((1,)), critic_features=no_statistics((1,)))
@@ -336,8 +338,8 @@ def test_statistics_are_those_of_the_samples_that_each_network_learns_from():
         np.testing.assert_allclose(updated.critic_features.mean, [mean])
 
 
-def test_targets_are_in_units_of_reward_though_the_critic_estimates_on_a_scale_of_its_own():
-    # Values of 1, 2, 4, and 2, 4, 8 after each step, are 10 less and half as large in its eyes.
+def test_value_targets_are_in_units_of_reward_if_the_critic_is_normalised():
+    # The critic's outputs for the values 1, 2, 4 and next values 2, 4, 8 are (v - 10) / 2.
     normalizers = Normalizers(value=statistics(10.0, 2.0))
     own_value, own_next_value = (one_env_one_actor(v - 10) / 2 for v in (VALUE, NEXT_VALUE))
     batch, updated = learn_from(
@@ -355,7 +357,7 @@ def test_targets_are_in_units_of_reward_though_the_critic_estimates_on_a_scale_o
     assert updated.value == normalizers.value  # until the targets are known
 
 
-def test_rewards_are_divided_by_the_deviation_of_their_discounted_sums():
+def test_scaled_rewards_are_divided_by_the_deviation_of_their_discounted_sums():
     """Without a discount each sum is a reward: 1 and 3, of standard deviation 1, or 2 and 6."""
     nothing = Normalizers(reward=RewardScale(no_statistics(()), jnp.zeros((1, 1))))
     for factor in (1.0, 2.0):
@@ -368,7 +370,7 @@ def test_rewards_are_divided_by_the_deviation_of_their_discounted_sums():
 
 
 def estimates_of(log_ratio, chunk_length=3, active=True, **hyperparams):
-    """Estimate anew from the trajectory of δ = 1, 2, 4, with a discount and λ of 1/2."""
+    """Reestimate the trajectory with δ = 1, 2, 4, discount 1/2 and λ = 1/2."""
     hyperparams = {"gamma": 0.5, "gae_lambda": 0.5, **hyperparams}
     step = transition(one_env_one_actor(REWARD), active=active)
     values = one_env_one_actor(VALUE), one_env_one_actor(NEXT_VALUE)
@@ -380,25 +382,25 @@ def estimates_of(log_ratio, chunk_length=3, active=True, **hyperparams):
 
 
 @pytest.mark.parametrize("chunk_length", [1, 3])
-def test_a_policy_that_has_not_moved_is_estimated_as_by_gae(chunk_length):
+def test_estimates_of_a_policy_that_has_not_moved_equal_gae(chunk_length):
     batch, estimated = estimates_of(0.0, chunk_length)
     np.testing.assert_allclose(estimated.advantage, batch.advantage, rtol=1e-5)
     np.testing.assert_allclose(estimated.value_target, batch.value_target, rtol=1e-6)
 
 
 @pytest.mark.parametrize("chunk_length", [1, 3])
-def test_a_policy_that_has_moved_is_estimated_by_vtrace_over_whole_trajectories(chunk_length):
-    # Half as likely, each step's own error halves, and the later ones' decay is 1/8 in place of
-    # 1/4: 2, 1 + 2/8, 1/2 + 1.25/8, from the last one on.
+def test_estimates_of_a_policy_that_has_moved_follow_vtrace_over_whole_trajectories(chunk_length):
+    # At ratio 1/2 each step's own error halves, and later ones decay by 1/8 instead of 1/4. From the
+    # last step back: 2, 1 + 2/8, 1/2 + 1.25/8.
     _, estimated = estimates_of(np.log(0.5), chunk_length)
     np.testing.assert_allclose(estimated.value_target.ravel(), [1.65625, 3.25, 6.0], rtol=1e-6)
-    # The actor's own ratio is PPO's affair: 1 + 1.25/4, 2 + 2/4, 4, before they are normalised.
+    # Without the actor's own ratio, which PPO's loss supplies: 1 + 1.25/4, 2 + 2/4, 4.
     advantage = np.array([1.3125, 2.5, 4.0])
     advantage = (advantage - advantage.mean()) / advantage.std()
     np.testing.assert_allclose(estimated.advantage.ravel(), advantage, rtol=1e-5)
 
 
-def test_what_has_become_likelier_weighs_up_to_the_clips_of_vtrace():
+def test_ratios_above_one_count_up_to_the_clips_of_vtrace():
     _, unclipped = estimates_of(np.log(2.0), rho_clip=2.0, c_clip=2.0)
     # 2 · 4, 2 · 2 + 8/2, 2 · 1 + 8/2.
     np.testing.assert_allclose(unclipped.value_target.ravel(), [7.0, 10.0, 12.0], rtol=1e-6)
@@ -407,7 +409,7 @@ def test_what_has_become_likelier_weighs_up_to_the_clips_of_vtrace():
 
 
 @pytest.mark.parametrize("log_ratio", [-1.0, 1000.0, np.nan])
-def test_what_the_dead_do_is_never_more_or_less_likely(log_ratio):
+def test_actions_of_dead_actors_have_ratio_one(log_ratio):
     active = one_env_one_actor([True, True, False])
     _, estimated = estimates_of([0.0, 0.0, log_ratio], active=active)
     _, expected = estimates_of(0.0, active=active)
@@ -415,7 +417,7 @@ def test_what_the_dead_do_is_never_more_or_less_likely(log_ratio):
     np.testing.assert_array_equal(estimated.advantage, expected.advantage)
 
 
-def test_critics_learn_targets_on_the_scale_of_all_of_them():
+def test_value_targets_are_normalised_by_statistics_that_include_them():
     batch, _ = batch_of(transition([[[1.0, 3.0, 900.0]]]), membership=[1.0, 1.0, 0.0], gamma=0.0)
     same, none = normalize_targets(batch, None)
     assert same is batch
@@ -423,7 +425,7 @@ def test_critics_learn_targets_on_the_scale_of_all_of_them():
     normalized, updated = normalize_targets(batch, no_statistics(()))
     np.testing.assert_allclose(normalized.value_target[0, 0, :2], [-1.0, 1.0], rtol=1e-6)
     np.testing.assert_allclose((updated.mean, updated.variance), (2.0, 1.0), rtol=1e-6)
-    # Twice the same: the statistics stay, and count the earlier samples 1% less.
+    # The same targets again: mean and variance stay, and earlier samples count 1% less.
     _, updated = normalize_targets(batch, updated)
     np.testing.assert_allclose((updated.mean, updated.variance), (2.0, 1.0), rtol=1e-6)
     np.testing.assert_allclose(updated.weight, 2 * 0.99 + 2, rtol=1e-6)

@@ -1,17 +1,25 @@
-"""Which quantity is named when something is not finite."""
+"""Which quantity is named when one is NaN or infinite, and which policies are undone."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.ppo.finiteness import QUANTITIES, describe_nonfinite, find_nonfinite
-from jaxagents.types import Batch, Memory, NetworkState, Observation, Path
+from jaxagents.ppo.finiteness import (
+    QUANTITIES,
+    NonFiniteError,
+    find_nonfinite,
+    keep_finite_policies,
+    raise_nonfinite,
+)
+from jaxagents.ppo.normalization import Normalizers
+from jaxagents.types import Batch, Memory, NetworkState, Observation, Path, Runner
 
 ONE = jnp.ones((2, 1, 1))  # two steps of one actor
 
 
 def found(value_weight=ONE, explained=1.0, **changed):
-    """Look at an update of which everything is 1, but for what is changed."""
+    """Return the flags of an update in which everything is 1 except for the changed quantities."""
 
     def of(name):
         return changed.get(name, ONE)
@@ -43,7 +51,7 @@ def found(value_weight=ONE, explained=1.0, **changed):
     return np.asarray(find_nonfinite(batch, actor, critic, of("running statistics"), metrics))
 
 
-def test_nothing_is_found_where_all_is_finite():
+def test_nothing_is_found_in_a_finite_update():
     assert not found().any()
     assert len(found()) == len(QUANTITIES)
 
@@ -53,21 +61,57 @@ def test_nothing_is_found_where_all_is_finite():
 def test_each_quantity_is_found_by_its_own_name(name, value):
     flags = found(**{name: ONE.at[1].set(value)})
     assert [QUANTITIES[i] for i in np.flatnonzero(flags)] == [name]
-    text = describe_nonfinite(np.stack([np.zeros_like(flags), flags]), update=7)
-    assert text == f"update 7 is not finite in the {name} of policy 1"
+    with pytest.raises(NonFiniteError) as error:
+        raise_nonfinite(np.stack([np.zeros_like(flags), flags]), update=7)
+    assert str(error.value).startswith(f"update 7 has NaN or infinity in the {name} of policy 1; ")
+    assert "\n" not in str(error.value)
 
 
-def test_values_whose_variance_is_no_number_are_found():
+def test_values_with_nan_as_explained_variance_are_found():
     assert [QUANTITIES[i] for i in np.flatnonzero(found(explained=np.nan))] == ["values"]
 
 
 @pytest.mark.parametrize("name", ["rewards", "values"])
-def test_what_weighs_nothing_may_be_anything(name):
+def test_samples_with_zero_weight_may_be_nan(name):
     assert not found(value_weight=ONE.at[1].set(0.0), **{name: ONE.at[1].set(np.nan)}).any()
 
 
-def test_the_first_quantity_and_all_policies_are_told():
+def test_the_error_names_the_first_quantity_and_all_policies():
     flags = np.zeros((3, len(QUANTITIES)), bool)
     flags[0, [4, 6]] = flags[2, 1] = True
-    expected = "update 1 is not finite in the actor's loss of policy 0 (and something of policy 2)"
-    assert describe_nonfinite(flags, update=1) == expected
+    message = r"actor's loss of policy 0 \(and something of policy 2\); lower the learning rate"
+    with pytest.raises(NonFiniteError, match=message):
+        raise_nonfinite(flags, update=1)
+
+
+def test_no_error_is_raised_if_nothing_was_found():
+    raise_nonfinite(np.zeros((2, len(QUANTITIES)), bool), update=1)
+
+
+def test_policies_with_a_nan_are_undone_and_counted_and_others_kept():
+    def runner(value):
+        numbers = jnp.full((2, 3), value)
+        return Runner(
+            actor=NetworkState({"kernel": numbers}, numbers),
+            critic=NetworkState({"kernel": numbers}, numbers),
+            env_state=value,
+            observation=value,
+            memory=value,
+            normalizers=Normalizers(value=numbers),
+            learning_rate=jnp.full(2, value),
+            rng=value,
+            hyperparams=value,
+            n_updates_done=value,
+            n_updates_skipped=jnp.array([4, 4]),
+        )
+
+    nonfinite = np.zeros((2, len(QUANTITIES)), bool)
+    nonfinite[1, 3] = True
+    kept = keep_finite_policies(runner(2.0), runner(1.0), jnp.asarray(nonfinite))
+    rows = [kept.actor, kept.critic, kept.normalizers.value]
+    for leaf in jax.tree.leaves(rows):
+        np.testing.assert_array_equal(leaf, [[2.0] * 3, [1.0] * 3])
+    np.testing.assert_array_equal(kept.learning_rate, [2.0, 1.0])
+    np.testing.assert_array_equal(kept.n_updates_skipped, [4, 5])
+    # What all policies share goes on.
+    assert (kept.env_state, kept.rng, kept.n_updates_done) == (2.0, 2.0, 2.0)

@@ -8,7 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.ppo.losses import LARGEST_LOG_RATIO, actor_loss, critic_loss, huber_error, kl_divergence, probability_ratio, squared_error
+from jaxagents.ppo.losses import (
+    LARGEST_LOG_RATIO,
+    actor_loss,
+    critic_loss,
+    huber_error,
+    kl_divergence,
+    probability_ratio,
+    squared_error,
+)
 
 
 @jax.jit
@@ -42,7 +50,7 @@ class Loss(NamedTuple):
 def loss_of(
     ratio, advantage, entropy=0.0, weight=1.0, eps_clip=0.2, ent_coeff=0.0, old_log_prob=0.0
 ):
-    """Compute the loss from the samples' ratios of new to old probability."""
+    """Compute the actor loss from the samples' ratios of new to old probability."""
     samples = np.broadcast_arrays(np.log(ratio), advantage, entropy, weight)
     log_ratio, advantage, entropy, weight = (jnp.asarray(leaf, jnp.float32) for leaf in samples)
     old_log_prob = jnp.full_like(log_ratio, old_log_prob)
@@ -63,9 +71,7 @@ def loss_of(
         (0.5, -2.0, 1.6, 0.0),  # lowered enough: clipped at 0.8
     ],
 )
-def test_the_surrogate_is_clipped_only_where_clipping_lowers_it(
-    ratio, advantage, loss, gradient
-):
+def test_the_surrogate_is_clipped_only_where_clipping_lowers_it(ratio, advantage, loss, gradient):
     computed = loss_of([ratio], [advantage])
     np.testing.assert_allclose(computed.loss, loss, rtol=1e-5)
     np.testing.assert_allclose(computed.by_log_prob, [gradient], rtol=1e-5)

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.ppo.minibatches import cut, draw_minibatches, join, take_minibatch
+from jaxagents.config import AgentConfig
+from jaxagents.ppo.minibatches import cut, draw_minibatches, join, take_minibatch, unit_of
 from jaxagents.types import Observation
 
 N_STEPS, N_ENVS, N_ACTORS = 6, 4, 3
@@ -142,3 +143,9 @@ def test_every_chunk_is_in_exactly_one_minibatch_and_stays_whole(chunk_length):
     np.testing.assert_array_equal(sequences[:, jnp.argsort(first_samples)], np.sort(chunks, axis=1))
     steps = np.diff(sequences, axis=0)
     np.testing.assert_array_equal(steps, np.full_like(steps, N_ENVS * N_ACTORS))
+
+
+def test_recurrent_networks_learn_from_sequences_and_others_from_the_configured_unit():
+    config = AgentConfig(n_steps=1, minibatch_unit="step")
+    assert unit_of(config, is_recurrent=False) == "step"
+    assert unit_of(config, is_recurrent=True) == "sequence"

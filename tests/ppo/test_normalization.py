@@ -1,3 +1,5 @@
+"""Running statistics and what they normalise, by hand."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ scale_rewards = jax.jit(normalization.scale_rewards)
 
 
 def statistics_of(*pieces, weights=None, decay=1.0):
-    """Take pieces ``[samples, *shape]`` into account, one after the other."""
+    """Update statistics by pieces ``[samples, *shape]``, one after the other."""
     statistics = no_statistics(np.shape(pieces[0])[1:])
     for index, piece in enumerate(pieces):
         weight = np.ones(len(piece)) if weights is None else weights[index]
@@ -36,7 +38,7 @@ def test_statistics_are_the_mean_and_the_variance_of_all_samples():
 
 
 @pytest.mark.parametrize("sizes", [(10,), (4, 6), (1, 7, 2), (1,) * 10], ids=str)
-def test_it_does_not_matter_how_the_samples_are_cut_in_pieces(sizes):
+def test_statistics_do_not_depend_on_how_samples_are_cut_into_pieces(sizes):
     generator = np.random.default_rng(0)
     samples = generator.normal([3.0, -20.0], [1.0, 50.0], size=(10, 2)).astype(np.float32)
     statistics = statistics_of(*np.split(samples, np.cumsum(sizes)[:-1]))
@@ -81,7 +83,7 @@ def test_a_piece_without_any_weight_changes_nothing():
     assert nothing == (0.0, 0.0, 0.0)
 
 
-def test_with_decay_earlier_samples_weigh_less():
+def test_with_decay_earlier_samples_count_less():
     """0 and 2 count half beside 4 and 6: (1 + 4 + 6) / 3, and of squares (2 + 16 + 36) / 3."""
     statistics = statistics_of([0.0, 2.0], [4.0, 6.0], decay=0.5)
     assert statistics.weight == 3.0
@@ -116,15 +118,15 @@ def test_large_offsets_cost_no_accuracy():
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, -7.7, 1e-6, 1e4 + 0.1, 1e8])
 @pytest.mark.parametrize("share", [1.0, 0.7])
-def test_what_has_always_been_the_same_comes_out_as_zero(constant, share):
-    """The mean of so many equal numbers is rounded: that is no deviation to divide by."""
+def test_constants_are_normalised_to_zero(constant, share):
+    """The rounding of the mean of many equal numbers is not a deviation to divide by."""
     pieces = np.full((10, 6144, 2), constant, np.float32)
     weights = np.random.default_rng(4).random(pieces.shape[:2]) < share
     statistics = statistics_of(*pieces, weights=weights)
     np.testing.assert_array_equal(normalize(statistics, jnp.asarray(pieces[0])), 0.0)
 
 
-def test_what_changes_after_a_long_time_does_not_blow_up():
+def test_the_first_change_after_a_long_constant_stays_within_the_limit():
     always_0 = statistics_of(np.zeros((1000, 1)))
     np.testing.assert_array_equal(normalize_features(always_0, jnp.array([[1e6]])), [[0.0]])
     once_1 = statistics_of(np.zeros((1000, 1)), np.ones((1, 1)))
@@ -134,13 +136,13 @@ def test_what_changes_after_a_long_time_does_not_blow_up():
     np.testing.assert_array_equal(normalize_features(once_1, jnp.array([[-1.0]])), [[-10.0]])
 
 
-def test_normalised_are_the_standard_deviations_from_the_mean():
+def test_normalised_values_count_standard_deviations_from_the_mean():
     statistics = known(mean=[4.0, -1.0], variance=[4.0, 0.25])
     normalised = normalize(statistics, jnp.array([[4.0, -1.0], [6.0, -2.0], [1.0, 0.0]]))
     np.testing.assert_array_equal(normalised, [[0.0, 0.0], [1.0, -2.0], [-1.5, 2.0]])
 
 
-def test_a_limit_clips_on_both_sides():
+def test_a_limit_clips_at_both_ends():
     statistics = known(mean=4.0, variance=4.0)
     np.testing.assert_array_equal(normalize(statistics, jnp.array([14.0, -6.0])), [5.0, -5.0])
     np.testing.assert_array_equal(
@@ -166,7 +168,7 @@ def test_without_a_sample_everything_is_zero():
 
 
 def test_constants_are_denormalised_to_themselves():
-    # Which a critic meets whose targets have always been 5.
+    # As for a critic whose targets have always been 5.
     statistics = statistics_of([5.0, 5.0, 5.0])
     np.testing.assert_array_equal(normalize(statistics, jnp.array([5.0])), [0.0])
     np.testing.assert_array_equal(denormalize(statistics, jnp.array([-3.0, 0.0])), [5.0, 5.0])
@@ -178,7 +180,7 @@ def test_features_without_statistics_stay_as_they_are():
     np.testing.assert_array_equal(normalize_features(None, features), [[200, 0]])
 
 
-def test_the_integers_of_images_do_not_wrap_around():
+def test_integer_images_do_not_overflow():
     pixels = np.array([[100], [200]], np.uint8)
     statistics = statistics_of(pixels)
     np.testing.assert_array_equal(statistics.mean, [150.0])
@@ -214,7 +216,7 @@ def test_rewards_are_divided_by_the_standard_deviation_of_their_discounted_sums(
     np.testing.assert_array_equal(rewards, [4.0, 4.0])
 
 
-def test_the_sums_begin_anew_with_every_episode():
+def test_discounted_sums_restart_with_every_episode():
     # 1 and 3 instead of 1 and 1/2 + 3; then 3/2 + 0.
     scale, rewards = scaled([1.0, 3.0], over=[[True, False]])
     assert scale.statistics == (2.0, 2.0, 1.0)
@@ -224,7 +226,7 @@ def test_the_sums_begin_anew_with_every_episode():
     np.testing.assert_array_equal(scale.discounted_return, [[0.0]])
 
 
-def test_the_sums_carry_on_between_rollouts():
+def test_discounted_sums_continue_across_rollouts():
     whole, rewards = scaled([1.0, -2.0, 4.0, 3.0], over=[[False, False, True, False]])
     parts, in_parts = scaled([1.0, -2.0], [4.0, 3.0], over=[[False, False], [True, False]])
     # 1, 1/2 - 2, -1.5/2 + 4, 3.
@@ -234,11 +236,11 @@ def test_the_sums_carry_on_between_rollouts():
         np.testing.assert_allclose(scale.statistics.variance, sums.var(), rtol=1e-6)
         np.testing.assert_array_equal(scale.discounted_return, [[3.0]])
     np.testing.assert_allclose(rewards, np.array([1.0, -2.0, 4.0, 3.0]) / sums.std(), rtol=1e-6)
-    # Each rollout by what is known at its end: of 1 and -1.5 the standard deviation is 1.25.
+    # Each rollout is scaled by the statistics at its end: 1 and -1.5 have standard deviation 1.25.
     np.testing.assert_allclose(in_parts, [0.8, -1.6, *rewards[2:]], rtol=1e-6)
 
 
-def test_every_environment_and_actor_has_sums_of_its_own():
+def test_every_environment_and_actor_has_its_own_sums():
     reward = jnp.array([[[1.0, 2.0], [3.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]]])
     over = jnp.zeros((2, 2, 2), bool).at[0, 1].set(True)
     scale = RewardScale(no_statistics(()), jnp.zeros((2, 2)))
@@ -250,7 +252,7 @@ def test_every_environment_and_actor_has_sums_of_its_own():
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
-def test_the_unit_of_rewards_does_not_matter(factor):
+def test_scaled_rewards_do_not_depend_on_the_unit_of_rewards(factor):
     rollouts = np.random.default_rng(5).normal(size=(3, 40)).astype(np.float32)
     over = np.random.default_rng(6).random((3, 40)) < 0.2
     _, rewards = scaled(*rollouts, over=over, discount=0.9)
@@ -258,19 +260,19 @@ def test_the_unit_of_rewards_does_not_matter(factor):
     np.testing.assert_allclose(in_other_units, rewards, rtol=1e-4)
 
 
-def test_rewards_keep_their_signs():
+def test_scaled_rewards_keep_their_signs():
     rewards = np.array([0.0, 5.0, 7.0, -1.0, 6.0, 0.0], np.float32)
     np.testing.assert_array_equal(np.sign(scaled(rewards)[1]), np.sign(rewards))
 
 
-def test_rewards_that_are_all_alike_stay_as_they_are():
-    # One a step, of episodes of one step: their sums have no standard deviation.
+def test_constant_rewards_stay_as_they_are():
+    # In episodes of one step the sums have no standard deviation.
     np.testing.assert_array_equal(scaled([3.0, 3.0], over=[[True, True]])[1], [3.0, 3.0])
     np.testing.assert_array_equal(scaled([0.0, 0.0])[1], [0.0, 0.0])
 
 
 @pytest.mark.parametrize("unused", [1e6, np.nan])
-def test_what_is_earned_without_weight_leaves_no_trace(unused):
+def test_rewards_without_weight_affect_nothing(unused):
     """An actor dies with its second step, and its episode is over after the fourth."""
     over, weight = [[False, False, False, True, False]], [[1.0, 1.0, 0.0, 0.0, 1.0]]
     scale, rewards = scaled([1.0, 1.0, unused, unused, 2.0], over=over, weight=weight)
@@ -281,7 +283,7 @@ def test_what_is_earned_without_weight_leaves_no_trace(unused):
 
 
 @pytest.mark.parametrize("unused", [1e6, np.nan])
-def test_what_the_dead_earn_is_not_carried_on_to_the_next_rollout(unused):
+def test_rewards_of_the_dead_do_not_enter_the_sums_of_the_next_rollout(unused):
     # The sums are 1 and 1.5, and half of that remains of an actor that is dead.
     scale, rewards = scaled([1.0, 1.0, unused], weight=[[1.0, 1.0, 0.0]])
     np.testing.assert_array_equal(scale.discounted_return, [[0.75]])

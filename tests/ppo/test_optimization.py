@@ -1,3 +1,5 @@
+"""Epochs of gradient descent, by hand."""
+
 from functools import partial
 
 import jax
@@ -6,9 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from jaxagents.ppo import minibatches
-from jaxagents.compiler.gradient_norm import clip_by_global_norm
-from jaxagents.hyperparameters import OptimizerParams, adam
+from jaxagents.compiler import batch_parts
+from jaxagents.hyperparameters import OptimizerParams, adam, clip_by_global_norm
 from jaxagents.ppo.minibatches import draw_minibatches
 from jaxagents.ppo.optimization import descend, init_network, run_epoch
 from jaxagents.ppo.statistics import weighted_mean
@@ -18,7 +19,7 @@ RNG = jax.random.key(0)
 
 
 def batch_of(target, weight):
-    """Make a batch ``[time, envs, actors]`` that differs in its targets and weights only."""
+    """Make a batch ``[time, envs, actors]`` of targets and weights; its other fields are 0."""
     target, weight = jnp.asarray(target), jnp.asarray(weight)
     zeros, no = jnp.zeros(target.shape), jnp.zeros(target.shape, bool)
     return Batch(
@@ -38,13 +39,13 @@ def batch_of(target, weight):
 
 
 def half_squared_error(parameter, minibatch):
-    """The gradient is the parameter less the mean target."""
+    """A loss whose gradient is the parameter minus the mean target."""
     loss = weighted_mean(jnp.square(parameter - minibatch.value_target) / 2, minibatch.weight)
     return loss, ({"loss": loss, "parameter": parameter}, minibatch.weight.sum())
 
 
 def inner_product(params, minibatch):
-    """The gradient is the mean of ``minibatch.observation``, whatever the parameters."""
+    """A loss whose gradient is the mean of ``minibatch.observation``, whatever the parameters."""
     products = minibatch.observation.features @ params
     loss = weighted_mean(products, minibatch.weight)
     return loss, (loss, minibatch.weight.sum())
@@ -62,13 +63,19 @@ def epoch(network, batch, optimizer, seed=0, n_minibatches=2, unit="trajectory")
     )
 
 
-def seed_that_deals(order):
-    """Find the seed of an epoch that takes two environments in this order."""
+def seed_that_draws(order):
+    """Find a seed of an epoch whose minibatches are two environments in this order."""
     for seed in range(100):
-        dealt = draw_minibatches(jax.random.key(seed), 3, 2, 2, "trajectory")
-        if dealt.ravel().tolist() == order:
+        drawn = draw_minibatches(jax.random.key(seed), 3, 2, 2, "trajectory")
+        if drawn.ravel().tolist() == order:
             return seed
-    raise AssertionError(f"no seed deals {order}")
+    raise AssertionError(f"no seed draws {order}")
+
+
+def set_part_size(monkeypatch, n_samples):
+    """Compute gradients in parts of at most ``n_samples``."""
+    monkeypatch.setattr(batch_parts, "_FEWEST_SAMPLES", 1)
+    monkeypatch.setattr(batch_parts, "_MOST_SAMPLES", n_samples)
 
 
 def assert_equal_trees(one, other):
@@ -96,7 +103,7 @@ def test_statistics_are_means_over_active_samples_each_taken_before_its_own_step
 ):
     optimizer = optax.sgd(0.5)
     network = init_network(jnp.zeros(()), optimizer)
-    network, stats, norm = epoch(network, UNEVEN, optimizer, seed_that_deals(order))
+    network, stats, norm = epoch(network, UNEVEN, optimizer, seed_that_draws(order))
     assert network.params == last
     # The first environment's minibatch holds three of the four active samples.
     for computed, (first, second) in (
@@ -113,7 +120,7 @@ def test_the_gradient_of_a_minibatch_may_be_computed_in_parts(monkeypatch, unit,
         loss, (stats, weight) = half_squared_error(parameter, part)
         return loss, (stats | {"size": jnp.float32(part.weight.size)}, weight)
 
-    monkeypatch.setattr(minibatches, "_MICROBATCH", (1, n_samples))
+    set_part_size(monkeypatch, n_samples)
     optimizer = optax.sgd(0.5)
     network = init_network(jnp.zeros((), jnp.bfloat16), optimizer)
     network, stats, norm = run_epoch(network, UNEVEN, loss, optimizer, RNG, 1, unit)
@@ -122,15 +129,15 @@ def test_the_gradient_of_a_minibatch_may_be_computed_in_parts(monkeypatch, unit,
     assert (stats["loss"], stats["size"]) == ((3 * 2.0 + 32.0) / 4, n_samples)
 
 
-def test_parts_without_weight_change_nothing_and_a_minibatch_of_them_neither(monkeypatch):
+def test_parts_without_weight_change_nothing(monkeypatch):
     optimizer = adam(OptimizerParams(learning_rate=0.1))
     network = init_network(jnp.zeros(()), optimizer)
     batch = UNEVEN._replace(weight=UNEVEN.weight.at[:, 1].set(0.0))
     nobody = UNEVEN._replace(weight=jnp.zeros_like(UNEVEN.weight))
     whole = epoch(network, batch, optimizer, n_minibatches=1)
-    assert minibatches.count_microbatches(6, 2) == 1
-    monkeypatch.setattr(minibatches, "_MICROBATCH", (1, 1))
-    assert minibatches.count_microbatches(6, 2) == 2
+    assert batch_parts.count_parts(6, 2) == 1
+    set_part_size(monkeypatch, 1)
+    assert batch_parts.count_parts(6, 2) == 2
     assert_equal_trees(epoch(network, batch, optimizer, n_minibatches=1), whole)
     assert_equal_trees(epoch(whole[0], nobody, optimizer, n_minibatches=1)[0], whole[0])
 
@@ -140,13 +147,13 @@ def test_only_a_cpu_computes_gradients_in_parts(monkeypatch):
         traced = jax.jit(lambda network: epoch(network, UNEVEN, optimizer)).trace(network)
         return traced.lower(lowering_platforms=(platform,)).as_text().count("stablehlo.while")
 
-    monkeypatch.setattr(minibatches, "_MICROBATCH", (1, 1))
+    set_part_size(monkeypatch, 1)
     optimizer = optax.sgd(0.5)
     network = init_network(jnp.zeros(()), optimizer)
     whole = n_loops("cuda")
-    monkeypatch.setattr(minibatches, "_MICROBATCH", (1, 100))
+    set_part_size(monkeypatch, 100)
     assert whole == n_loops("cuda")
-    monkeypatch.setattr(minibatches, "_MICROBATCH", (1, 1))
+    set_part_size(monkeypatch, 1)
     assert n_loops("cpu") > whole
 
 
@@ -167,13 +174,13 @@ def test_epochs_with_different_keys_draw_different_minibatches():
     np.testing.assert_array_equal(np.unique(run(jnp.arange(20))), [3.0, 4.5])
 
 
-def test_a_new_network_has_seen_no_gradient():
+def test_a_new_network_has_a_new_optimizer_state():
     network = init_network({"w": jnp.ones(2)}, optax.adam(0.1))
     np.testing.assert_array_equal(network.params["w"], [1.0, 1.0])
     assert_equal_trees(network.opt_state, optax.adam(0.1).init({"w": jnp.zeros(2)}))
 
 
-def test_a_step_takes_the_optimizers_update():
+def test_a_step_applies_the_optimizers_update():
     optimizer = optax.sgd(0.5)
     network = init_network({"w": jnp.ones(2)}, optimizer)
     stepped = descend(network, {"w": jnp.array([2.0, -4.0])}, optimizer, jnp.array(0.1))
@@ -183,7 +190,7 @@ def test_a_step_takes_the_optimizers_update():
 def test_gradients_without_weight_change_neither_parameters_nor_optimizer_state():
     optimizer = adam(OptimizerParams(learning_rate=0.1))
     network = init_network({"w": jnp.ones(2)}, optimizer)
-    # Once it has momentum, Adam moves without a gradient too.
+    # With momentum, Adam moves even where the gradient is 0.
     moving = descend(network, {"w": jnp.ones(2)}, optimizer, jnp.array(1.0))
     stopped = descend(moving, {"w": jnp.zeros(2)}, optimizer, jnp.array(0.0))
     assert_equal_trees(stopped, moving)
@@ -192,12 +199,12 @@ def test_gradients_without_weight_change_neither_parameters_nor_optimizer_state(
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
-def test_a_minibatch_without_active_samples_leaves_an_epoch_as_if_it_were_not_there(order):
+def test_an_epoch_is_the_same_without_its_minibatch_of_inactive_samples(order):
     optimizer = adam(OptimizerParams(learning_rate=0.1))
     network = init_network(jnp.zeros(()), optimizer)
     batch = UNEVEN._replace(weight=UNEVEN.weight.at[:, 1].set(0.0))
     alone = jax.tree.map(lambda leaf: leaf[:, :1], batch)
-    outcome = epoch(network, batch, optimizer, seed_that_deals(order))
+    outcome = epoch(network, batch, optimizer, seed_that_draws(order))
     expected = epoch(network, alone, optimizer, n_minibatches=1)
     assert_equal_trees(outcome, expected)
     assert outcome[0].params > 0
@@ -213,7 +220,7 @@ def test_an_epoch_without_active_samples_changes_nothing_and_has_statistics_of_z
 
 
 def clipped_steps(gradients, grad_clip):
-    """Give each policy a constant gradient and one step of gradient descent, clipped."""
+    """Take one clipped step of gradient descent per policy, each with a constant gradient."""
     gradients = jnp.asarray(gradients)
     n_policies = len(gradients)
 
@@ -230,7 +237,7 @@ def clipped_steps(gradients, grad_clip):
 
 
 @pytest.mark.parametrize("huge", [1.0, 1e6, 1e15])
-def test_one_policys_huge_gradient_leaves_anothers_clipped_step_alone(huge):
+def test_one_policys_huge_gradient_does_not_affect_the_clip_of_another(huge):
     # (3, 4) has norm 5 and is clipped to 1; (0.3, 0.4) is within the clip.
     params, norms = clipped_steps([[huge, 0.0], [3.0, 4.0], [0.3, 0.4]], grad_clip=1.0)
     np.testing.assert_allclose(params, [[-1.0, 0.0], [-0.6, -0.8], [-0.3, -0.4]], rtol=1e-6)
@@ -242,7 +249,7 @@ def test_each_policy_may_have_its_own_clip():
     np.testing.assert_allclose(params, [[-0.6, -0.8], [-1.5, -2.0]], rtol=1e-6)
 
 
-def test_one_policy_without_active_samples_does_not_hold_up_another():
+def test_a_policy_without_active_samples_does_not_stop_another_from_learning():
     optimizer = adam(OptimizerParams(learning_rate=0.1))
     step = partial(descend, optimizer=optimizer)
     network = init_network(jnp.zeros(()), optimizer)

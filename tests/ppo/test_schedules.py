@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.ppo import schedules
 from jaxagents.hyperparameters import flat_items
+from jaxagents.ppo import schedules
+from jaxagents.types import TimeStep
 
 factor_at = jax.jit(schedules.factor_at, static_argnums=0)
 adapt_learning_rate = jax.jit(schedules.adapt_learning_rate)
@@ -157,3 +158,47 @@ def test_each_policy_adapts_to_its_own_kl_and_target():
 
 def test_without_an_adaptive_rate_there_is_nothing_to_adapt():
     assert schedules.adapt_learning_rate(None, jnp.zeros(1), jnp.ones(1)) is None
+
+
+def reward_after(n_updates_done, shaped_reward_steps, shaped=10.0):
+    """Return the reward to learn from, where updates take 24 environment steps."""
+    ones = jnp.ones((2, 1))
+    flags = ones > 0
+    step = TimeStep(
+        observation=ones,
+        final_observation=ones,
+        reward=3.0 * ones,
+        shaped_reward=None if shaped is None else shaped * ones,
+        terminated=flags,
+        truncated=flags,
+        active=flags,
+        episode_over=flags[:, 0],
+        info={},
+    )
+    config = ja.AgentConfig(
+        n_steps=4, batch_size=4, rollout_length=6, shaped_reward_steps=shaped_reward_steps
+    )
+    reward = schedules.reward_to_learn_from(step, config, jnp.int32(n_updates_done))
+    np.testing.assert_array_equal(reward, reward[0, 0])
+    return float(reward[0, 0])
+
+
+def test_shaped_rewards_fade_linearly_over_the_environment_steps_done():
+    # The second update begins halfway to 48 steps, the third at their end.
+    assert [reward_after(n, 48) for n in range(4)] == [13.0, 8.0, 3.0, 3.0]
+
+
+def test_shaped_rewards_fade_over_more_environment_steps_than_an_int32_counts():
+    np.testing.assert_allclose([reward_after(n, 10**10) for n in range(4)], 13.0, rtol=1e-6)
+    halfway = 10**10 // (2 * 24)
+    np.testing.assert_allclose(reward_after(halfway, 10**10), 8.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_updates_done", [2**31 // 24 + 1, 2**31 - 1])
+def test_shaped_rewards_stay_away_after_billions_of_steps(n_updates_done):
+    assert reward_after(n_updates_done, 48) == 3.0
+
+
+def test_shaped_rewards_count_only_if_there_are_any_and_they_are_asked_for():
+    assert reward_after(0, None) == 3.0
+    assert reward_after(0, 48, shaped=None) == 3.0

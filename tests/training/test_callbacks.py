@@ -14,9 +14,9 @@ import jaxagents as ja
 from jaxagents.cli import main as cli
 from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines
+from tests.cli.test_main import TINY as TINY_YAML
 from tests.ippo.test_training import FAST, TINY, assert_trees_equal
 from tests.probes import Walk
-from tests.cli.test_main import TINY as TINY_YAML
 from tests.training.test_json_lines import evaluation
 
 

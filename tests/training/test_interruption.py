@@ -1,4 +1,4 @@
-"""Signals during a piece of work: heard whoever gets them, and left alone if they are not ours."""
+"""Signals during work: handled whichever thread receives them, unless the user handles them."""
 
 import os
 import signal
@@ -11,14 +11,14 @@ import pytest
 
 from jaxagents.training.interruption import Interrupted, Interruption
 
-# What a shell runs in the background ignores Ctrl-C, and so do its children: listen in any case.
-LISTENING = """
+# Shells let background processes and their children ignore Ctrl-C: restore the default handler.
+DEFAULT_HANDLERS = """
 import os, signal, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from jaxagents.interruption import Interrupted, Interruption
+from jaxagents.training.interruption import Interrupted, Interruption
 interruption = Interruption()
 """
-SIGNAL_FOR_ANOTHER_THREAD = f"""{LISTENING}
+SIGNAL_FOR_ANOTHER_THREAD = f"""{DEFAULT_HANDLERS}
 def work():
     time.sleep(1)  # until the main thread sleeps
     started = time.monotonic()
@@ -34,7 +34,7 @@ except Interrupted as interrupted:
 """
 
 
-def test_a_signal_is_heard_whichever_thread_the_system_hands_it_to():
+def test_a_signal_is_handled_whichever_thread_receives_it():
     command = [sys.executable, "-c", SIGNAL_FOR_ANOTHER_THREAD]
     finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
     seconds, outcome = finished.stdout.splitlines()
@@ -43,8 +43,8 @@ def test_a_signal_is_heard_whichever_thread_the_system_hands_it_to():
 
 
 @pytest.fixture
-def listening():
-    """Handle signals as a program does that says nothing about them."""
+def default_handlers():
+    """Give the signals the default handlers of a Python program."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -54,7 +54,7 @@ def listening():
 
 
 def send(number):
-    """Send this process a signal; the main thread will see to it soon."""
+    """Send this process a signal, which the main thread handles soon."""
     os.kill(os.getpid(), number)
 
 
@@ -65,7 +65,7 @@ def wait_for(condition):
         time.sleep(0.01)
 
 
-def test_work_without_a_signal_returns_its_result_and_raises_its_errors(listening):
+def test_without_a_signal_work_returns_its_result_and_raises_its_errors(default_handlers):
     interruption = Interruption()
     assert interruption.run(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
@@ -76,7 +76,7 @@ def test_work_without_a_signal_returns_its_result_and_raises_its_errors(listenin
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_work_ends_by_itself_after_the_first_signal(listening, number, capsys):
+def test_work_is_asked_to_end_by_the_first_signal(default_handlers, number, capsys):
     interruption, ended = Interruption(), []
 
     def work():
@@ -92,7 +92,7 @@ def test_work_ends_by_itself_after_the_first_signal(listening, number, capsys):
     assert "once more ends it at once" in capsys.readouterr().err
 
 
-def test_the_second_signal_does_not_wait_and_the_next_work_does(listening):
+def test_a_second_signal_abandons_work_and_later_work_waits_for_it(default_handlers):
     interruption, go_on, ended = Interruption(), threading.Event(), []
 
     def work():
@@ -111,22 +111,22 @@ def test_the_second_signal_does_not_wait_and_the_next_work_does(listening):
     assert ended == ["first", "second"]
 
 
-def test_signals_that_are_ignored_or_handled_by_others_are_left_alone(listening):
-    heard = []
+def test_signals_that_the_user_ignores_or_handles_are_left_alone(default_handlers):
+    handled = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
+    signal.signal(signal.SIGTERM, lambda *_: handled.append(True))
     interruption = Interruption()
 
     def work():
         send(signal.SIGINT)
         send(signal.SIGTERM)
-        wait_for(lambda: heard)
+        wait_for(lambda: handled)
 
     interruption.run(work)
     assert not interruption.requested
 
 
-def test_outside_of_the_main_thread_work_runs_without_listening(listening):
+def test_outside_the_main_thread_signals_keep_their_handlers(default_handlers):
     interruption, seen = Interruption(), []
 
     def run():

@@ -1,3 +1,5 @@
+"""Lines of metrics.jsonl."""
+
 import json
 
 import jax.numpy as jnp
@@ -52,7 +54,7 @@ def test_training_metrics_are_lists_per_policy(tmp_path):
     assert record["kl"] == [0.25, 0.5]
 
 
-def test_other_evaluated_metrics_are_means_over_episodes(tmp_path):
+def test_other_evaluation_metrics_are_means_over_episodes(tmp_path):
     JsonLines(tmp_path / "metrics.jsonl")(
         evaluation(
             terminated=np.array([[True, False], [True, True]]), info_won=np.array([1.0, 0.0])
@@ -63,7 +65,7 @@ def test_other_evaluated_metrics_are_means_over_episodes(tmp_path):
     assert record["info_won_mean"] == 0.5
 
 
-def test_metrics_cannot_overwrite_what_the_evaluation_says_itself(tmp_path):
+def test_metrics_cannot_overwrite_the_fields_of_the_evaluation(tmp_path):
     JsonLines(tmp_path / "metrics.jsonl")(evaluation(n_environment_steps=np.array(7)))
     (record,) = read_json_lines(tmp_path / "metrics.jsonl")
     assert record["n_environment_steps"] == 102_400
@@ -82,7 +84,7 @@ def test_nan_and_infinity_become_null(tmp_path):
 
 
 @pytest.mark.filterwarnings("error")
-def test_evaluation_without_episodes_has_null_returns(tmp_path):
+def test_an_evaluation_without_episodes_has_null_returns(tmp_path):
     JsonLines(tmp_path / "metrics.jsonl")(
         evaluation(returns=np.zeros((0, 2)), episode_lengths=np.zeros(0))
     )
@@ -115,7 +117,7 @@ def test_a_half_written_last_line_is_skipped(tmp_path):
     assert [record["n_updates_done"] for record in read_json_lines(path)] == [50]
 
 
-def test_a_resumed_training_goes_on_after_a_half_written_line(tmp_path):
+def test_a_resumed_run_continues_after_a_half_written_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     JsonLines(path)(evaluation(50))
     interrupted = path.read_bytes() + b'{"n_updates_done": 100, "return_me'
@@ -125,7 +127,7 @@ def test_a_resumed_training_goes_on_after_a_half_written_line(tmp_path):
     assert [record["n_updates_done"] for record in read_json_lines(path)] == [50, 100]
 
 
-def test_of_an_evaluation_that_was_repeated_the_later_line_counts(tmp_path):
+def test_the_later_line_of_a_repeated_evaluation_counts(tmp_path):
     path = tmp_path / "metrics.jsonl"
     for n_updates_done, seconds in ((50, 1.0), (100, 2.0), (50, 3.0)):
         JsonLines(path)(evaluation(n_updates_done)._replace(seconds=seconds))
@@ -137,18 +139,18 @@ def test_of_an_evaluation_that_was_repeated_the_later_line_counts(tmp_path):
 
 
 @pytest.mark.parametrize("line", [b"3", b"null", b"{}", b'"text"', b"\xff\x00", b""])
-def test_lines_that_are_no_records_are_skipped(tmp_path, line):
+def test_invalid_lines_are_skipped(tmp_path, line):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(line + b"\n")
     JsonLines(path)(evaluation(50))
     assert [record["n_updates_done"] for record in read_json_lines(path)] == [50]
 
 
-def test_tracking_requests_no_stop(tmp_path):
+def test_a_tracker_does_not_stop_training(tmp_path):
     assert JsonLines(tmp_path / "metrics.jsonl")(evaluation()) is None
 
 
-def test_missing_folders_are_made(tmp_path):
+def test_missing_folders_are_created(tmp_path):
     JsonLines(str(tmp_path / "runs" / "1" / "metrics.jsonl"))(evaluation())
     assert len(read_json_lines(tmp_path / "runs" / "1" / "metrics.jsonl")) == 1
 

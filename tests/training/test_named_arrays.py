@@ -1,4 +1,4 @@
-"""Trees as vectors on their way to the host."""
+"""Trees as vectors, on their way to the host, and as leaves by name."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ TREE = {
 }
 
 
-def test_a_tree_crosses_to_the_host_as_one_vector_per_dtype_and_comes_out_as_it_was():
+def test_a_tree_is_packed_into_one_vector_per_dtype_and_unpacked_unchanged():
     tree = strip_keys(TREE)
     vectors = jax.jit(pack)(tree)
     sizes = {dtype: len(vector) for dtype, vector in vectors.items()}
@@ -30,7 +30,7 @@ def test_a_tree_crosses_to_the_host_as_one_vector_per_dtype_and_comes_out_as_it_
     assert dtypes[0] == dtypes[1]
 
 
-def test_what_was_unpacked_cannot_be_changed_and_does_not_change():
+def test_unpacked_arrays_are_read_only_copies():
     buffer = np.arange(3.0, dtype=np.float32)
     unpacked = unpack({"float32": buffer}, jax.ShapeDtypeStruct((3,), np.float32))
     with pytest.raises(ValueError, match="read-only"):
@@ -39,6 +39,6 @@ def test_what_was_unpacked_cannot_be_changed_and_does_not_change():
     np.testing.assert_array_equal(unpacked, [0.0, 1.0, 2.0])
 
 
-def test_leaves_are_named_by_their_path_and_empty_ones_left_out():
+def test_leaves_are_named_by_their_path_and_empty_ones_are_left_out():
     names = ["alive", "count", "more", "rng", "weights.0", "weights.1"]
     assert sorted(to_leaves(strip_keys(TREE))) == names

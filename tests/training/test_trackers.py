@@ -1,4 +1,4 @@
-"""The trackers of a configuration, read back by the tools that their files are made for."""
+"""Trackers, whose files are read back by the tools that they are made for."""
 
 import contextlib
 import json
@@ -13,13 +13,19 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.experiments.config_files.schema import TrackingConfig
-from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.errors import ExperimentError
-from jaxagents.experiments.experiment import Experiment
-from jaxagents.training.trackers import MLflow, TensorBoard, WandB
+from jaxagents.experiments.config_files.file import load_config, save_config
+from jaxagents.experiments.config_files.schema import TrackingConfig
 from jaxagents.experiments.configured_trackers import open_trackers
-from jaxagents.training.trackers import JsonLines, Trackers, read_json_lines
+from jaxagents.experiments.experiment import Experiment
+from jaxagents.training.trackers import (
+    JsonLines,
+    MLflow,
+    TensorBoard,
+    Trackers,
+    WandB,
+    read_json_lines,
+)
 from tests.experiments.test_experiment import tiny_config
 from tests.training.test_json_lines import evaluation
 
@@ -66,7 +72,7 @@ def test_tensorboard_reads_the_scalars_of_each_actor_and_policy(tmp_path):
     assert scalars["time/steps_per_second"][0] == pytest.approx(20_480.2)
 
 
-def test_tensorboard_shows_of_a_resumed_training_what_was_trained_last(tmp_path):
+def test_tensorboard_shows_the_latest_values_of_a_resumed_run(tmp_path):
     log_all(TensorBoard(tmp_path), at(0), at(50, kl=0.1), at(100, kl=0.2), at(150, kl=0.3))
     log_all(TensorBoard(tmp_path), at(100, kl=0.7), at(150, kl=0.8))
     assert len(list(tmp_path.iterdir())) == 2
@@ -75,7 +81,7 @@ def test_tensorboard_shows_of_a_resumed_training_what_was_trained_last(tmp_path)
     assert kl == pytest.approx(dict(zip(steps, (0.5, 0.1, 0.7, 0.8), strict=True)))
 
 
-def test_what_is_logged_can_be_seen_while_training_goes_on(tmp_path):
+def test_tensorboard_can_read_the_scalars_during_training(tmp_path):
     tracker = TensorBoard(tmp_path)
     tracker.log(at(0))
     assert tensorboard_scalars(tmp_path)["training/kl_policy_0"] == {0: 0.5}
@@ -84,7 +90,7 @@ def test_what_is_logged_can_be_seen_while_training_goes_on(tmp_path):
 
 @contextlib.contextmanager
 def files_of_at_most(n_bytes: int):
-    """Let the system refuse what is larger, as it does on a full disk."""
+    """Let the system refuse larger files, as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
     try:
@@ -93,7 +99,7 @@ def files_of_at_most(n_bytes: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_full_disk_is_warned_of_once_and_what_it_kept_can_be_read(tmp_path, caplog):
+def test_a_full_disk_is_reported_once_and_leaves_readable_files(tmp_path, caplog):
     path = tmp_path / "metrics.jsonl"
     trackers = Trackers([TensorBoard(tmp_path / "tensorboard"), JsonLines(path)])
     trackers.log(at(0))
@@ -109,11 +115,11 @@ def test_a_full_disk_is_warned_of_once_and_what_it_kept_can_be_read(tmp_path, ca
     assert [each["n_updates_done"] for each in read_json_lines(path)] == [0, 150]
 
 
-# A user's own.
+# User-defined trackers.
 
 
 class Table(ja.Tracker):
-    """The ten lines that a user writes."""
+    """A tracker as a user may write it."""
 
     def __init__(self, path: Path):
         self._file = path.open("w")
@@ -136,20 +142,21 @@ class Broken(ja.Tracker):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run that a user's own trackers, one of which fails, were given to."""
+    """A run with two user-defined trackers, one of which fails."""
     folder = tmp_path_factory.mktemp("trackers")
     trackers = [Broken(), Table(folder / "table.txt")]
     experiment = Experiment(tiny_config(folder), trackers=trackers)
     with pytest.MonkeyPatch.context() as patch:
         warned = []
         patch.setattr(
-            "jaxagents.tracking._logger.warning", lambda text, *of: warned.append(text % of)
+            "jaxagents.training.trackers._logger.warning",
+            lambda text, *args: warned.append(text % args),
         )
         experiment.train()
     return experiment, folder / "table.txt", warned
 
 
-def test_a_users_own_tracker_gets_every_evaluation_of_a_run_and_is_closed(run):
+def test_a_user_defined_tracker_receives_every_evaluation_and_is_closed(run):
     experiment, table, _ = run
     lines = read_json_lines(experiment.directory / "metrics.jsonl")
     rows = [list(map(float, row.split())) for row in table.read_text().splitlines()]
@@ -158,12 +165,12 @@ def test_a_users_own_tracker_gets_every_evaluation_of_a_run_and_is_closed(run):
     assert len(rows) == 4
 
 
-def test_a_tracker_that_fails_is_warned_of_once_and_ends_no_training(run):
+def test_a_failing_tracker_is_reported_once_and_does_not_end_training(run):
     assert run[2] == ["Broken has failed, training goes on: the network is down"]
     assert (run[0].directory / "summary.json").exists()
 
 
-def test_an_experiment_leaves_what_tensorboard_reads(run):
+def test_tensorboard_reads_the_metrics_of_an_experiment(run):
     directory = run[0].directory
     scalars = tensorboard_scalars(directory / "tensorboard")
     lines = read_json_lines(directory / "metrics.jsonl")
@@ -179,7 +186,7 @@ def test_an_experiment_leaves_what_tensorboard_reads(run):
     assert lines[0]["steps_per_second"] is None
 
 
-def test_a_configuration_without_tensorboard_writes_none(tmp_path):
+def test_tensorboard_can_be_switched_off(tmp_path):
     config = tiny_config(tmp_path, tracking=TrackingConfig(tensorboard=False))
     assert open_trackers(config, tmp_path) == []
 
@@ -195,7 +202,7 @@ def offline(monkeypatch):
 
 
 def wandb_history(directory: Path) -> list[dict[str, float]]:
-    """Read what W&B has written for its later upload, in the order of its files' names."""
+    """Read the history that W&B has stored for a later upload, in the order of its files' names."""
     from wandb.proto import wandb_internal_pb2
 
     rows = []
@@ -218,14 +225,15 @@ def leveldb_records(contents: bytes) -> Iterator[bytes]:
         if kind in (1, 4):  # a whole record, or the last part of one
             yield record
             record = b""
-        room = -offset % 2**15  # what is left of a block that holds no header is padding
+        room = -offset % 2**15  # the end of a block is padded where no header fits
         offset += room if room < 7 else 0
 
 
 @pytest.mark.filterwarnings("default")
-def test_wandb_gets_the_scalars_and_a_resumed_training_continues_its_run(tmp_path, offline):
+def test_wandb_receives_the_scalars_and_a_resumed_run_continues(tmp_path, offline):
     for n_updates_done in (0, 50):
-        time.sleep(1.0 - time.time() % 1.0)  # W&B names a folder by the second it begins in
+        if n_updates_done:
+            time.sleep(1.0 - time.time() % 1.0)  # W&B names folders by the second of their creation
         log_all(WandB("project", tmp_path, {"agent": {"n_steps": 3}}), at(n_updates_done))
     rows = wandb_history(tmp_path)
     assert [each["time/n_environment_steps"] for each in rows] == [0, 102_400]
@@ -237,7 +245,7 @@ def test_wandb_gets_the_scalars_and_a_resumed_training_continues_its_run(tmp_pat
 
 
 @pytest.mark.filterwarnings("default")
-def test_wandb_that_cannot_be_used_is_warned_of(tmp_path, offline, monkeypatch, caplog):
+def test_training_goes_on_if_wandb_cannot_be_used(tmp_path, offline, monkeypatch, caplog):
     def refuse(*_, **__):
         raise offline.errors.UsageError("No API key configured.")
 
@@ -254,7 +262,7 @@ def test_wandb_that_cannot_be_used_is_warned_of(tmp_path, offline, monkeypatch, 
 
 
 @pytest.mark.filterwarnings("default")
-def test_mlflow_gets_the_scalars_and_a_resumed_training_continues_its_run(tmp_path, monkeypatch):
+def test_mlflow_receives_the_scalars_and_a_resumed_run_continues(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path / 'store'}")
@@ -270,13 +278,11 @@ def test_mlflow_gets_the_scalars_and_a_resumed_training_continues_its_run(tmp_pa
     assert [(each.step, each.value) for each in history] == [(0, 0.5), (102_400, 0.5)]
 
 
-# What is not there.
+# Missing packages and configurations from before tracking.
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_what_is_not_installed_is_said_in_one_line_before_anything_is_written(
-    name, tmp_path, monkeypatch
-):
+def test_a_missing_package_is_named_before_anything_is_written(name, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     config = tiny_config(tmp_path, tracking=TrackingConfig(**{name: "project"}))
     with pytest.raises(ExperimentError) as error:
@@ -286,7 +292,7 @@ def test_what_is_not_installed_is_said_in_one_line_before_anything_is_written(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_configuration_file_from_before_tracking_means_the_default(tmp_path):
+def test_an_older_configuration_file_without_tracking_has_its_defaults(tmp_path):
     config = tiny_config(tmp_path, tracking=TrackingConfig(tensorboard=False))
     path = tmp_path / "config.yaml"
     save_config(config, path)
@@ -298,6 +304,6 @@ def test_a_configuration_file_from_before_tracking_means_the_default(tmp_path):
     assert load_config(path, ["--tracking.wandb=mine"]).tracking.wandb == "mine"
 
 
-def test_an_empty_name_is_refused():
+def test_an_empty_project_name_is_refused():
     with pytest.raises(ValueError, match="wandb='' names nothing"):
         TrackingConfig(wandb="")

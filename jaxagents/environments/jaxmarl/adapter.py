@@ -1,4 +1,4 @@
-"""JaxMARL environments, their actors stacked in the library's order."""
+"""JaxMARL environments, with actors stacked in the library's order."""
 
 import difflib
 import functools
@@ -30,25 +30,25 @@ from jaxagents.types import Observation
 class JaxMARLEnvironment(Environment):
     """A JaxMARL environment.
 
-    Actors are in the order of the library's ``env.agents``. Where they differ, vectors that they
-    observe are padded with zeros at the end, and `Observation.action_mask` says which actions,
-    or which dimensions of a Box, an actor has; so it does where the library says that actions
-    are unavailable. An actor of a turn-based game has one action while it is not its turn.
+    Actors are in the order of the library's ``env.agents``. Shorter observation vectors are padded
+    with zeros at the end. `Observation.action_mask` marks the actions, or the dimensions of a Box,
+    that an actor has and that the library says are available. In turn-based games, actors whose
+    turn it is not have a single action.
 
-    Rewards are those of the library's ``step_env``: its baselines multiply the rewards of MPE by
-    the number of agents, this class does not. JaxMARL's only sign of an episode's end is
-    ``done``: what of it is truncation is known per family, the rest is termination.
+    Rewards are those of the library's ``step_env``. (JaxMARL's baselines multiply the rewards of
+    MPE by the number of agents; this class does not.) JaxMARL reports only ``done``: the rules of
+    the family tell truncation from termination.
 
     Args:
-        env: an environment of JaxMARL, such as ``jaxmarl.make`` returns.
+        env: A JaxMARL environment, for example from ``jaxmarl.make``.
 
     Attributes:
-        teams: Each actor's team: those named alike but for a number share one.
-        rewards_after_death: Whether actors that are done go on earning until the episode's end.
+        teams: Each actor's team; actors whose names differ only in a number are in the same team.
+        rewards_after_death: True if actors that are done earn rewards until the episode is over.
 
     Raises:
-        ValueError: the environment is of no supported family, or its actors differ in what
-            padding and masks cannot express.
+        ValueError: the environment belongs to no supported family, or its actors differ in ways
+            that padding and masks cannot express.
     """
 
     def __init__(self, env: Any):
@@ -60,7 +60,7 @@ class JaxMARLEnvironment(Environment):
         self.rewards_after_death = family.rewards_after_death
         self._spaces = [as_space(env.action_space(name)) for name in env.agents]
         self._space = _common_space(env.name, self._spaces)
-        # The library's declared observation spaces are wrong in places.
+        # Some of the library's declared observation spaces are wrong.
         with SILENCE:
             observation, _ = jax.eval_shape(env.reset, jax.eval_shape(jax.random.key, 0))
         features = jax.eval_shape(functools.partial(family.features, env), observation)
@@ -68,20 +68,20 @@ class JaxMARLEnvironment(Environment):
 
     @property
     def _family(self) -> Family:
-        return family_of(self.env)  # not stored: copies and pickles would hold its functions
+        return family_of(self.env)  # not stored, as its lambdas cannot be pickled
 
     @property
     def truncation_rule(self) -> str:
-        """When an episode is truncated, in words."""
+        """Description of when episodes are truncated."""
         return self._family.truncation_rule.format(env=self.env)
 
     def action_space(self, params: PyTree = None) -> Discrete | Box:
-        """Return the space that holds every actor's own."""
+        """Return a space that contains every actor's own space."""
         del params
         return self._space
 
     def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Observation, PyTree]:
-        """Begin an episode; see `Environment.reset_env`."""
+        """Start an episode; see `Environment.reset_env`."""
         del params
         with SILENCE:
             observation, state = self.env.reset(rng)
@@ -90,7 +90,7 @@ class JaxMARLEnvironment(Environment):
     def step_env(
         self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
     ) -> StepResult:
-        """Step without resetting; see `Environment.step_env`."""
+        """Step without a reset; see `Environment.step_env`."""
         del params
         actions = self._split(action)
         with SILENCE:
@@ -113,7 +113,7 @@ class JaxMARLEnvironment(Environment):
         )
 
     def _split(self, action: Array) -> dict[Any, Array]:
-        """Give each actor what it has of the common action space."""
+        """Convert actions of the common space to each actor's own space."""
         if isinstance(self._space, Discrete):
             return dict(zip(self.env.agents, action, strict=True))
         return {
@@ -152,8 +152,8 @@ def construct(env_id: str, **env_kwargs: Any) -> Any:
     """Construct the library's environment; scenarios and layouts may be given by name.
 
     Raises:
-        TypeError: a keyword is one that the library would silently ignore.
-        ValueError: the id is not supported, or there is no such scenario or layout.
+        TypeError: the library would silently ignore a keyword.
+        ValueError: the id is not supported, or the scenario or layout is unknown.
     """
     family = supported_family(env_id)
     named = {
@@ -177,13 +177,13 @@ def construct(env_id: str, **env_kwargs: Any) -> Any:
 
 
 def is_registered(env_id: str) -> bool:
-    """Whether the library knows the id, supported here or not."""
+    """True if the library knows the id, even if it is not supported here."""
     known = any(env_id in family.constructors for family in FAMILIES)
     return known or env_id in load("jaxmarl.registered_envs")
 
 
 def _look_up(keyword: str, value: Any, values: Mapping[str, Any]) -> Any:
-    """Find what is named; anything but a name stands for itself."""
+    """Look up a named value; anything but a string is returned as it is."""
     if not isinstance(value, str):
         return value
     if value not in values:
@@ -196,14 +196,14 @@ def _look_up(keyword: str, value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _teams(agents: Sequence[Any]) -> list[int]:
-    # Of the library's own `agent_classes`, one counts a speaker and its listener as the same.
+    # Names, because one of the library's `agent_classes` puts a speaker and its listener together.
     prefixes = [re.sub(r"_?\d+$", "", str(name)) for name in agents]
     indices = {prefix: i for i, prefix in enumerate(dict.fromkeys(prefixes))}
     return [indices[prefix] for prefix in prefixes]
 
 
 def _common_space(env_name: str, spaces: Sequence[Discrete | Box]) -> Discrete | Box:
-    """Find the space of the actor with the most actions or dimensions."""
+    """Return the space of the actor with the most actions or dimensions."""
     largest = max(spaces, key=_size)
     if isinstance(largest, Discrete):
         return largest
@@ -235,7 +235,7 @@ def _padded(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _without_weak_types(tree: PyTree) -> PyTree:
-    """Make the states of resets and of steps equal in type, for loops to carry."""
+    """Make all types strong, so that resets and steps return states of the same types."""
     return jax.tree.map(
         lambda leaf: jax.lax.convert_element_type(leaf, jax.typeof(leaf).dtype), tree
     )

@@ -1,4 +1,4 @@
-"""What JaxMARL's interface does not say about its environments, family by family."""
+"""Properties of JaxMARL's environments that its interface does not expose, by family."""
 
 import importlib.util
 import inspect
@@ -14,47 +14,47 @@ _LIBRARY = "jaxmarl.environments"
 
 
 class Step(NamedTuple):
-    """One step of the library, as far as rules look at it."""
+    """One step of the library's environment, for the rules of a family."""
 
     previous_state: Any
-    actions: Mapping[Any, Array]  # by the library's names of the actors
+    actions: Mapping[Any, Array]  # by the actors' names in the library
     state: Any
 
 
 def _by_name(env: Any, values: Mapping[Any, Array]) -> list[Array]:
-    """List the actors' values; other entries, such as "world_state", are not theirs."""
+    """List the actors' values; other entries, such as "world_state", are dropped."""
     return [values[name] for name in env.agents]
 
 
 class Family(NamedTuple):
-    """A group of JaxMARL's environments that work alike.
+    """A group of JaxMARL environments with the same rules.
 
-    What the library defines is named by its path below ``jaxmarl.environments``, and imported when
-    it is needed: the whole library takes four seconds.
+    Objects of the library are given by their path below ``jaxmarl.environments`` and imported when
+    they are needed, as importing the whole library takes four seconds.
     """
 
     constructors: Mapping[str, str]  # by id
     truncated: Callable[[Any, Step], Bool[Array, "*actors"]]
-    truncation_rule: str  # the same in words, to be formatted with env
-    base: tuple[str, ...] = ()  # classes of all its environments, where not those above
-    available: Callable[[Any, PyTree], Sequence[Array]] | None = None  # the actors' masks
-    features: Callable[[Any, Any], Sequence[Array]] = _by_name  # what each actor observes
+    truncation_rule: str  # description of `truncated`, to be formatted with env
+    base: tuple[str, ...] = ()  # base classes of the environments; empty: the constructors
+    available: Callable[[Any, PyTree], Sequence[Array]] | None = None  # action masks by actor
+    features: Callable[[Any, Any], Sequence[Array]] = _by_name  # observations by actor
     global_state: Callable[[Any, PyTree], Array] | None = None
-    pack: Callable[[dict], Any] = lambda actions: actions  # into what step_env takes
-    infos: Callable[[Any, Step], dict[str, Array]] = lambda env, step: {}  # beside its own
+    pack: Callable[[dict], Any] = lambda actions: actions  # into the argument of step_env
+    infos: Callable[[Any, Step], dict[str, Array]] = lambda env, step: {}  # additional infos
     rewards_after_death: bool = False
-    silent_keywords: frozenset[str] = frozenset()  # accepted at construction, in no signature
-    silent_class: str | None = None  # whose keywords are likewise
+    silent_keywords: frozenset[str] = frozenset()  # accepted through **kwargs
+    silent_class: str | None = None  # whose keywords are accepted through **kwargs
     fixed_keywords: Mapping[str, Any] = {}
-    values: Mapping[str, str] = {}  # of keywords, that may be given by name
+    values: Mapping[str, str] = {}  # dictionaries of named values, by keyword
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """The classes that all environments of the family derive from."""
+        """Paths of the base classes of the family's environments."""
         return self.base or tuple(self.constructors.values())
 
     def load_constructor(self, env_id: str) -> Callable[..., Any]:
-        """Import what constructs an environment."""
+        """Import the constructor of an environment."""
         return _load(self.constructors[env_id])
 
     def load_bases(self) -> tuple[type, ...]:
@@ -62,11 +62,11 @@ class Family(NamedTuple):
         return tuple(map(_load, self.bases))
 
     def load_values(self) -> dict[str, Mapping[str, Any]]:
-        """Import the values that keywords may name, by keyword."""
+        """Import the named values of keywords, by keyword and name."""
         return {keyword: _load(path) for keyword, path in self.values.items()}
 
     def load_silent_keywords(self) -> frozenset[str]:
-        """List the keywords that are accepted at construction, but are in no signature."""
+        """List the keywords that the constructors accept only through ``**kwargs``."""
         if self.silent_class is None:
             return self.silent_keywords
         cls = _load(self.silent_class)
@@ -78,24 +78,24 @@ def _load(path: str) -> Any:
 
 
 def _mpe_truncated(env: Any, step: Step) -> Array:
-    # The library compares the step count before it counts the step.
+    # The library compares the step count before incrementing it.
     return step.previous_state.step >= env.max_steps
 
 
 def _smax_battle(state: Any) -> Any:
-    """Return the state of the battle, without that of the policy of built-in enemies."""
+    """Return the state of the battle, without the state of a built-in enemy policy."""
     return getattr(state, "state", state)
 
 
 def _smax_sides(env: Any, state: Any) -> tuple[Array, Array]:
-    """Say which allies are alive, and which enemies."""
+    """Return which allies and which enemies are alive."""
     alive = _smax_battle(state).unit_alive
     return alive[: env.num_allies], alive[env.num_allies :]
 
 
 def _smax_truncated(env: Any, step: Step) -> Array:
     allies, enemies = _smax_sides(env, step.state)
-    # Here too the library compares before it counts.
+    # As in MPE, the library compares the step count before incrementing it.
     time_up = _smax_battle(step.previous_state).step >= env.max_steps
     alive = jnp.concatenate([allies, enemies])[: len(env.agents)]
     return time_up & jnp.any(allies) & jnp.any(enemies) & alive
@@ -121,7 +121,7 @@ def _riddle_truncated(env: Any, step: Step) -> Array:
 
 
 def _riddle_available(env: Any, state: Any) -> list[Array]:
-    """Leave only NOTHING to those outside the room, whose actions the library ignores."""
+    """Mask all actions but NOTHING outside of the room, where the library ignores them."""
     nothing = jnp.arange(len(env.game_actions)) == env.game_actions["NOTHING"]
     return [nothing | (state.agent_in_room == i) for i in range(env.num_agents)]
 
@@ -136,19 +136,19 @@ def _overcooked_truncated(env: Any, step: Step) -> Array:
 
 def _repeated_game_truncated(env: Any, step: Step) -> Array:
     del env
-    # The library ends nothing but the last repetition, and the count of its steps is gone then.
+    # The library's only end is the last repetition, and it resets the step count there.
     return step.state.done
 
 
 def _jaxnav_truncated(env: Any, step: Step) -> Array:
     finished = step.state.goal_reached | step.state.move_term
-    # Those who do not evaporate stay until the episode is over for all.
+    # Unless finished actors evaporate, they stay until all have finished.
     finished = finished | step.previous_state.done if env.evaporating else jnp.all(finished)
     return (step.state.step >= env.max_steps) & ~finished
 
 
 def _storm_features(env: Any, observation: Mapping[str, Array]) -> list[Array]:
-    # Rows: two kinds of coins, whether there are enough to interact, what others see of the two.
+    # Rows: coins of two kinds, whether they suffice to interact, what others see of both kinds.
     inventory = [jnp.roll(observation["inventory"], -i, axis=1) for i in range(env.num_agents)]
     return [
         _with_planes(image, jnp.concatenate([mine[:3, 0], mine[2:, 1:].T.ravel()]))
@@ -241,7 +241,7 @@ _JAXNAV = Family(
     truncation_rule=(
         "time limit: max_steps = {env.max_steps} steps, unless all reached their goals or collided"
     ),
-    rewards_after_death=True,  # a part of them is the team's
+    rewards_after_death=True,  # a part of them is shared by the team
 )
 
 
@@ -256,7 +256,7 @@ _MABRAX = Family(
     base=("mabrax.mabrax_env.MABraxEnv",),
     truncated=lambda env, step: step.state.info["truncation"] > 0,
     truncation_rule="time limit: episode_length = {env.episode_length} steps",
-    # Brax would put the next episode's observation in the place of the last one.
+    # Brax's own reset would replace the final observation.
     fixed_keywords={"auto_reset": False},
 )
 FAMILIES = (
@@ -289,10 +289,10 @@ FAMILIES = (
 
 
 def supported_family(env_id: str) -> Family:
-    """Find the family of one of the library's ids.
+    """Find the family of an id of the library.
 
     Raises:
-        ValueError: it is not supported, or not without what is not installed.
+        ValueError: the environment is not supported, or brax is not installed.
     """
     for family in FAMILIES:
         if env_id in family.constructors:
@@ -300,17 +300,17 @@ def supported_family(env_id: str) -> Family:
             return family
     if env_id == "LearnedPolicyEnemySMAX":
         raise ValueError(
-            f"jaxmarl/{env_id} needs the enemies' policy, which an id cannot name; construct "
-            "JaxMARL's own environment and wrap it in JaxMARLEnvironment."
+            f"jaxmarl/{env_id} needs the enemies' policy, which cannot be given with an id; "
+            "construct JaxMARL's own environment and wrap it in JaxMARLEnvironment."
         )
     raise _unsupported(f"jaxmarl/{env_id}")
 
 
 def family_of(env: Any) -> Family:
-    """Find the family of one of the library's environments.
+    """Find the family of an environment of the library.
 
     Raises:
-        ValueError: it is of no supported family.
+        ValueError: the environment belongs to no supported family.
     """
     paths = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(env).__mro__}
     names = {path.removeprefix(f"{_LIBRARY}.") for path in paths}
@@ -335,4 +335,4 @@ def _unsupported(subject: str) -> ValueError:
     has_brax = importlib.util.find_spec("brax") is not None
     families = [family for family in FAMILIES if has_brax or family is not _MABRAX]
     supported = ", ".join(env_id for family in families for env_id in family.constructors)
-    return ValueError(f"{subject} is not supported; of JaxMARL, there are {supported}.")
+    return ValueError(f"{subject} is not supported; choose one of {supported}.")

@@ -1,4 +1,4 @@
-"""Importing what one module of a package defines, without all that its packages import."""
+"""Import of one module of a package without running the package's ``__init__``."""
 
 import importlib
 import importlib.util
@@ -12,16 +12,16 @@ from jaxagents.environments.jaxmarl.muted_output import SILENCE
 
 
 def load(path: str) -> Any:
-    """Import what a module defines.
+    """Import a name from a module.
 
-    The packages that the module lies in are run once they are asked for something of their own,
-    so that to others they look as ever.
+    The enclosing packages run when somebody reads an attribute of theirs, so other code can use
+    them as usual.
 
     Args:
-        path: The module's path and the name in it, with dots.
+        path: The module's path and the name in it, separated by dots.
 
     Raises:
-        ImportError: it is not there, or lacks something itself.
+        ImportError: the module does not exist, or one of its own imports fails.
     """
     module, _, name = path.rpartition(".")
     packages = module.split(".")[:-1]
@@ -32,7 +32,7 @@ def load(path: str) -> Any:
 
 
 def _postpone(package: str) -> None:
-    """Put a package where it is imported from, but do not run it yet, unless it has run."""
+    """Register a package in `sys.modules` without running it, unless it is there already."""
     if package in sys.modules:
         return
     spec = importlib.util.find_spec(package)
@@ -47,10 +47,10 @@ def _postpone(package: str) -> None:
 
 
 class _Postponed(ModuleType):
-    """A package that runs once it is asked for what it does not have."""
+    """A package that runs at the first access to an attribute that it lacks."""
 
     def __getattr__(self, name: str) -> Any:
-        # Python asks any module for such names, and lives without them.
+        # Python probes any module for such optional names.
         if name.startswith("__") and name not in ("__all__", "__version__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if importlib.util.find_spec(f"{self.__name__}.{name}"):
@@ -61,6 +61,6 @@ class _Postponed(ModuleType):
             with SILENCE:
                 loader.exec_module(self)
         except BaseException:
-            cast(Any, self).__class__ = _Postponed  # to fail likewise when it is asked again
+            cast(Any, self).__class__ = _Postponed  # fail in the same way the next time
             raise
         return getattr(self, name)

@@ -1,4 +1,4 @@
-"""Hiding what JaxMARL prints, whichever threads make environments or trace their steps."""
+"""Suppression of JaxMARL's output and warnings, also when several threads use it."""
 
 import contextlib
 import io
@@ -11,10 +11,10 @@ from typing import final
 
 @contextlib.contextmanager
 def _replaced() -> Iterator[None]:
-    """Replace what the process prints to, and ignore warnings.
+    """Discard the process's output and ignore warnings.
 
-    While it is imported, JaxMARL points the standard streams at the process's own, past a
-    redirection: they are replaced as well, and all are put back.
+    On import JaxMARL resets `sys.stdout` to `sys.__stdout__`, which undoes a redirection. Both are
+    therefore replaced, and all streams are restored.
     """
     streams = {name: getattr(sys, name) for name in ("stdout", "stderr", "__stdout__")}
     sys.stdout = sys.__stdout__ = io.StringIO()
@@ -29,9 +29,9 @@ def _replaced() -> Iterator[None]:
 
 @final
 class Silence:
-    """Replaces the streams of the process for the first who enters; the last one puts them back.
+    """Context manager that mutes the process from the first entry to the last exit.
 
-    Were each to put back what it has found, one could find another's replacement.
+    If each thread restored the streams that it found, it could restore another's replacement.
     """
 
     def __init__(self):

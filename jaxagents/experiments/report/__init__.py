@@ -1,1 +1,7 @@
-"""A page about runs, which needs nothing beside itself."""
+"""The HTML report of runs: one page that needs no other file.
+
+`page` writes it. Its parts are `headline` (summary and key figures), `figures` (curves and
+episodes), `result_tables` and `config_section`; `formatting` writes numbers, `markup` HTML.
+
+Imports every room below `experiments`; only `cli` imports from here.
+"""

@@ -1,4 +1,4 @@
-"""What a report says of how runs were configured, and how to have them again."""
+"""The sections of a report on configuration and reproduction."""
 
 import json
 import shlex
@@ -11,11 +11,11 @@ from jaxagents.experiments.report.markup import Markup, element, table
 
 _BREAK = element("wbr")
 _REQUIRED = ("name", "env", "agent.n_steps")
-_OF_A_PLACE = ("name", "seed", "runs_dir")  # rather than of what a run computes
+_PER_RUN = ("name", "seed", "runs_dir")
 
 
-def differences(groups: Groups) -> list[Markup]:
-    """Set out what differs from the defaults, or between groups."""
+def non_defaults(groups: Groups) -> list[Markup]:
+    """Tabulate the settings of each group that differ from their defaults."""
     defaults = _defaults()
     configs = {label: _flat(runs[0].config) for label, runs in groups.items()}
     keys = dict.fromkeys(key for config in configs.values() for key in config)
@@ -23,15 +23,15 @@ def differences(groups: Groups) -> list[Markup]:
     for key in keys:
         values = [_shown(config, key) for config in configs.values()]
         default = _shown(defaults, key)
-        if key not in _OF_A_PLACE and any(value != default for value in values):
+        if key not in _PER_RUN and any(value != default for value in values):
             rows.append([_key(key), *values, default])
     titles = ["key", *(configs if len(configs) > 1 else ["value"]), "default"]
-    caption = "What is not at its default. Seeds are those of the runs."
+    caption = "Settings that differ from their defaults, apart from name, seed and folder."
     return [table(titles, rows, caption, kind="words")]
 
 
 def _defaults() -> dict[str, Any]:
-    """Give the values of keys that are left out, of those that may be."""
+    """Return the defaults of all optional keys."""
     from jaxagents.config import AgentConfig
     from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 
@@ -41,17 +41,17 @@ def _defaults() -> dict[str, Any]:
 
 
 def _key(key: str) -> Markup:
-    """Write a key such that narrow pages may break it at its dots."""
+    """Write a key that narrow pages can break at its dots."""
     first, *others = key.split(".")
     return element("code", first, *(text for each in others for text in (_BREAK, f".{each}")))
 
 
 def complete_configurations(groups: Groups) -> list[Markup]:
-    """Give the whole configuration of each group, folded away."""
+    """Write the complete configuration of each group, collapsed."""
     return [
         element(
             "details",
-            element("summary", f"The complete configuration of {name_of(runs[0])}"),
+            element("summary", f"Complete configuration of {name_of(runs[0])}"),
             element("pre", _yaml(runs[0].config), tabindex=0),
         )
         for runs in groups.values()
@@ -69,7 +69,7 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _shown(config: Mapping[str, Any], key: str) -> str:
-    """Write a value as YAML does in one line; nothing where there is none."""
+    """Write a value as YAML on one line, or nothing if the key is absent."""
     return _text(config[key]) if key in config else ""
 
 
@@ -87,8 +87,8 @@ def _yaml(config: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True).rstrip()
 
 
-def origins(groups: Groups) -> list[Markup]:
-    """Say by which commands and with which versions the runs are had again."""
+def reproduction(groups: Groups) -> list[Markup]:
+    """Write the commands and software versions that reproduce the runs."""
     runs = all_runs(groups)
     commands = "\n".join(f"jaxagents train {_config_path(run)}" for run in runs)
     versions = [run.summary["versions"] for run in runs if run.summary]
@@ -96,9 +96,9 @@ def origins(groups: Groups) -> list[Markup]:
     of_name = {name: {str(each.get(name, "?")) for each in versions} for name in names}
     rows = [[name, ", ".join(sorted(values))] for name, values in of_name.items()]
     return [
-        element("p", "A run's configuration repeats it exactly, with these versions:"),
+        element("p", "With the same software versions, each command reproduces its run exactly:"),
         element("pre", commands, tabindex=0),
-        *([table(["what", "version"], rows, "Versions", kind="words")] if rows else []),
+        *([table(["package", "version"], rows, "Versions", kind="words")] if rows else []),
     ]
 
 

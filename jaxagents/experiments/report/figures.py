@@ -1,4 +1,4 @@
-"""The pictures of a report: curves over training, and an episode."""
+"""The figures of a report: curves over training, and an episode."""
 
 import base64
 import re
@@ -12,40 +12,40 @@ from jaxagents.experiments.report.formatting import Groups, between, by_environm
 from jaxagents.experiments.report.markup import Markup, element
 
 _LOSSES = {
-    "actor_loss": "loss of the actor",
-    "critic_loss": "loss of the critic",
-    "kl": "KL divergence of an update",
-    "entropy": "entropy of the policy",
+    "actor_loss": "actor loss",
+    "critic_loss": "critic loss",
+    "kl": "KL divergence",
+    "entropy": "policy entropy",
 }
 
 
 def learning_curves(groups: Groups) -> list[Markup]:
-    """Draw the returns over training, of each environment apart."""
+    """Plot the returns over training, one figure per environment."""
     drawn = _with_values(groups, ["return_mean"])
     if not drawn:
-        return [element("p", "There are no curves: nothing has been evaluated yet.")]
+        return [element("p", "No curves yet: nothing has been evaluated.")]
     pictures = []
     for env, of_env in by_environment(drawn).items():
-        ends = [f"{label} {_from_to(runs)}" for label, runs in of_env.items()]
-        alt = f"Returns on {env} over environment steps: {'; '.join(ends)}."
+        ends = [f"{label} {_start_and_end(runs)}" for label, runs in of_env.items()]
+        alt = f"Episode return on {env} over environment steps: {'; '.join(ends)}."
         pictures.append(_curves(of_env, ["return"], alt))
     return _with_titles(pictures, drawn)
 
 
 def losses(groups: Groups) -> list[Markup]:
-    """Draw what was minimised, and how far the policies moved, of each environment apart."""
+    """Plot losses, KL divergence and entropy over training, one figure per environment."""
     drawn = _with_values(groups, list(_LOSSES))
     if not drawn:
-        return [element("p", "There are none yet: no update has been recorded.")]
+        return [element("p", "No losses yet: no update has been recorded.")]
     pictures = []
     for env, of_env in by_environment(drawn).items():
-        alt = f"Over environment steps on {env}: {listed(list(_LOSSES.values()))}."
+        alt = f"Curves over environment steps on {env}: {listed(list(_LOSSES.values()))}."
         pictures.append(_curves(of_env, list(_LOSSES), alt))
     return _with_titles(pictures, drawn)
 
 
 def _with_titles(pictures: Sequence[Markup], groups: Groups) -> list[Markup]:
-    """Put the environment's name above each picture, where there are several."""
+    """Title each picture with its environment, if there are several."""
     envs = list(by_environment(groups))
     if len(envs) == 1:
         return list(pictures)
@@ -54,7 +54,7 @@ def _with_titles(pictures: Sequence[Markup], groups: Groups) -> list[Markup]:
 
 
 def _with_values(groups: Groups, keys: Sequence[str]) -> dict[str, list[Run]]:
-    """Leave out the runs that have not recorded all of these, and groups of only such runs."""
+    """Keep the runs that have recorded all of these metrics, and drop empty groups."""
     drawn = {
         label: [run for run in runs if all(_values(run, key) for key in keys)]
         for label, runs in groups.items()
@@ -63,15 +63,15 @@ def _with_values(groups: Groups, keys: Sequence[str]) -> dict[str, list[Run]]:
 
 
 def _values(run: Run, key: str) -> list[list[float]]:
-    """List a metric of all actors or policies, where an evaluation has any that is finite."""
+    """List the finite values of a metric per evaluation, skipping evaluations without any."""
     rows = [[each for each in record.get(key) or [] if each is not None] for record in run.records]
     return [row for row in rows if row]
 
 
-def _from_to(runs: Sequence[Run]) -> str:
+def _start_and_end(runs: Sequence[Run]) -> str:
     values = [_values(run, "return_mean") for run in runs]
     first, last = ([each for rows in values for each in rows[end]] for end in (0, -1))
-    return f"from {between(first)} at first to {between(last)} at last"
+    return f"starts at {between(first)} and ends at {between(last)}"
 
 
 def _curves(groups: Groups, metrics: Sequence[str], alt: str) -> Markup:
@@ -81,9 +81,9 @@ def _curves(groups: Groups, metrics: Sequence[str], alt: str) -> Markup:
         path = Path(folder) / "curves.svg"
         try:
             plot_runs(groups, path, metrics=metrics)
-        except ExperimentError as error:  # the runs do not go together
-            return element("p", f"There is no picture: {error}")
-        # As wide as it was drawn, for letters to be of their size.
+        except ExperimentError as error:  # the runs cannot be plotted together
+            return element("p", f"No plot: {error}")
+        # At its original width, so that its text has the intended size.
         style = f"--width: {_width_of(path)}"
         picture = element("img", src=_data_uri(path), alt=alt, class_="drawn", style=style)
     box = element("div", picture, class_="box", role="region", aria_label=alt, tabindex=0)
@@ -96,7 +96,7 @@ def _width_of(drawing: Path) -> str:
 
 
 def episodes(groups: Groups) -> list[Markup]:
-    """Let the first run of each group play an episode."""
+    """Show an episode of the first run of each group."""
     shown = [
         element("div", *([element("h3", label)] if len(groups) > 1 else []), _episode(runs[0]))
         for label, runs in groups.items()
@@ -110,9 +110,9 @@ def _episode(run: Run) -> Markup:
             moving = _play(run, Path(folder))
             still = _last_frame(moving)
         except ExperimentError as error:
-            return element("p", f"No episode could be shown of {name_of(run)}: {error}")
-        alt = f"An episode of {run.config['env']}, played by the policies of {name_of(run)}."
-        # Those who ask for less motion get the end of the episode.
+            return element("p", f"No episode of {name_of(run)} can be shown: {error}")
+        alt = f"An episode of {run.config['env']} played by the policies of {name_of(run)}."
+        # Readers who prefer reduced motion see the last frame.
         picture = element(
             "picture",
             element("source", media="(prefers-reduced-motion: reduce)", srcset=_data_uri(still)),

@@ -1,4 +1,4 @@
-"""The numbers of a report, and how they are written."""
+"""Numbers of a report: reading them from runs, and writing them as text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,14 +14,17 @@ from jaxagents.evaluation.bootstrap import (
 from jaxagents.evaluation.runs import Run
 
 Groups = Mapping[str, Sequence[Run]]
-"""Runs that differ in their seed only, by what they are called."""
+"""Groups of runs that differ only in their seed, by label."""
 
 
 class Estimate(NamedTuple):
-    """What runs of different seeds have in common: the interquartile mean of their returns."""
+    """Interquartile mean of the returns of runs with different seeds.
+
+    Bounds are those of its 95 % bootstrap interval over runs; None for a single run.
+    """
 
     iqm: float
-    low: float | None  # of its 95 % interval over runs; a single one has none
+    low: float | None
     high: float | None
 
 
@@ -31,7 +34,7 @@ def all_runs(groups: Groups) -> list[Run]:
 
 
 def by_environment(groups: Groups) -> dict[str, dict[str, Sequence[Run]]]:
-    """Put the groups of an environment together: their returns and losses can be compared."""
+    """Collect the groups of each environment: only their returns and losses are comparable."""
     envs: dict[str, dict[str, Sequence[Run]]] = {}
     for label, runs in groups.items():
         envs.setdefault(runs[0].config["env"], {})[label] = runs
@@ -39,28 +42,28 @@ def by_environment(groups: Groups) -> dict[str, dict[str, Sequence[Run]]]:
 
 
 def name_of(run: Run) -> str:
-    """Tell a run from others of its name: by its directory's, which "." has too."""
-    return run.directory.resolve().name
+    """Return the name of a run's directory, which is unique among runs of one configured name."""
+    return run.directory.resolve().name  # resolved, as the directory may be given as "."
 
 
 def progress(run: Run) -> tuple[int, int]:
-    """Return the updates that a run has done, and those that it is to do."""
+    """Return the number of updates that a run has done, and the number configured."""
     return run.n_updates_done, run.config["agent"]["n_steps"]
 
 
 def n_evaluated(runs: Sequence[Run]) -> int:
-    """Count the runs that have been evaluated at their end."""
+    """Count the runs that have been evaluated after training."""
     return sum(run.final_summary is not None for run in runs)
 
 
 def rows_of_actors(
     statistics: Mapping[str, Any], names: Sequence[str]
 ) -> list[tuple[str, list[Any]]]:
-    """Return what actors are called and their statistics; one row where all have the same.
+    """Return a label and the statistics of each actor; one row if all actors have equal ones.
 
     Args:
-        statistics: Holds a list of one value per actor by each of the names.
-        names: Of the statistics.
+        statistics: Lists of one value per actor, by name.
+        names: The statistics to return.
     """
     n_actors = len(statistics[names[0]])
     rows = [[statistics[name][i] for name in names] for i in range(n_actors)]
@@ -70,10 +73,9 @@ def rows_of_actors(
 
 
 def estimates(runs: Sequence[Run]) -> list[tuple[str, Estimate]]:
-    """Estimate returns over runs of different seeds, per actor; one row where all are equal.
+    """Estimate the returns over seeds, per actor; one row if all actors have equal estimates.
 
-    Only what was evaluated after training counts. Nothing is estimated where returns are not
-    finite.
+    Uses evaluations after training only. Returns nothing if any return is NaN or infinite.
     """
     means = [run.final_summary["returns"]["mean"] for run in runs if run.final_summary]
     if not means or any(None in row for row in means):
@@ -87,37 +89,34 @@ def estimates(runs: Sequence[Run]) -> list[tuple[str, Estimate]]:
     return [(subject, Estimate(*row)) for subject, row in rows_of_actors(columns, list(columns))]
 
 
-# How they are written.
-
-
 def number(value: float | None) -> str:
-    """Write a number to two decimals, or to two digits where that would leave none."""
+    """Write a number with two decimals, or two significant digits if it is below 0.1."""
     if value is None:
         return "-"
     return f"{value:,.2f}" if value == 0 or abs(value) >= 0.1 else f"{value:.2g}"
 
 
 def between(values: Sequence[float | None]) -> str:
-    """Write from where to where numbers reach."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return "no finite number"
-    lowest, highest = number(min(known)), number(max(known))
+    """Write the range of the values; None stands for NaN or infinity."""
+    finite = [value for value in values if value is not None]
+    if not finite:
+        return "NaN or infinity"
+    lowest, highest = number(min(finite)), number(max(finite))
     return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
 def clock(seconds: float) -> str:
-    """Write a time in hours, minutes and seconds."""
+    """Write a duration as h:mm:ss, or as m:ss if it is below an hour."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def counted(count: int, noun: str) -> str:
-    """Write how many there are of something."""
+    """Write a count and its noun, as in "1 run" or "3 runs"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def listed(words: Sequence[str]) -> str:
-    """Put words in a row, as in "a, b and c"."""
+    """Enumerate words, as in "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

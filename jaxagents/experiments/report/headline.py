@@ -1,4 +1,4 @@
-"""What a report says of runs first: a sentence, and a few numbers."""
+"""The top of a report: title, summary, notes and key figures."""
 
 import contextlib
 from collections.abc import Sequence
@@ -24,23 +24,23 @@ from jaxagents.experiments.report.formatting import (
 )
 from jaxagents.experiments.report.markup import Markup, element
 
-_MOST_NAMES = 3  # in the title
-_MOST_INFOS = 3  # among the key figures
+_MAX_NAMES = 3  # in the title
+_MAX_INFOS = 3  # among the key figures
 _MEAN_AND_INTERVAL = ("mean", "ci_low", "ci_high")
 
 
 def summary_sentence(groups: Groups) -> str:
-    """Say in a sentence what came of the runs."""
+    """Summarize the outcome of the runs."""
     runs = all_runs(groups)
     envs = listed(list(dict.fromkeys(run.config["env"] for run in runs)))
     if len(groups) > 1:
-        return f"{len(runs)} runs on {envs}, in {len(groups)} groups."
+        return f"{len(runs)} runs in {len(groups)} groups on {envs}."
     if len(runs) > 1:
         seeds = listed([str(run.config.get("seed", 0)) for run in runs])
-        return f"{len(runs)} runs on {envs}, of seeds {seeds}{_return_of_group(runs)}."
+        return f"{len(runs)} runs on {envs} with seeds {seeds}{_return_of_group(runs)}."
     (run,) = runs
     if run.summary is None:
-        return f"A training on {envs}{_latest_return(run)}."
+        return f"A run on {envs}{_latest_return(run)}."
     evaluation, training, checkpoint = (
         run.summary[key] for key in ("evaluation", "training", "checkpoint")
     )
@@ -48,24 +48,24 @@ def summary_sentence(groups: Groups) -> str:
         evaluation["n_evals"], f"{'greedy' if evaluation['greedy'] else 'sampled'} episode"
     )
     return (
-        f"Trained for {training['n_environment_steps']:,} environment steps on {envs}, the "
-        f"policies of the {evaluation['mode']} checkpoint, of step "
-        f"{checkpoint['n_environment_steps']:,}, return {_return_of_run(run)}, averaged over "
+        f"Trained for {training['n_environment_steps']:,} environment steps on {envs}. The "
+        f"policies of the {evaluation['mode']} checkpoint (step "
+        f"{checkpoint['n_environment_steps']:,}) reach a mean return of {_return_of_run(run)} over "
         f"{episodes}."
     )
 
 
 def title(groups: Groups) -> str:
-    """Name what the report is about."""
-    return listed(list(groups)) if len(groups) <= _MOST_NAMES else f"{len(groups)} groups of runs"
+    """Return the title of the report."""
+    return listed(list(groups)) if len(groups) <= _MAX_NAMES else f"{len(groups)} groups of runs"
 
 
 def comparisons(groups: Groups) -> list[str]:
-    """Say of each two groups of an environment which earns more, where they can be compared."""
+    """Compare the returns of each pair of groups on the same environment."""
     sentences = []
     for of_env in by_environment(groups).values():
         if len(of_env) > 1:
-            with contextlib.suppress(ExperimentError):  # not all of them have been evaluated
+            with contextlib.suppress(ExperimentError):  # a run has not been evaluated yet
                 sentences += map(describe, compare_groups(of_env))
     return sentences
 
@@ -74,7 +74,7 @@ def _return_of_run(run: Run) -> str:
     summary: Any = run.summary
     rows = rows_of_actors(summary["returns"], _MEAN_AND_INTERVAL)
     if len(rows) > 1:
-        return f"{between([mean for _, (mean, *_) in rows])}, depending on the actor"
+        return f"{between([mean for _, (mean, *_) in rows])}, depending on the actor,"
     ((_, (mean, low, high)),) = rows
     return f"{number(mean)} (95 % interval {number(low)} to {number(high)})"
 
@@ -85,7 +85,7 @@ def _return_of_group(runs: Sequence[Run]) -> str:
         return ""
     if len(rows) > 1:
         means = between([each.iqm for _, each in rows])
-        return f": by actor, the interquartile means of their returns are {means}"
+        return f": the interquartile means of their returns are {means}, depending on the actor"
     ((_, estimate),) = rows
     return (
         f": the interquartile mean of their returns is {number(estimate.iqm)} (95 % interval "
@@ -96,33 +96,32 @@ def _return_of_group(runs: Sequence[Run]) -> str:
 def _latest_return(run: Run) -> str:
     latest = run.records[-1].get("return_mean") if run.records else None
     if not latest:
-        return ", of which nothing has been evaluated yet"
+        return " that has not been evaluated yet"
     steps = run.records[-1]["n_environment_steps"]
-    return f": after {steps:,} environment steps, the policies return {between(latest)}"
+    return f": after {steps:,} environment steps, its policies reach a mean return of {between(latest)}"
 
 
 def unfinished_notes(groups: Groups) -> list[str]:
-    """Say of each run that has not ended how far it is."""
+    """Write a note about each unfinished run, with its progress."""
     notes = []
     for run in (each for each in all_runs(groups) if each.is_unfinished):
         done, planned = progress(run)
         notes.append(
-            f"{name_of(run)} has not ended: {done:,} of "
-            f"{counted(planned, 'update')} are recorded. It is still in training, or was "
-            "interrupted."
+            f"{name_of(run)} is unfinished: {done:,} of {counted(planned, 'update')} are "
+            "recorded. It is still training or was interrupted."
         )
     return notes
 
 
 def key_figures(groups: Groups) -> Markup:
-    """List the few numbers by which runs are judged first."""
+    """List the few numbers that matter most."""
     runs = all_runs(groups)
     summaries = [run.summary for run in runs if run.summary]
     figures = []
     if len(runs) > 1:
-        figures.append(("Runs", str(len(runs)), f"{n_evaluated(runs)} of them evaluated"))
+        figures.append(("Runs", str(len(runs)), f"{n_evaluated(runs)} evaluated"))
     elif summaries:
-        figures += _of_evaluation(summaries[0])
+        figures += _evaluation_figures(summaries[0])
     steps = sum(run.records[-1]["n_environment_steps"] for run in runs if run.records)
     figures.append(("Environment steps", f"{steps:,}", _updates(runs)))
     if summaries:
@@ -142,16 +141,17 @@ def _figure(title: str, value: str, remark: str) -> Markup:
     )
 
 
-def _of_evaluation(summary: Any) -> list[tuple[str, str, str]]:
+def _evaluation_figures(summary: Any) -> list[tuple[str, str, str]]:
+    """List title, value and remark of the key figures of an evaluation."""
     rows = rows_of_actors(summary["returns"], _MEAN_AND_INTERVAL)
     if len(rows) == 1:
         (_, (mean, low, high)) = rows[0]
-        figures = [("Return", number(mean), f"95 %: {number(low)} to {number(high)}")]
+        figures = [("Return", number(mean), f"95 % CI: {number(low)} to {number(high)}")]
     else:
-        figures = [("Return", between([mean for _, (mean, *_) in rows]), "by actor")]
-    for name in [name for name in summary["means"] if name.startswith("info_")][:_MOST_INFOS]:
+        figures = [("Return", between([mean for _, (mean, *_) in rows]), "depending on the actor")]
+    for name in [name for name in summary["means"] if name.startswith("info_")][:_MAX_INFOS]:
         title = name.removeprefix("info_").replace("_", " ").capitalize()
-        figures.append((title, number(summary["means"][name]), "mean at the episodes' ends"))
+        figures.append((title, number(summary["means"][name]), "mean at episode end"))
     length = number(summary["means"]["episode_lengths"])
     return [*figures, ("Episode length", length, "steps on average")]
 

@@ -1,15 +1,15 @@
-"""HTML, put together so that text can never become markup."""
+"""Building HTML in which all text is escaped."""
 
 import html
 from collections.abc import Iterable, Sequence
 from typing import final
 
-_EMPTY = ("img", "link", "meta", "source", "wbr")  # elements that have no content and no end
+_VOID = ("img", "link", "meta", "source", "wbr")  # elements without content and end tag
 
 
 @final
 class Markup(str):
-    """HTML, as opposed to text that is still to be escaped."""
+    """HTML, which is not escaped again."""
 
     __slots__ = ()
 
@@ -19,21 +19,21 @@ def element(tag: str, *content: str, **attributes: str | int) -> Markup:
 
     Args:
         tag: Its name.
-        content: Texts, which are escaped, and markup, which is not.
-        attributes: By name; underscores stand for hyphens, but at the end, where they keep Python's
-            own words apart.
+        content: Text, which is escaped, and `Markup`, which is not.
+        attributes: By name. Underscores become hyphens; a trailing one, as in ``class_``, is
+            dropped.
     """
     written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for name, value in attributes.items()
     )
-    if tag in _EMPTY:
+    if tag in _VOID:
         return Markup(f"<{tag}{written}>")
     return Markup(f"<{tag}{written}>{joined(content)}</{tag}>")
 
 
 def joined(content: Iterable[str]) -> Markup:
-    """Put texts, which are escaped, and markup, which is not, after each other."""
+    """Concatenate text, which is escaped, and `Markup`, which is not."""
     return Markup(
         "".join(each if isinstance(each, Markup) else html.escape(each) for each in content)
     )
@@ -46,14 +46,14 @@ def table(
     n_headers: int = 1,
     kind: str = "numbers",
 ) -> Markup:
-    """Write a table in a box of its own, in which it scrolls where it is too wide.
+    """Write a captioned table in a box that scrolls if the table is too wide.
 
     Args:
-        titles: Of the columns.
-        rows: The cells, texts or markup.
-        caption: What the table holds; it stands above.
-        n_headers: Number of columns, at the left, that say what a row is about.
-        kind: Of the other cells; the class by which they are styled.
+        titles: Column headers.
+        rows: Cells, text or `Markup`.
+        caption: Written above the table.
+        n_headers: Number of leading columns that are row headers.
+        kind: CSS class of the table and of the other columns, "numbers" or "words".
     """
     columns = [
         element("th", title, scope="col", class_="name" if i < n_headers else kind)
@@ -71,6 +71,6 @@ def table(
     ]
     head = element("thead", element("tr", *columns))
     whole = element("table", head, element("tbody", *body), class_=kind)
-    # A box that scrolls has to be reached by the keyboard.
+    # Focusable, so that the keyboard can scroll it.
     box = element("div", whole, class_="box", role="region", aria_label=caption, tabindex=0)
     return element("figure", element("figcaption", caption), box)

@@ -1,4 +1,4 @@
-"""One page about runs, which needs nothing beside itself: it can be mailed, and kept."""
+"""A report of runs as one self-contained HTML page, to mail or to archive."""
 
 import shlex
 import time
@@ -11,8 +11,8 @@ from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.runs import Run, read_groups
 from jaxagents.experiments.report.config_section import (
     complete_configurations,
-    differences,
-    origins,
+    non_defaults,
+    reproduction,
 )
 from jaxagents.experiments.report.figures import episodes, learning_curves, losses
 from jaxagents.experiments.report.formatting import Groups, all_runs
@@ -29,7 +29,7 @@ from jaxagents.training.atomic_write import write_atomically
 
 _GENERATOR = "jaxagents report"
 _MARK = f'<meta name="generator" content="{_GENERATOR}">'
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_SECURITY_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def write_report(
@@ -37,20 +37,19 @@ def write_report(
     path: str | PathLike[str] | None = None,
     replay: bool = True,
 ) -> Path:
-    """Write an HTML page about runs, finished or not.
+    """Write an HTML report of runs, finished or not.
 
     Args:
-        directories: Of the runs; those that differ in their seed only are shown as a group.
-        path: Where to, in place of an earlier report at most. None: ``report.html``, in the run's
-            directory if it is one, in the working folder if they are several.
-        replay: Let the policies play an episode, which takes rebuilding the environment.
+        directories: Run directories; runs that differ only in their seed form a group.
+        path: File to write; an earlier report is replaced, any other file is not. None:
+            ``report.html`` in the directory of a single run, or in the working directory.
+        replay: Include an episode played by the policies, which builds environment and agent.
 
     Returns:
-        The path.
+        The path of the report.
 
     Raises:
-        ExperimentError: A directory holds no run; the file is something else than a report, or
-            cannot be written.
+        ExperimentError: A directory holds no run, or the file is no report or cannot be written.
     """
     groups = read_groups(directories)
     path = _target(all_runs(groups), path)
@@ -61,18 +60,18 @@ def write_report(
 
 
 def _target(runs: Sequence[Run], path: str | PathLike[str] | None) -> Path:
-    """Say where a report goes, and refuse what is no place for it before anything is drawn."""
+    """Return the path of the report, and check it before anything is drawn."""
     if path is None:
         path = runs[0].directory / "report.html" if len(runs) == 1 else "report.html"
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ExperimentError(f"{path} does not end in .html, by which browsers know a page.")
+        raise ExperimentError(f"{path} does not end in .html, which browsers need to show it.")
     if not path.parent.is_dir():
         raise ExperimentError(f"there is no folder {path.parent}; create it, or name another.")
     with explained():
         if path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace"):
             raise ExperimentError(
-                f"{path} is no report and stays as it is; name another file by --to FILE.html."
+                f"{path} exists and is not a report; name another file with --to FILE.html."
             )
     return path
 
@@ -87,10 +86,10 @@ def _page(groups: Groups, replay: bool) -> str:
         key_figures(groups),
         _section("Learning curves", *learning_curves(groups)),
         _section("Evaluation", *evaluation_tables(groups)),
-        _section("An episode", *(episodes(groups) if replay else [_without_replay()])),
-        _section("Losses and divergence", *losses(groups)),
-        _section("Configuration", *differences(groups), *complete_configurations(groups)),
-        _section("How to repeat this", *origins(groups)),
+        _section("Episode", *(episodes(groups) if replay else [_without_replay()])),
+        _section("Losses and KL divergence", *losses(groups)),
+        _section("Configuration", *non_defaults(groups), *complete_configurations(groups)),
+        _section("How to reproduce", *reproduction(groups)),
         element("footer", *_footer(groups)),
     ]
     style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
@@ -98,8 +97,8 @@ def _page(groups: Groups, replay: bool) -> str:
         element("meta", charset="utf-8"),
         Markup(_MARK),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        # Whatever the page may hold, it loads and runs nothing.
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        # Keeps the page from loading or running anything, whatever it contains.
+        element("meta", http_equiv="Content-Security-Policy", content=_SECURITY_POLICY),
         element("title", name),
         element("style", Markup(style)),
     ]
@@ -112,13 +111,13 @@ def _section(title: str, *content: str) -> Markup:
 
 
 def _without_replay() -> Markup:
-    return element("p", "None is shown: the report was made with --no-replay.")
+    return element("p", "No episode is shown: the report was made with --no-replay.")
 
 
 def _footer(groups: Groups) -> list[str]:
     runs = " ".join(shlex.quote(str(run.directory)) for run in all_runs(groups))
     when = time.strftime("%Y-%m-%d %H:%M")
     return [
-        f"Made by jaxagents {jaxagents.__version__} on {when}: ",
+        f"Generated by jaxagents {jaxagents.__version__} on {when}: ",
         element("code", f"jaxagents report {runs}"),
     ]

@@ -1,4 +1,4 @@
-"""The tables of a report: how policies were evaluated, and what came of it."""
+"""The tables of a report: returns per run and per group."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,14 +17,14 @@ from jaxagents.experiments.report.formatting import (
 from jaxagents.experiments.report.markup import Markup, element, joined, table
 
 _STATISTICS = ("mean", "ci_low", "ci_high", "iqm", "std", "min", "median", "max")
-_TITLES = ("mean", "95 % from", "to", "IQM", "std", "min", "median", "max")
+_TITLES = ("mean", "CI low", "CI high", "IQM", "std", "min", "median", "max")
 _LATEST = ("return_mean", "return_std", "return_min", "return_max")
 
 
 def evaluation_tables(groups: Groups) -> list[Markup]:
-    """Set out returns after training, per run and actor and, of several runs, per group.
+    """Tabulate the returns after training per run and, if there are several runs, per group.
 
-    Where no run has been evaluated after training, the latest evaluation during it stands instead.
+    If no run has been evaluated after training, tabulate the latest evaluation during training.
     """
     runs = all_runs(groups)
     if not any(run.summary for run in runs):
@@ -43,11 +43,10 @@ def _table_of_runs(runs: Sequence[Run], named: bool) -> Markup:
             for subject, values in rows_of_actors(run.summary["returns"], _STATISTICS):
                 rows.append([*names, subject, *map(_datum, values), steps])
     titles = [*(["run"] if named else []), "return of", *_TITLES, "steps"]
-    # Said once for all that were evaluated alike.
-    hows = dict.fromkeys(_how(run.summary) for run in runs if run.summary)
+    kinds = dict.fromkeys(_kind_of_evaluation(run.summary) for run in runs if run.summary)
     caption = (
-        f"{' '.join(hows)} Steps are those of the checkpoint. The interval is the mean's, by "
-        "bootstrap over episodes."
+        f"{' '.join(kinds)} Steps: environment steps up to that checkpoint. CI: 95 % interval of "
+        "the mean, by bootstrap over episodes."
     )
     return table(titles, rows, caption, n_headers=1 + named)
 
@@ -58,10 +57,10 @@ def _table_of_groups(groups: Groups) -> list[Markup]:
         for label, runs in groups.items()
         for subject, estimate in estimates(runs)
     ]
-    titles = ["group", "return of", "runs", "IQM", "95 % from", "to"]
+    titles = ["group", "return of", "runs", "IQM", "CI low", "CI high"]
     caption = (
-        "Runs that differ in their seed only: the interquartile mean (IQM) of their mean returns, "
-        "and its interval by bootstrap over runs."
+        "Groups of runs that differ only in their seed. IQM: interquartile mean of the runs' mean "
+        "returns. CI: its 95 % interval, by bootstrap over runs."
     )
     return [table(titles, rows, caption, n_headers=2)] if rows else []
 
@@ -77,18 +76,18 @@ def _table_of_latest(runs: Sequence[Run]) -> Markup:
     if not rows:
         return element("p", "Nothing has been evaluated yet.")
     titles = ["run", "return of", "environment steps", "mean", "std", "min", "max"]
-    return table(titles, rows, "The latest evaluation during training.", n_headers=2)
+    return table(titles, rows, "Latest evaluation during training.", n_headers=2)
 
 
-def _how(summary: Any) -> str:
-    """Say how a run was evaluated."""
-    how = summary["evaluation"]
-    episodes = counted(how["n_evals"], f"{'greedy' if how['greedy'] else 'sampled'} episode")
-    return f"{episodes} of the {how['mode']} checkpoint."
+def _kind_of_evaluation(summary: Any) -> str:
+    evaluation = summary["evaluation"]
+    kind = "greedy" if evaluation["greedy"] else "sampled"
+    episodes = counted(evaluation["n_evals"], f"{kind} episode")
+    return f"{episodes} of the {evaluation['mode']} checkpoint."
 
 
 def _datum(value: float | None) -> Markup:
-    """Write a number; its full precision is there for machines, and for who points at it."""
+    """Write a rounded number, with its full precision as value and tooltip."""
     if value is None:
         return joined([number(value)])
     return element("data", number(value), value=repr(value), title=repr(value))
