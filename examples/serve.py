@@ -1,10 +1,10 @@
-"""Act by an exported policy, with numpy alone.
+"""Choose actions with an exported policy, using numpy alone.
 
 jaxagents export RUN
 python examples/serve.py RUN/export < observations.jsonl
 
-Each line of the input is one observation of all actors, a list per actor; each line of the output
-their actions.
+Each line of the input is a JSON list of all actors' observations; each line of the output is a list
+of their actions.
 """
 
 import json
@@ -25,7 +25,7 @@ ACTIVATIONS = {
 
 
 def load_tensors(path):
-    """Read a file of safetensors: a header's length, a header of JSON, and the numbers."""
+    """Read a safetensors file: the length of its header, the header as JSON, and the values."""
     contents = Path(path).read_bytes()
     (length,) = struct.unpack("<Q", contents[:8])
     header = json.loads(contents[8 : 8 + length])
@@ -41,20 +41,20 @@ def load_tensors(path):
 
 
 class Policy:
-    """The likeliest actions of trained actors."""
+    """The most probable actions of trained actors."""
 
     def __init__(self, directory):
         self.description = json.loads((Path(directory) / "policy.json").read_text())
         self.tensors = load_tensors(Path(directory) / "policy.safetensors")
         if self.description["layers"] is None:
-            raise ValueError(f"this plays feed-forward layers only: {self.description['module']}")
+            raise ValueError(f"only feed-forward layers are supported: {self.description['module']}")
 
     def act(self, observation, action_mask=None):
-        """Choose an action per actor.
+        """Choose an action for each actor.
 
         Args:
-            observation: ``[actors, *obs]``, without the actors' indices.
-            action_mask: True for the actions that are available, ``[actors, n_actions]``.
+            observation: ``[actors, *obs]``, without the one-hot index of `agent_id`.
+            action_mask: True for available actions, ``[actors, n_actions]``.
         """
         features = np.asarray(observation, np.float32)
         features = features.reshape(len(features), -1)
@@ -79,8 +79,8 @@ class Policy:
         if limit is not None:
             mean, std = (self.tensors[f"observation.{name}"][policy] for name in ("mean", "std"))
             mean, std = mean.reshape(-1), std.reshape(-1)
-            known = std > 0
-            features = np.where(known, (features - mean) / np.where(known, std, 1.0), 0.0)
+            varies = std > 0
+            features = np.where(varies, (features - mean) / np.where(varies, std, 1.0), 0.0)
             features = np.clip(features, -limit, limit)
         for layer in self.description["layers"]:
             features = features @ self.tensors[layer["kernel"]][policy]

@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to in its DevTools protocol over pipes: no package is needed."""
+"""A headless Chromium, driven by its DevTools protocol over pipes, without further packages."""
 
 import base64
 import contextlib
@@ -17,7 +17,7 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None
 )
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe")
-# Chromium reads its descriptor 3 and writes to 4.
+# Chromium reads commands from descriptor 3 and writes answers to 4.
 _WITH_PIPES = """
 import os, sys
 commands, output, *program = sys.argv[1:]
@@ -25,17 +25,17 @@ os.dup2(int(commands), 3)
 os.dup2(int(output), 4)
 os.execv(program[0], program)
 """
-_PATIENCE = 60  # seconds
-_COMPLAINTS = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+_TIMEOUT = 60  # seconds
+_PROBLEMS = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
 
 
 class Browser(contextlib.ExitStack):
-    """A browser with one page; to be used in a with statement."""
+    """A browser with one page, for use in a with statement."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.complaints: list[Any] = []  # of the console
-        self.requested: list[str] = []  # addresses
+        self.problems: list[Any] = []  # messages on the console and exceptions
+        self.requested: list[str] = []  # URLs
         self._numbers = itertools.count(1)
         self._session: dict[str, str] = {}
         self._received = b""
@@ -60,7 +60,7 @@ class Browser(contextlib.ExitStack):
             stderr=subprocess.DEVNULL,
         )
         stack.callback(_end, process)
-        stack.callback(os.close, self._commands)  # by which Chromium ends
+        stack.callback(os.close, self._commands)  # makes Chromium exit
         os.close(commands)
         os.close(output)
         page = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -70,8 +70,8 @@ class Browser(contextlib.ExitStack):
             self.call(f"{domain}.enable")
 
     def open(self, path: Path, width: int, height: int, scheme: str = "light") -> None:
-        """Show a file in a window of this many CSS pixels, narrow ones as a phone does."""
-        self.complaints.clear()
+        """Load a file in a window of this size in CSS pixels; narrow windows act as phones."""
+        self.problems.clear()
         self.requested.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -87,20 +87,20 @@ class Browser(contextlib.ExitStack):
             pass
 
     def evaluate(self, expression: str) -> Any:
-        """Evaluate an expression of JavaScript in the page."""
+        """Evaluate a JavaScript expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def screenshot(self, path: Path, whole: bool = False) -> None:
-        """Write what is seen, or the whole page, as PNG."""
+        """Write the visible part, or the whole page, as PNG."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"clip": {**size, "scale": 1}} if whole else {}
         picture = self.call("Page.captureScreenshot", captureBeyondViewport=whole, **clip)
         path.write_bytes(base64.b64decode(picture["data"]))
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Call a method of the protocol."""
+        """Call a method of the protocol, and return its result."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters, **self._session}
         os.write(self._commands, json.dumps(message).encode() + b"\0")
@@ -112,14 +112,14 @@ class Browser(contextlib.ExitStack):
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._received:
-            ready, _, _ = select.select([self._answers], [], [], _PATIENCE)
+            ready, _, _ = select.select([self._answers], [], [], _TIMEOUT)
             part = os.read(self._answers, 1 << 20) if ready else b""
-            assert part, "Chromium has ended" if ready else "Chromium does not answer"
+            assert part, "Chromium has exited" if ready else "Chromium does not answer"
             self._received += part
         text, self._received = self._received.split(b"\0", 1)
         message = json.loads(text)
-        if message.get("method") in _COMPLAINTS:
-            self.complaints.append(message["params"])
+        if message.get("method") in _PROBLEMS:
+            self.problems.append(message["params"])
         if message.get("method") == "Network.requestWillBeSent":
             self.requested.append(message["params"]["request"]["url"])
         return message

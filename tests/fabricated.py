@@ -1,4 +1,4 @@
-"""Directories of runs that nobody trained, with numbers to derive others from by hand."""
+"""Fabricated run directories, with metrics from which results can be derived by hand."""
 
 import json
 from pathlib import Path
@@ -19,18 +19,18 @@ def write_run(
     agent: dict[str, Any] | None = None,
     **config: Any,
 ) -> Path:
-    """Write what a training leaves.
+    """Write the files of a run.
 
     Args:
-        directory: Of the run.
-        name: What the configuration calls the run.
-        seed: Of the training.
+        directory: Directory of the run.
+        name: The configured name.
+        seed: The configured seed.
         env: Id of the environment.
-        metrics: By their keys in metrics.jsonl, a value per evaluation.
+        metrics: One value per evaluation, by key in metrics.jsonl.
         steps: Environment steps of the evaluations; by default 0, 100, 200, ...
-        final_returns: Per actor, in the summary; None: there is none.
-        agent: What the configuration says of the agent.
-        config: More of the configuration.
+        final_returns: Mean return per actor in the summary; None writes no summary.
+        agent: Further settings of the agent.
+        config: Further settings.
     """
     directory.mkdir(parents=True)
     agent = {"parameter_sharing": "shared", **(agent or {})}
@@ -52,7 +52,7 @@ def write_run(
 
 
 def returns(*means: Any, std: float = 1.0, below: float = 2.0, above: float = 3.0) -> dict:
-    """Fabricate the returns of evaluations: a number or a list of one per actor for each."""
+    """Make the metrics of returns; each mean is a number, or a list with one per actor."""
     rows = [[row] if isinstance(row, int | float) else list(row) for row in means]
     return {
         "return_mean": rows,

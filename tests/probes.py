@@ -1,4 +1,4 @@
-"""Tiny environments whose optimum and values are known by hand."""
+"""Tiny environments with optima and values that can be derived by hand."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ class TruncatedCycle(Environment):
 
 
 class Coordination(Environment):
-    """One step: everybody earns 1 if all choose what their own observation shows."""
+    """One step: all earn the fraction of actors that choose the action they observe."""
 
     def __init__(self, n_actors: int = 2, n_actions: int = 3):
         self.n_actors = n_actors
@@ -52,7 +52,7 @@ class Coordination(Environment):
 
 
 class Aim(Environment):
-    """One step: each actor earns minus its squared distance from the target that it sees."""
+    """One step: each actor earns minus its squared distance from its observed target."""
 
     def __init__(
         self, n_actors: int = 2, low: float = -1.0, high: float = 1.0, n_dimensions: int = 2
@@ -75,10 +75,10 @@ class Aim(Environment):
 
 
 class Walk(Environment):
-    """Actors walk alone on a line: no actor's reward or observation depends on another's.
+    """Actors walk on a line, independently of each other.
 
-    Actor i dies when its own clock reaches ``deaths[i]`` steps; the episode is truncated after
-    ``limit`` steps. Rewards: the action, 0 after death.
+    Actor i dies after ``deaths[i]`` steps; the episode is truncated after ``limit`` steps. The
+    reward is the action, and 0 after death.
     """
 
     def __init__(self, deaths: tuple[int, ...] = (100, 100), limit: int = 5, masked: bool = False):
@@ -112,13 +112,13 @@ class Walk(Environment):
         features = jnp.stack([state["position"], jnp.sin(3 * state["position"])], axis=-1)
         if not self._masked:
             return features
-        # The last action is ruled out for actors on the right.
+        # The last action is masked for actors on the right.
         mask = jnp.ones((self.n_actors, 3), bool).at[:, 2].set(state["position"] < 0)
         return Observation(features=features, action_mask=mask)
 
 
 class RealWalk(Walk):
-    """Walk with an action of one real number."""
+    """Walk with a continuous action of one dimension."""
 
     def action_space(self, params: Any) -> Box:
         return Box(0.0, 2.0, (1,))
@@ -128,7 +128,7 @@ class RealWalk(Walk):
 
 
 class Team(Walk):
-    """Walk in which everybody earns 1 a step until the episode is over, the dead included."""
+    """Walk in which all actors, dead ones included, earn 1 per step until the episode is over."""
 
     rewards_after_death = True
 
@@ -138,7 +138,7 @@ class Team(Walk):
 
 
 class Roles(Environment):
-    """One step: all see the same, and each earns 1 for choosing its own index."""
+    """One step: all observe the same, and each earns 1 for choosing its own index."""
 
     def __init__(self, n_actors: int = 2):
         self.n_actors = n_actors
@@ -156,7 +156,7 @@ class Roles(Environment):
 
 
 class Shaped(Roles):
-    """One step that earns nothing but a shaped reward of 10."""
+    """One step with a shaped reward of 10 and a reward of 0."""
 
     def step_env(self, rng, state, action, params):
         observation, state, reward, *ends, _ = super().step_env(rng, state, action, params)
@@ -165,10 +165,10 @@ class Shaped(Roles):
 
 
 class Recall(Environment):
-    """Each actor is shown one of two cues at the first step, and earns 1 for naming it at the last.
+    """Each actor observes one of two cues at the first step and earns 1 for naming it at the last.
 
-    Observations: which cue is shown, and whether it is asked for. What is done before that counts
-    for nothing.
+    Observations: the cue (one-hot, at the first step only), and whether it is the last step.
+    Earlier actions have no effect.
     """
 
     def __init__(self, n_actors: int = 2, n_steps: int = 4):

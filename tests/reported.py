@@ -1,4 +1,4 @@
-"""Directories of runs that nobody trained, as whole as those that a training leaves."""
+"""Fabricated run directories with every file that a finished run has."""
 
 import json
 from pathlib import Path
@@ -27,20 +27,20 @@ def write_run(
     """Write the files of a run.
 
     Args:
-        directory: Of the run.
-        name: What its configuration calls it.
-        seed: Of the training.
+        directory: Directory of the run.
+        name: The configured name.
+        seed: The configured seed.
         env: Id of the environment.
-        mean: The returns in the summary, per actor.
-        n_evaluations: How many of the evaluations during training have been made.
-        ended: Whether there is a summary.
-        agent: What the configuration says of the agent.
+        mean: Mean return per actor in the summary.
+        n_evaluations: Number of evaluations during training.
+        ended: Write a summary.
+        agent: Further settings of the agent.
         n_evals: Number of episodes of the evaluation after training.
     """
     directory.mkdir(parents=True)
     agent_config = AgentConfig(n_steps=N_STEPS, eval_frequency=10)
     config = to_plain(ExperimentConfig(name="any", env=env, agent=agent_config, seed=seed))
-    config["name"] = name  # which no check has seen
+    config["name"] = name  # set here to bypass its validation
     config["agent"] |= agent or {}
     (directory / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     records = [json.dumps(_record(i, seed, len(mean))) for i in range(n_evaluations)]

@@ -63,7 +63,7 @@ class _Recorded(NamedTuple):
 def metric_names(run: Run) -> list[str]:
     """List the metrics with at least one finite value in a run."""
     names = {
-        _short(key)
+        _metric_name(key)
         for record in run.records
         for key, value in record.items()
         if key not in _NOT_METRICS and np.isfinite(np.array(value, np.float64)).any()
@@ -87,43 +87,45 @@ def make_panels(groups: Mapping[str, Sequence[Run]], metric: str) -> list[Panel]
             part of training.
     """
     metric = metric.removesuffix("_mean")
-    recorded = {label: [_recorded(run, metric) for run in group] for label, group in groups.items()}
+    recorded = {
+        label: [_read_metric(run, metric) for run in group] for label, group in groups.items()
+    }
     panels = []
-    for part in _parts(metric, groups, recorded):
-        curves = {label: _curve(label, group, part) for label, group in recorded.items()}
+    for part in _divide_into_parts(metric, groups, recorded):
+        curves = {label: _aggregate(label, group, part) for label, group in recorded.items()}
         present = {label: curve for label, curve in curves.items() if curve is not None}
         if present:
             panels.append(Panel(metric, part.subject, present))
     return panels
 
 
-def _short(key: str) -> str:
+def _metric_name(key: str) -> str:
     """Return a metric's name without its reduction over episodes."""
     if key in ("return_min", "return_max", "return_std"):
         return "return"
     return key.removesuffix("_mean")
 
 
-def _recorded(run: Run, metric: str) -> _Recorded:
-    keys = {key for record in run.records for key in record if _is_called(key, metric)}
+def _read_metric(run: Run, metric: str) -> _Recorded:
+    keys = {key for record in run.records for key in record if _is_key_of(key, metric)}
     key = next(iter(keys), "")
     records = [record for record in run.records if record.get(key) is not None]
-    if not records or not np.isfinite(_columns(records, key)).any():
+    if not records or not np.isfinite(_as_columns(records, key)).any():
         known = ", ".join(metric_names(run)) or "nothing yet"
         raise ExperimentError(f"{run.directory} has recorded no {metric!r}; it has {known}.")
     spread = None
     if key == "return_mean":
         spread_keys = ("return_std", "return_min", "return_max")
-        spread = np.stack([_columns(records, each) for each in spread_keys])
+        spread = np.stack([_as_columns(records, each) for each in spread_keys])
     steps = np.array([record["n_environment_steps"] for record in records], np.float64)
-    return _Recorded(steps, _columns(records, key), spread)
+    return _Recorded(steps, _as_columns(records, key), spread)
 
 
-def _is_called(key: str, metric: str) -> bool:
+def _is_key_of(key: str, metric: str) -> bool:
     return key in (metric, f"{metric}_mean") and key not in _NOT_METRICS
 
 
-def _columns(
+def _as_columns(
     records: Sequence[Mapping[str, Any]], key: str
 ) -> Float[np.ndarray, "records columns"]:
     """Read a metric with a column per actor or policy, or a single column; null becomes NaN."""
@@ -133,7 +135,7 @@ def _columns(
 # Which actors or policies share a panel.
 
 
-def _parts(
+def _divide_into_parts(
     metric: str, groups: Mapping[str, Sequence[Run]], recorded: Mapping[str, Sequence[_Recorded]]
 ) -> list[_Part]:
     everything = [each for group in recorded.values() for each in group]
@@ -145,22 +147,24 @@ def _parts(
     (n_columns,) = counts
     if n_columns == 1:
         return [_Part("", [0], alike=True)]
-    parts = _equal_columns(everything)
+    parts = _group_equal_columns(everything)
     if len(parts) > _MOST_DIFFERENT and of_actors:
         parts = _actors_of_policies(groups, n_columns) or parts
     if len(parts) > _MOST_PANELS:
         parts = [list(range(n_columns))]
-    return [_part(noun, columns, n_columns, everything) for columns in parts]
+    return [_make_part(noun, columns, n_columns, everything) for columns in parts]
 
 
-def _part(noun: str, columns: list[int], n_columns: int, recorded: Sequence[_Recorded]) -> _Part:
+def _make_part(
+    noun: str, columns: list[int], n_columns: int, recorded: Sequence[_Recorded]
+) -> _Part:
     alike = all(_are_equal(each, columns[0], i) for each in recorded for i in columns)
     if len(columns) == 1:
         subject = f"{noun} {columns[0]}"
     elif len(columns) == n_columns:
         subject = f"{'each' if alike else 'mean'} of {n_columns} {_plural(noun)}"
     else:
-        subject = f"{'' if alike else 'mean of '}{_plural(noun)} {_listed(columns)}"
+        subject = f"{'' if alike else 'mean of '}{_plural(noun)} {_format_indices(columns)}"
     return _Part(subject, columns, alike)
 
 
@@ -168,7 +172,7 @@ def _plural(noun: str) -> str:
     return {"actor": "actors", "policy": "policies"}[noun]
 
 
-def _listed(indices: Sequence[int]) -> str:
+def _format_indices(indices: Sequence[int]) -> str:
     """Format indices, with ranges of three or more, as in "0 to 3, 7"."""
     ranges: list[list[int]] = []
     for i in indices:
@@ -180,7 +184,7 @@ def _listed(indices: Sequence[int]) -> str:
     return ", ".join(parts)
 
 
-def _equal_columns(recorded: Sequence[_Recorded]) -> list[list[int]]:
+def _group_equal_columns(recorded: Sequence[_Recorded]) -> list[list[int]]:
     groups: list[list[int]] = []
     for column in range(recorded[0].values.shape[1]):
         for group in groups:
@@ -222,13 +226,13 @@ def _policy_of_actor(run: Run, n_actors: int) -> tuple[int, ...] | None:
 # Curves of groups.
 
 
-def _curve(label: str, recorded: Sequence[_Recorded], part: _Part) -> GroupCurve | None:
+def _aggregate(label: str, recorded: Sequence[_Recorded], part: _Part) -> GroupCurve | None:
     """Aggregate the runs of a group; None if one of them has no finite value."""
-    lines = [_line(each, part) for each in recorded]
+    lines = [_finite_line(each, part) for each in recorded]
     if not all(len(x) for x, _ in lines):
         return None
     if len(recorded) == 1:
-        return _with_spread(GroupCurve(*lines[0]), recorded[0], part)
+        return _add_spread(GroupCurve(*lines[0]), recorded[0], part)
     points = np.unique(np.concatenate([x for x, _ in lines]))
     first, last = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
     points = points[(points >= first) & (points <= last)]
@@ -242,7 +246,7 @@ def _curve(label: str, recorded: Sequence[_Recorded], part: _Part) -> GroupCurve
     return GroupCurve(points, interquartile_mean(values), percentile_interval(resamples))
 
 
-def _line(recorded: _Recorded, part: _Part) -> tuple[np.ndarray, np.ndarray]:
+def _finite_line(recorded: _Recorded, part: _Part) -> tuple[np.ndarray, np.ndarray]:
     """Return the environment steps and values of a run's finite evaluations."""
     values = recorded.values
     if part.columns is not None:
@@ -252,7 +256,7 @@ def _line(recorded: _Recorded, part: _Part) -> tuple[np.ndarray, np.ndarray]:
     return recorded.n_environment_steps[finite], values[finite]
 
 
-def _with_spread(curve: GroupCurve, recorded: _Recorded, part: _Part) -> GroupCurve:
+def _add_spread(curve: GroupCurve, recorded: _Recorded, part: _Part) -> GroupCurve:
     if recorded.spread is None or part.columns is None or not part.alike:
         return curve
     column = part.columns[0]

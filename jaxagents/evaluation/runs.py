@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxagents.errors import ExperimentError
 from jaxagents.training.trackers import read_json_lines
 
-_NOT_OF_THE_EXPERIMENT = ("seed", "runs_dir", "tracking")  # keys in which runs of a group differ
+_MAY_DIFFER = ("seed", "runs_dir", "tracking")  # keys in which runs of a group may differ
 
 
 class Run(NamedTuple):
@@ -146,7 +146,7 @@ def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
     Null counts as missing, because older configurations lack keys that are null in newer ones.
     """
     agent = _keep_given(config["agent"], except_for=("progress_bar",))
-    return _keep_given({**config, "agent": agent}, except_for=_NOT_OF_THE_EXPERIMENT)
+    return _keep_given({**config, "agent": agent}, except_for=_MAY_DIFFER)
 
 
 def _keep_given(values: Mapping[str, Any], except_for: Sequence[str]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Convolutions over images ``[height, width, channels]``, flattened into hidden layers.
 
-    Each convolution is a dense layer over patches: XLA's own convolution, with one kernel per
+    Each convolution is a dense layer over patches: jax's own convolution, with one kernel per
     policy, is a hundred times slower on a CPU.
 
     Attributes:

@@ -277,7 +277,7 @@ class RecurrentNetwork(nn.Module):
             The outputs ``[time, *batch, *output]`` and the memories after each step,
             ``[time, *batch, size]``.
         """
-        # One axis of samples: with several, XLA would transpose them in the gradient of a layer.
+        # One axis of samples: with several, the gradient of a layer would transpose them.
         samples = features.reshape(-1, *features.shape[begins.ndim :])
         hidden = cast(Array, self.torso(samples)).astype(jnp.float32)
         inputs, kernels = self._inputs_and_kernels(hidden)

@@ -52,7 +52,7 @@ def worker(processes, tmp_path):
     worker.stop()
 
 
-def test_a_worker_trains_when_it_is_told_to_and_tells_what_it_took(worker):
+def test_a_worker_trains_on_request_and_reports_time_and_memory(worker):
     for seed in (1, 2):
         worker.train(seed)
 
@@ -64,18 +64,18 @@ def test_a_worker_trains_when_it_is_told_to_and_tells_what_it_took(worker):
     assert 0.1 < worker.compile_seconds < 0.6
 
 
-def test_a_worker_that_fails_ends_the_comparison_with_its_own_words(worker):
+def test_a_failing_worker_ends_the_comparison_with_its_error(worker):
     with pytest.raises(SystemExit, match=r"(?s)stub ended early.*three is too much"):
         worker.train(3)
 
 
-def test_a_peer_without_an_environment_names_the_command_that_makes_it(processes, tmp_path):
+def test_a_peer_without_its_environment_is_told_the_command_that_makes_it(processes, tmp_path):
     side = processes.Side("rejax 0.1.3", (str(tmp_path / "rejax" / "bin" / "python"),))
     with pytest.raises(SystemExit, match=r"make_environment\.py rejax"):
         processes.Worker(side)
 
 
-def test_what_others_take_of_the_processors_is_a_share_of_all_of_them(processes, monkeypatch):
+def test_foreign_load_is_a_share_of_all_processors(processes, monkeypatch):
     monkeypatch.setattr(processes.os, "cpu_count", lambda: 2)
     # In two seconds of two processors, 2.2 seconds of work, of which the worker did 1.
     assert processes.foreign_share(elapsed=2.0, busy=2.2, own=1.0) == pytest.approx(0.3)
@@ -83,8 +83,8 @@ def test_what_others_take_of_the_processors_is_a_share_of_all_of_them(processes,
     assert math.isnan(processes.foreign_share(elapsed=2.0, busy=math.nan, own=1.0))
 
 
-@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="load is known on Linux only")
-def test_another_program_at_work_is_noticed(worker):
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the load is only known on Linux")
+def test_load_of_another_program_is_noticed(worker):
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         worker.train(1)

@@ -1,4 +1,5 @@
 import functools
+import itertools
 import re
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -19,7 +20,7 @@ NOBODY_ENDS, BOTH_DIE = [GO_ON, GO_ON], [DIE, DIE]
 
 
 class ObedientState(NamedTuple):
-    mark: jax.Array  # drawn at the reset: tells the episodes apart
+    mark: jax.Array  # drawn at the reset: identifies the episode
     time: jax.Array
     died: jax.Array  # [actors]
     cut_off: jax.Array  # [actors]
@@ -60,7 +61,7 @@ class Obedient(Environment):
 
 
 class ObedientWithOwnStep(Obedient):
-    """A subclass that resets itself: its mark is then negative."""
+    """A subclass that resets itself; its marks after a reset are negative."""
 
     def step(self, rng, state, action, params=None):
         final_observation, state, *rest, info = self.step_env(rng, state, action, params)
@@ -79,7 +80,7 @@ class ObedientWithOwnStep(Obedient):
 
 
 class DuckTyped:
-    """The same without the base class."""
+    """As `ObedientWithOwnStep`, but without the base class."""
 
     n_actors = 2
 
@@ -116,7 +117,7 @@ def play(kind, actions, max_episode_steps=None, rewards_after_death=False):
     """Play actions ``[time][envs][actors]``.
 
     Returns:
-        The first observation and state; of every step, the `TimeStep` and the state after it.
+        The first observation and state, and a list of every step's `TimeStep` and next state.
     """
     reset, step = compiled(kind, max_episode_steps, rewards_after_death)
     observation, state = reset(jax.random.key(0), len(actions[0]))
@@ -139,7 +140,7 @@ def noise(observation):
     return np.asarray(observation.features[:, 0, 2])
 
 
-def test_the_environments_sizes_are_read_without_running_it():
+def test_shapes_are_found_without_running_the_environment():
     environments = JaxEnvironmentBatch(Obedient(), None)
     assert (environments.n_actors, environments.space) == (2, Discrete(3))
     features = environments.observation.features
@@ -149,7 +150,7 @@ def test_the_environments_sizes_are_read_without_running_it():
 
 
 @any_kind
-def test_a_reset_begins_different_episodes_with_everybody_active(kind):
+def test_a_reset_starts_different_episodes_with_all_actors_active(kind):
     reset, _ = compiled(kind)
     observation, state = reset(jax.random.key(0), 3)
     other, _ = reset(jax.random.key(1), 3)
@@ -183,7 +184,7 @@ def test_the_final_observation_is_the_one_before_the_reset(kind):
 
 
 @any_kind
-def test_rewards_are_those_of_the_step_that_ended_the_episode(kind):
+def test_the_step_that_ends_an_episode_returns_its_own_rewards(kind):
     *_, [(step, _)] = play(kind, [[NOBODY_ENDS, BOTH_DIE, [DIE, GO_ON]]])
     np.testing.assert_array_equal(step.reward, [[10.0, 11.0]] * 3)
 
@@ -211,7 +212,7 @@ def test_an_actor_is_inactive_from_its_death_until_the_reset(kind):
 
 
 @any_kind
-def test_actors_are_active_exactly_from_a_reset_to_their_own_end(kind):
+def test_actors_are_active_from_a_reset_to_their_own_end(kind):
     actions = jax.random.choice(
         jax.random.key(3), 3, (30, 3, 2), p=jnp.array([0.7, 0.2, 0.1])
     ).tolist()
@@ -220,34 +221,34 @@ def test_actors_are_active_exactly_from_a_reset_to_their_own_end(kind):
     for step, state in steps:
         np.testing.assert_array_equal(step.active, before)
         ended = step.terminated | step.truncated
-        goes_on = step.active & ~ended
-        np.testing.assert_array_equal(state.active, goes_on | step.episode_over[:, None])
-        np.testing.assert_array_equal(step.episode_over, ~goes_on.any(axis=1))
+        continues = step.active & ~ended
+        np.testing.assert_array_equal(state.active, continues | step.episode_over[:, None])
+        np.testing.assert_array_equal(step.episode_over, ~continues.any(axis=1))
         assert not np.any(step.terminated & step.truncated)
         before = state.active
 
 
-# The first actor dies at the first step; the second, in the three environments, dies, is cut off
-# or goes on at the second.
+# In all three environments the first actor dies at the first step. At the second step the second
+# actor dies, is truncated, or continues.
 DEATHS_BEFORE_ENDS = [[[DIE, GO_ON]] * 3, [[GO_ON, DIE], [GO_ON, BE_CUT_OFF], NOBODY_ENDS]]
 
 
 @any_kind
-def test_where_the_dead_earn_on_only_the_episodes_end_is_an_end_and_it_is_everybodys(kind):
+def test_with_rewards_after_death_actors_end_together_with_the_episode(kind):
     *_, [(step, state), (last_step, last_state)] = play(
         kind, DEATHS_BEFORE_ENDS, rewards_after_death=True
     )
     assert not np.any(step.terminated | step.truncated)
     assert last_step.terminated.tolist() == [[True, True], [False, False], [False, False]]
     assert last_step.truncated.tolist() == [[False, False], [True, True], [False, False]]
-    # Who has died is inactive all the same, and resets come when they came before.
+    # Dead actors are inactive nevertheless, and the resets are unchanged.
     assert state.active.tolist() == last_step.active.tolist() == [[False, True]] * 3
     assert last_step.episode_over.tolist() == [True, True, False]
     assert last_state.active.tolist() == [[True, True], [True, True], [False, True]]
 
 
 @any_kind
-def test_where_the_dead_earn_on_the_time_limit_truncates_everybody_whom_no_end_preceded(kind):
+def test_with_rewards_after_death_the_time_limit_truncates_all_actors_of_an_episode(kind):
     *_, [(step, _), (last_step, _)] = play(
         kind, DEATHS_BEFORE_ENDS, max_episode_steps=2, rewards_after_death=True
     )
@@ -258,21 +259,18 @@ def test_where_the_dead_earn_on_the_time_limit_truncates_everybody_whom_no_end_p
 
 
 @any_kind
-def test_where_the_dead_earn_nothing_each_actor_has_an_end_of_its_own(kind):
+def test_without_rewards_after_death_each_actor_has_its_own_end(kind):
     *_, [(step, _), (last_step, _)] = play(kind, DEATHS_BEFORE_ENDS, max_episode_steps=2)
     assert step.terminated.tolist() == [[True, False]] * 3
     assert not np.any(step.truncated)
-    of_the_survivor = (
-        last_step.terminated[:, 1].tolist(),
-        last_step.truncated[:, 1].tolist(),
-    )
-    assert of_the_survivor == ([True, False, False], [False, True, True])
+    assert last_step.terminated[:, 1].tolist() == [True, False, False]
+    assert last_step.truncated[:, 1].tolist() == [False, True, True]
 
 
 @any_kind
 @pytest.mark.parametrize("n_over", [1, 33, 70])
-def test_of_many_environments_just_those_are_reset_whose_episodes_are_over(kind, n_over):
-    # On a CPU, 32 at a time.
+def test_of_many_environments_only_those_with_finished_episodes_are_reset(kind, n_over):
+    # On a CPU they are reset 32 at a time.
     over = np.isin(np.arange(70), np.linspace(0, 69, n_over, dtype=int))
     first, _, [(step, state)] = play(kind, [np.where(over[:, None], DIE, GO_ON)])
     np.testing.assert_array_equal(step.episode_over, over)
@@ -283,8 +281,8 @@ def test_of_many_environments_just_those_are_reset_whose_episodes_are_over(kind,
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
-def test_batches_under_vmap_draw_every_reset_of_many_anew(impl):
-    # The first batch has one part of 32 to reset, the second three.
+def test_batches_under_vmap_draw_every_reset_independently(impl):
+    # The first batch resets one part of 32 environments, the second three.
     environments = JaxEnvironmentBatch(Obedient(), None)
     n_over = jnp.array([1, 70])
     actions = jnp.where(jnp.arange(70) < n_over[:, None], DIE, GO_ON)
@@ -293,13 +291,13 @@ def test_batches_under_vmap_draw_every_reset_of_many_anew(impl):
     first, state = jax.vmap(lambda rng: environments.reset(rng, 70))(rngs[0])
     step, _ = jax.jit(jax.vmap(environments.step))(rngs[1], state, actions)
     np.testing.assert_array_equal(step.episode_over.sum(axis=1), n_over)
-    of_first, of_second = np.asarray(step.observation.features[:, :, 0, 0])
-    np.testing.assert_array_equal(of_first[1:], first.features[0, 1:, 0, 0])
-    assert len(np.unique(of_second)) == 70
+    first_marks, second_marks = np.asarray(step.observation.features[:, :, 0, 0])
+    np.testing.assert_array_equal(first_marks[1:], first.features[0, 1:, 0, 0])
+    assert len(np.unique(second_marks)) == 70
 
 
 @any_kind
-def test_environments_that_are_reset_together_begin_different_episodes(kind):
+def test_environments_that_are_reset_together_start_different_episodes(kind):
     first, _, steps = play(kind, [[BOTH_DIE] * 3] * 2)
     marks = [mark(first), *(mark(step.observation) for step, _ in steps)]
     assert len(np.unique(marks)) == 9
@@ -312,7 +310,7 @@ def test_environments_are_stepped_with_different_keys(kind):
 
 
 @any_kind
-def test_max_episode_steps_truncates_everybody_who_is_left_and_resets(kind):
+def test_max_episode_steps_truncates_all_active_actors_and_resets(kind):
     actions = [
         [NOBODY_ENDS, [DIE, GO_ON], NOBODY_ENDS],
         [NOBODY_ENDS, NOBODY_ENDS, [DIE, GO_ON]],
@@ -339,8 +337,8 @@ def test_max_episode_steps_truncates_everybody_who_is_left_and_resets(kind):
 
 @any_kind
 def test_the_steps_of_an_episode_are_counted_from_its_own_reset(kind):
-    # The second environment's first episode is over by itself after one step, the third's after
-    # as many as are allowed.
+    # The first episode of the second environment ends by itself after one step, that of the third
+    # at the limit.
     actions = [[NOBODY_ENDS, BOTH_DIE, NOBODY_ENDS], [NOBODY_ENDS, NOBODY_ENDS, BOTH_DIE]]
     *_, steps = play(kind, [*actions, *[[NOBODY_ENDS] * 3] * 2], max_episode_steps=2)
     assert [step.episode_over.tolist() for step, _ in steps] == [
@@ -352,7 +350,7 @@ def test_the_steps_of_an_episode_are_counted_from_its_own_reset(kind):
 
 
 @any_kind
-def test_without_max_episode_steps_an_episode_goes_on(kind):
+def test_without_max_episode_steps_an_episode_continues(kind):
     *_, steps = play(kind, [[NOBODY_ENDS] * 3] * 4)
     step, state = steps[-1]
     assert time(step.observation) == [4, 4, 4]
@@ -361,7 +359,7 @@ def test_without_max_episode_steps_an_episode_goes_on(kind):
 
 
 @any_kind
-def test_only_scalar_infos_are_passed_on(kind):
+def test_only_scalar_infos_are_returned(kind):
     *_, [(step, _)] = play(kind, [[NOBODY_ENDS, BOTH_DIE, [DIE, GO_ON]]])
     assert {name: value.tolist() for name, value in step.info.items()} == {
         "time": [1, 1, 1],
@@ -369,7 +367,7 @@ def test_only_scalar_infos_are_passed_on(kind):
     }
 
 
-def test_a_shaped_reward_is_passed_on_apart_from_the_reward_and_the_infos():
+def test_a_shaped_reward_is_returned_separately_from_the_reward_and_the_infos():
     environments = JaxEnvironmentBatch(Shaped(), None)
     assert environments.has_shaped_reward
     _, state = environments.reset(jax.random.key(0), 3)
@@ -380,7 +378,7 @@ def test_a_shaped_reward_is_passed_on_apart_from_the_reward_and_the_infos():
 
 
 @any_kind
-def test_an_environment_that_shapes_nothing_has_no_shaped_reward(kind):
+def test_an_environment_without_a_shaped_reward_returns_none(kind):
     *_, [(step, _)] = play(kind, [[NOBODY_ENDS] * 3])
     assert step.shaped_reward is None
     assert not JaxEnvironmentBatch(KINDS[kind](), None).has_shaped_reward
@@ -426,7 +424,7 @@ def test_a_subclass_that_overrides_step_resets_itself(max_episode_steps):
         assert time_step.episode_over.tolist() == [False, False, True]
         assert is_from_its_own_reset.tolist() == [False, True, True]
     else:
-        # The limit holds for the first environment, and all that are over are reset for it.
+        # The limit ends the first environment's episode; the batch resets both that are over.
         assert time_step.episode_over.tolist() == [True, False, True]
         assert time(time_step.observation) == [0, 1, 0]
 
@@ -444,7 +442,7 @@ def test_masks_are_reset_along_with_the_observations():
     assert not np.array_equal(step.observation.action_mask, step.final_observation.action_mask)
 
 
-def test_continuous_actions_reach_the_environment_as_vectors_of_each_actor():
+def test_continuous_actions_reach_the_environment_as_one_vector_per_actor():
     environments = JaxEnvironmentBatch(Aim(), None)
     assert isinstance(environments.space, Box)
     observation, state = environments.reset(jax.random.key(0), 3)
@@ -454,7 +452,7 @@ def test_continuous_actions_reach_the_environment_as_vectors_of_each_actor():
 
 
 class Showing(Environment):
-    """Two actors who observe 5 everywhere after a reset and 7 after a step, which ends it all."""
+    """Two actors who observe 5 after a reset and 7 after a step, which ends the episode."""
 
     n_actors = 2
 
@@ -477,7 +475,7 @@ class Showing(Environment):
 
 
 class ShowingByItself:
-    """The same without the base class."""
+    """As `Showing`, but without the base class."""
 
     n_actors = 2
 
@@ -489,23 +487,35 @@ class ShowingByItself:
         return self._env.step(rng, state, action, params)
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["bare", "masked"])
-@pytest.mark.parametrize("kind", [Showing, ShowingByItself])
+def one_each(first, *others):
+    """List all combinations; all but one for each value of ``first`` are slow."""
+    combinations = list(itertools.product(*others))
+    return [
+        # Steps of 3 vary each of the other values.
+        pytest.param(value, *rest, marks=() if j == 3 * i % len(combinations) else pytest.mark.slow)
+        for i, value in enumerate(first)
+        for j, rest in enumerate(combinations)
+    ]
+
+
+FEATURES = [
+    ((), jnp.float32),
+    ((), jnp.int32),
+    ((3,), jnp.float32),
+    ((3,), jnp.int8),
+    ((3,), jnp.bool_),
+    ((4, 3), jnp.float32),
+    ((5, 4, 3), jnp.float32),
+    ((5, 4, 3), jnp.uint8),
+]
+
+
 @pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [
-        ((), jnp.float32),
-        ((), jnp.int32),
-        ((3,), jnp.float32),
-        ((3,), jnp.int8),
-        ((3,), jnp.bool_),
-        ((4, 3), jnp.float32),
-        ((5, 4, 3), jnp.float32),
-        ((5, 4, 3), jnp.uint8),
-    ],
+    ("features", "kind", "masked"), one_each(FEATURES, [Showing, ShowingByItself], [False, True])
 )
-def test_an_agent_id_is_appended_to_all_observations_in_their_own_type(shape, dtype, kind, masked):
-    """To vectors [5, 5, 5, 1, 0] and [5, 5, 5, 0, 1], to images a channel for each actor."""
+def test_an_agent_id_is_appended_to_all_observations_in_their_own_dtype(features, kind, masked):
+    """Vectors become [5, 5, 5, 1, 0] and [5, 5, 5, 0, 1]; images gain a channel per actor."""
+    shape, dtype = features
     environments = JaxEnvironmentBatch(kind(shape, dtype, masked), None, agent_id=True)
     first, state = environments.reset(jax.random.key(0), 3)
     step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
@@ -516,22 +526,22 @@ def test_an_agent_id_is_appended_to_all_observations_in_their_own_type(shape, dt
         assert features.shape == (3, 2, *shape[:-1], channels + 2)
         assert features.dtype == dtype
         np.testing.assert_array_equal(features[..., :channels], np.dtype(dtype).type(number))
-        for actor, its_id in enumerate(([1, 0], [0, 1])):
+        for actor, agent_id in enumerate(([1, 0], [0, 1])):
             pixels = features[:, actor, ..., channels:].reshape(-1, 2)
-            assert np.unique(pixels, axis=0).astype(int).tolist() == [its_id]
+            assert np.unique(pixels, axis=0).astype(int).tolist() == [agent_id]
         assert (seen.action_mask is not None) == masked
     described = environments.observation.features
     assert (described.shape, described.dtype) == (features.shape[1:], dtype)
 
 
-def test_without_agent_id_observations_stay_as_they_are():
+def test_without_agent_id_observations_are_unchanged():
     environments = JaxEnvironmentBatch(Showing((3,), jnp.int8, False), None)
     observation, _ = environments.reset(jax.random.key(0), 3)
     np.testing.assert_array_equal(observation.features, np.full((3, 2, 3), 5))
 
 
 def seen_by(environments):
-    """List what is seen after a reset, before the reset of a step that ends it all, and after."""
+    """List observations and their expected numbers: after a reset, and before and after another."""
     first, state = environments.reset(jax.random.key(0), 3)
     step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
     return (first, 5), (step.final_observation, 7), (step.observation, 5)
@@ -545,13 +555,14 @@ SHAPES_OF_STATES = [
 ]
 
 
-@pytest.mark.parametrize("agent_id", [False, True])
-@pytest.mark.parametrize("kind", [Showing, ShowingByItself])
-@pytest.mark.parametrize(("shape", "state_shape"), SHAPES_OF_STATES, ids=str)
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.uint8])
-def test_the_global_state_is_what_all_actors_observe_without_their_ids(
-    shape, state_shape, dtype, kind, agent_id
+@pytest.mark.parametrize(
+    ("shapes", "dtype", "kind", "agent_id"),
+    one_each(SHAPES_OF_STATES, [jnp.float32, jnp.uint8], [Showing, ShowingByItself], [False, True]),
+)
+def test_the_default_global_state_is_the_joint_observation_without_agent_ids(
+    shapes, dtype, kind, agent_id
 ):
+    shape, state_shape = shapes
     env = kind(shape, dtype, False)
     environments = JaxEnvironmentBatch(env, None, agent_id=agent_id, global_state=True)
     without = JaxEnvironmentBatch(env, None, agent_id=agent_id)
@@ -565,7 +576,7 @@ def test_the_global_state_is_what_all_actors_observe_without_their_ids(
 
 
 class Telling(Showing):
-    """Tells its own state too: ten times the number that it shows."""
+    """Also returns a global state: ten times the number that it shows."""
 
     def __init__(self, *args, state_shape=(2,)):
         super().__init__(*args)
@@ -579,18 +590,18 @@ class Telling(Showing):
 
 
 class TellingByItself(ShowingByItself):
-    """The same without the base class."""
+    """As `Telling`, but without the base class."""
 
     def __init__(self, *args, **kwargs):
         self._env = Telling(*args, **kwargs)
         self.action_space, self.reset = self._env.action_space, self._env.reset
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["bare", "masked"])
-@pytest.mark.parametrize("agent_id", [False, True])
-@pytest.mark.parametrize("kind", [Telling, TellingByItself])
-@pytest.mark.parametrize("state_shape", [(), (2,), (5, 4, 3)], ids=str)
-def test_an_environments_own_global_state_comes_before_what_actors_observe(
+@pytest.mark.parametrize(
+    ("state_shape", "kind", "agent_id", "masked"),
+    one_each([(), (2,), (5, 4, 3)], [Telling, TellingByItself], [False, True], [False, True]),
+)
+def test_an_environments_own_global_state_is_preferred_to_the_joint_observation(
     state_shape, kind, agent_id, masked
 ):
     env = kind((3,), jnp.float32, masked, state_shape=state_shape)
@@ -604,7 +615,7 @@ def test_an_environments_own_global_state_comes_before_what_actors_observe(
 
 
 @pytest.mark.parametrize("kind", [Telling, TellingByItself])
-def test_a_global_state_that_nobody_asked_for_is_left_out(kind):
+def test_a_global_state_is_dropped_unless_requested(kind):
     environments = JaxEnvironmentBatch(kind((3,), jnp.float32, False), None)
     for seen, _ in seen_by(environments):
         assert seen.global_state is None
@@ -613,9 +624,10 @@ def test_a_global_state_that_nobody_asked_for_is_left_out(kind):
         environments.global_features(environments.prepare(jnp.zeros((2, 3))))
 
 
-@pytest.mark.parametrize("kind", [Telling, TellingByItself])
-@pytest.mark.parametrize("state_shape", [(), (2,), (5, 4, 3)], ids=str)
-def test_global_features_show_every_actor_the_state_and_its_index(kind, state_shape):
+@pytest.mark.parametrize(
+    ("state_shape", "kind"), one_each([(), (2,), (5, 4, 3)], [Telling, TellingByItself])
+)
+def test_global_features_are_the_state_and_the_actors_index(state_shape, kind):
     env = kind((3,), jnp.float32, False, state_shape=state_shape)
     environments = JaxEnvironmentBatch(env, None, agent_id=True, global_state=True)
     channels = state_shape[-1] if state_shape else 1
@@ -623,13 +635,13 @@ def test_global_features_show_every_actor_the_state_and_its_index(kind, state_sh
         features = np.asarray(environments.global_features(seen))
         assert features.shape == (3, 2, *state_shape[:-1], channels + 2)
         np.testing.assert_array_equal(features[..., :channels], 10 * number)
-        for actor, its_id in enumerate(([1, 0], [0, 1])):
+        for actor, agent_id in enumerate(([1, 0], [0, 1])):
             pixels = features[:, actor, ..., channels:].reshape(-1, 2)
-            assert np.unique(pixels, axis=0).astype(int).tolist() == [its_id]
+            assert np.unique(pixels, axis=0).astype(int).tolist() == [agent_id]
 
 
 @any_kind
-def test_every_environment_has_its_own_global_state_however_many_axes_come_before(kind):
+def test_global_features_differ_between_environments_and_accept_any_batch_axes(kind):
     environments = JaxEnvironmentBatch(KINDS[kind](), None, global_state=True)
     observation, _ = environments.reset(jax.random.key(0), 3)
     features = environments.global_features(observation)  # both actors see (mark, time, noise)
@@ -649,7 +661,7 @@ def test_every_environment_has_its_own_global_state_however_many_axes_come_befor
 @pytest.mark.parametrize(
     ("actions", "over"), [((GO_ON, GO_ON), False), ((DIE, GO_ON), False), ((DIE, BE_CUT_OFF), True)]
 )
-def test_a_subclass_alone_resets_itself_when_everybodys_episode_has_ended(actions, over):
+def test_a_subclass_steps_alone_and_resets_once_all_actors_have_ended(actions, over):
     env = Obedient()
     observation, state = env.reset(jax.random.key(0))
     observation, state, reward, terminated, truncated, info = env.step(
@@ -664,7 +676,7 @@ def test_a_subclass_alone_resets_itself_when_everybodys_episode_has_ended(action
 
 
 class Paying(Environment):
-    """Observes and pays what its parameters say, for one step."""
+    """One step; the observation and the reward are the parameter."""
 
     n_actors = 1
     default_params = 7.0
@@ -690,7 +702,7 @@ def test_the_parameters_reach_every_reset_and_step():
 
 
 @pytest.mark.parametrize(("params", "used"), [((), 7.0), ((None,), 7.0), ((5.0,), 5.0)])
-def test_a_subclass_alone_uses_its_default_parameters_unless_given_others(params, used):
+def test_a_subclass_uses_its_default_parameters_unless_given_others(params, used):
     rng, action = jax.random.key(0), jnp.zeros(1, jnp.int32)
     observation, state = Paying().reset(rng, *params)
     after_reset, _, reward, *_ = Paying().step(rng, state, action, *params)
@@ -704,7 +716,7 @@ THREE_ACTIONS = Discrete(3)
 
 
 class Returning:
-    """A duck-typed environment that returns what it is told."""
+    """A duck-typed environment that returns given values."""
 
     n_actors = 2
 
@@ -731,7 +743,7 @@ class Returning:
 
 
 def message_of(env):
-    """Return the TypeError's message with which an environment is refused."""
+    """Return the message of the TypeError that refuses an environment."""
     with pytest.raises(TypeError) as error:
         JaxEnvironmentBatch(env, None)
     return str(error.value)
@@ -741,7 +753,7 @@ def test_an_environment_that_follows_the_protocol_is_accepted():
     assert JaxEnvironmentBatch(Returning(), None).observation.features.shape == (2, 4)
 
 
-def test_rewards_become_floats_flags_booleans_and_observations_keep_their_type():
+def test_rewards_become_floats_flags_booleans_and_observations_keep_their_dtype():
     image, ints = jnp.ones((2, 4), jnp.uint8), jnp.array([1, 0])
     env = Returning(
         resets=(image, STATE),
@@ -778,7 +790,7 @@ def test_an_unsupported_action_space_is_an_error_that_lists_the_supported_ones()
 
 
 @pytest.mark.parametrize("extras", [{"shape": (4,)}, {"shape": (), "start": 1}], ids=str)
-def test_spaces_that_resemble_a_discrete_one_are_not_taken_for_it(extras):
+def test_spaces_that_only_resemble_discrete_are_refused(extras):
     assert "is neither Discrete" in message_of(Returning(space=SimpleNamespace(n=4, **extras)))
     assert as_space(SimpleNamespace(n=4, shape=(), start=0)) == Discrete(4)
 
@@ -826,7 +838,7 @@ def test_observations_without_the_axis_of_actors_are_an_error(shape):
         )
 
 
-def test_observations_that_are_no_array_are_an_error():
+def test_observations_that_are_not_an_array_are_an_error():
     message = message_of(Returning(resets=({"agent_0": SEEN}, STATE)))
     assert message.startswith("Returning.reset returns observations of shape None; the first axis")
     assert "\n" not in message
@@ -891,12 +903,12 @@ def test_an_info_without_the_final_observation_is_an_error():
 
 
 class Changing(Environment):
-    """An environment whose steps return what a test asks for."""
+    """A subclass whose steps return given values."""
 
     n_actors = 2
 
     def __init__(self, **changes):
-        self.step = {
+        step = {
             "observation": jnp.zeros((2, 4)),
             "state": jnp.int32(0),
             "reward": jnp.zeros(2),
@@ -905,8 +917,7 @@ class Changing(Environment):
             "info": {},
             **changes,
         }
-        self.returned = tuple(value for value in self.step.values() if value is not None)
-        del self.step
+        self.returned = tuple(value for value in step.values() if value is not None)
 
     def action_space(self, params):
         return Discrete(3)
@@ -932,14 +943,14 @@ class Changing(Environment):
         ({"observation": jnp.zeros((2, 5))}, r"features is float32\[2, 5\], but float32\[2, 4\]"),
     ],
 )
-def test_what_a_step_returns_wrongly_is_an_error_of_one_line(changes, message):
+def test_wrong_values_of_a_step_are_an_error_of_one_line(changes, message):
     text = message_of(Changing(**changes))
     assert text.startswith("Changing.step_env returns")
     assert re.search(message, text)
     assert "\n" not in text
 
 
-def test_end_flags_of_another_type_are_read_as_booleans():
+def test_end_flags_of_another_dtype_are_converted_to_booleans():
     flags = {"terminated": jnp.ones(2), "truncated": jnp.zeros(2, jnp.int32)}
     env = Changing(**flags)
     assert env.step(jax.random.key(0), jnp.int32(0), jnp.zeros(2, jnp.int32))[3].all()

@@ -13,11 +13,20 @@ from jaxagents.environments.gymnax import GymnaxEnvironment
 from jaxagents.environments.registry import GYMNAX_IDS
 
 COMPILE_FAST = {"xla_backend_optimization_level": 0}
-IDS = [
+NAMES = [
     pytest.param(each, marks=pytest.mark.skip(reason="downloads its images from the internet"))
     if "MNIST" in each
     else each
     for each in (env_id.removeprefix("gymnax/") for env_id in GYMNAX_IDS)
+]
+# Discrete and continuous actions; vectors, images and scalars as observations.
+REPRESENTATIVES = [
+    "CartPole-v1",
+    "Pendulum-v1",
+    "Breakout-MinAtar",
+    "Catch-bsuite",
+    "FrozenLake-misc",
+    "Reacher-misc",
 ]
 
 
@@ -27,13 +36,17 @@ def make(name):
 
 
 def play(env, params, actions, rng=None):
-    """Step through the actions, [time, actors, ...]; the answers are stacked over time."""
+    """Play actions ``[time, actors, ...]``.
+
+    Returns:
+        The first observation and state, and the results of all steps, stacked over time.
+    """
     rng_reset, rng_steps = jax.random.split(jax.random.key(0) if rng is None else rng)
 
     def step(state, action_and_rng):
         action, rng_step = action_and_rng
-        observation, state, *answer = env.step(rng_step, state, action, params)
-        return state, (observation, state, *answer)
+        observation, state, *rest = env.step(rng_step, state, action, params)
+        return state, (observation, state, *rest)
 
     observation, state = env.reset(rng_reset, params)
     keys = jax.random.split(rng_steps, len(actions))
@@ -44,8 +57,7 @@ def types(tree):
     return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), tree)
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_every_environment_runs_batched_through_an_automatic_reset(name):
+def assert_runs_batched_through_a_reset(name):
     env, params = make(name)
     params = params.replace(max_steps_in_episode=3)
     library_observation, _ = jax.eval_shape(env.env.reset, jax.random.key(0), params)
@@ -76,7 +88,18 @@ def test_every_environment_runs_batched_through_an_automatic_reset(name):
         np.testing.assert_array_equal(state.time[:, time], steps_since_reset)
 
 
-@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_environments_run_batched_through_a_reset(name):
+    assert_runs_batched_through_a_reset(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [each for each in NAMES if each not in REPRESENTATIVES])
+def test_all_other_environments_run_batched_through_a_reset(name):
+    assert_runs_batched_through_a_reset(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_states_have_equal_and_strong_types_after_resets_and_steps(name):
     env, params = make(name)
     space = env.action_space(params)
@@ -169,12 +192,12 @@ def test_parameters_and_action_space_are_the_librarys_own():
 
 
 class CounterState(NamedTuple):
-    energy: float  # an int after the reset, which Python's 0 makes it
+    energy: float  # an int after the reset, because of Python's 0
     time: int
 
 
 class Counter:
-    """Adds action / 4 to its energy; everything it returns needs converting."""
+    """Adds action / 4 to its energy. Everything that it returns needs conversion."""
 
     name = "Counter"
     default_params = None
@@ -195,7 +218,7 @@ class Counter:
         return state.time >= 3
 
 
-def test_states_widen_to_what_steps_make_of_them():
+def test_reset_states_have_the_wider_types_of_steps():
     env = GymnaxEnvironment(Counter())
 
     _, first, (_, state, *_) = play(env, None, jnp.ones((4, 1, 1)))

@@ -1,3 +1,4 @@
+import functools
 import itertools
 import math
 
@@ -7,7 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxagents.environments.hunting.environment import DIRECTIONS, ContinuousHunting, DiscreteHunting, Hunting, HuntingParams, HuntingState
+from jaxagents.environments.hunting.environment import (
+    DIRECTIONS,
+    ContinuousHunting,
+    DiscreteHunting,
+    Hunting,
+    HuntingParams,
+    HuntingState,
+)
 from jaxagents.environments.spaces import Box, Discrete
 
 RIGHT, UP, LEFT, DOWN = range(4)
@@ -15,6 +23,11 @@ RNG = jax.random.key(0)
 DEFAULTS = HuntingParams()
 # Powers of two, so that every number below is exact.
 PARAMS = HuntingParams(predator_speed=0.25, prey_speed=0.125, capture_radius=0.25)
+
+# Compiled once for all parameters.
+step_discrete = jax.jit(DiscreteHunting().step_env)
+step_continuous = jax.jit(ContinuousHunting().step_env)
+reset_many = jax.jit(jax.vmap(DiscreteHunting().reset_env, in_axes=(0, None)))
 
 
 def state_of(predator, prey, time=0):
@@ -24,7 +37,7 @@ def state_of(predator, prey, time=0):
 def step(predator, prey, actions, time=0, params=PARAMS):
     """Step `DiscreteHunting` once, from the given positions."""
     state = state_of(predator, prey, time)
-    return DiscreteHunting().step_env(RNG, state, jnp.array(actions, jnp.int32), params)
+    return step_discrete(RNG, state, jnp.array(actions, jnp.int32), params)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +66,7 @@ def test_a_discrete_action_moves_each_actor_by_its_own_speed(actions, predator, 
 def test_a_continuous_action_is_a_heading_anticlockwise_from_right(headings, predator, prey):
     action = jnp.array(headings)[:, None]
     state = state_of((0.0, 0.0), (0.5, 0.5))
-    _, state, *_ = ContinuousHunting().step_env(RNG, state, action, PARAMS)
+    _, state, *_ = step_continuous(RNG, state, action, PARAMS)
     np.testing.assert_allclose(state.positions, [predator, prey], atol=1e-6)
 
 
@@ -65,11 +78,11 @@ def test_walls_stop_the_actors():
 def test_an_actor_slides_along_a_wall():
     heading = math.pi / 6
     state = state_of((0.0, 0.0), (1.0, 0.5))
-    _, state, *_ = ContinuousHunting().step_env(RNG, state, jnp.full((2, 1), heading), PARAMS)
+    _, state, *_ = step_continuous(RNG, state, jnp.full((2, 1), heading), PARAMS)
     np.testing.assert_allclose(state.positions[1], [1.0, 0.5 + 0.125 / 2], atol=1e-6)
 
 
-def test_the_walls_stand_where_the_parameters_say():
+def test_the_walls_are_where_the_parameters_put_them():
     params = PARAMS.replace(arena_half_width=4.0)
     _, state, *_ = step((3.0, 0.0), (0.0, -3.9375), (RIGHT, DOWN), params=params)
     np.testing.assert_array_equal(state.positions, [(3.25, 0.0), (0.0, -4.0)])
@@ -108,7 +121,7 @@ def test_the_time_limit_truncates_both_and_the_prey_has_survived():
     np.testing.assert_array_equal(last, [[0.0, 0.5], [False, False], [True, True]])
 
 
-def test_capture_in_the_last_step_is_a_termination_alone():
+def test_capture_in_the_last_step_is_a_termination_and_no_truncation():
     params = PARAMS.replace(max_steps_in_episode=7)
     _, _, reward, terminated, truncated, _ = step(
         (0.0, 0.0), (0.5, 0.0), (RIGHT, LEFT), time=6, params=params
@@ -123,8 +136,8 @@ def test_capture_in_the_last_step_is_a_termination_alone():
     [((0.125, 0.0), 3, (True, False)), ((0.5, 0.0), 100, (False, True))],
     ids=["captured", "out of time"],
 )
-def test_an_ended_episode_stays_as_it_is_unrewarded(prey, time, expected):
-    # By these actions the captured prey would be out of reach again.
+def test_after_its_end_an_episode_does_not_change_and_earns_nothing(prey, time, expected):
+    # These actions would take the captured prey out of reach again.
     _, state, reward, terminated, truncated, info = step((0.0, 0.0), prey, (LEFT, RIGHT), time)
     np.testing.assert_array_equal(state.positions, [(0.0, 0.0), prey])
     assert state.time == time
@@ -136,13 +149,13 @@ def test_an_ended_episode_stays_as_it_is_unrewarded(prey, time, expected):
 
 def reset_positions(params, n_envs=20_000):
     rngs = jax.random.split(RNG, n_envs)
-    _, state = jax.vmap(DiscreteHunting().reset_env, in_axes=(0, None))(rngs, params)
+    _, state = reset_many(rngs, params)
     assert np.all(state.time == 0)
     return np.asarray(state.positions)
 
 
 @pytest.mark.parametrize("minimum_separation", [0.25, 1.0, 1.9])
-def test_a_reset_keeps_the_minimum_separation_and_no_more(minimum_separation):
+def test_a_reset_keeps_exactly_the_minimum_separation(minimum_separation):
     params = HuntingParams(arena_half_width=2.0, minimum_separation=minimum_separation)
     positions = reset_positions(params)
     distances = np.linalg.norm(positions[:, 1] - positions[:, 0], axis=-1)
@@ -161,7 +174,7 @@ def test_a_reset_places_each_actor_uniformly():
 
 
 def test_a_reset_places_the_prey_in_every_direction_alike():
-    # Across joined sides, the offset is uniform over the outer 12 of 4 x 4 cells.
+    # Wrapped around, the offset is uniform over the outer 12 of 4 x 4 cells.
     positions = reset_positions(DEFAULTS)
     offsets = np.mod(positions[:, 1] - positions[:, 0] + 1, 2) - 1
     cells, *_ = np.histogram2d(*offsets.T, bins=4, range=[(-1, 1), (-1, 1)])
@@ -172,7 +185,7 @@ def test_a_reset_places_the_prey_in_every_direction_alike():
 
 
 def test_actors_observe_themselves_the_other_and_their_role():
-    # From (1, -2) to (-2, 2) it is (-3, 4), which is 5 long; the square is 4 wide.
+    # The vector from (1, -2) to (-2, 2) is (-3, 4), of length 5; the square is 4 wide.
     params = PARAMS.replace(arena_half_width=2.0, predator_speed=0.0, prey_speed=0.0)
     observation, *_ = step((1.0, -2.0), (-2.0, 2.0), (UP, UP), params=params)
     distance = 5 / (4 * math.sqrt(2))
@@ -210,7 +223,7 @@ def test_jit_and_vmap_give_the_promised_shapes_and_types(env):
     )
 
 
-def test_step_resets_after_a_capture_and_hands_out_the_final_observation():
+def test_step_resets_after_a_capture_and_returns_the_final_observation():
     env = DiscreteHunting()
     state = state_of((0.0, 0.0), (0.5, 0.0), time=4)
     observation, state, _, terminated, _, info = jax.jit(env.step)(
@@ -223,7 +236,7 @@ def test_step_resets_after_a_capture_and_hands_out_the_final_observation():
     assert np.linalg.norm(state.positions[1] - state.positions[0]) >= 0.5 - 1e-6
 
 
-def test_step_without_an_end_goes_on_from_the_state_it_observes():
+def test_step_without_an_end_continues_from_the_observed_state():
     state = state_of((0.0, 0.0), (0.5, 0.0), time=4)
     observation, state, *_, info = DiscreteHunting().step(
         RNG, state, jnp.array([LEFT, RIGHT]), PARAMS
@@ -257,7 +270,7 @@ def flee(rng, to_other):
 
 
 def play(rng, predator_policy, prey_policy, env_params=DEFAULTS):
-    """Return the states of ``max_steps_in_episode`` steps without a reset, the first included."""
+    """Return the first state and those of ``max_steps_in_episode`` steps without a reset."""
     env = DiscreteHunting()
 
     def next_state(state, rng):
@@ -276,26 +289,29 @@ def play(rng, predator_policy, prey_policy, env_params=DEFAULTS):
     return jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), first, states)
 
 
+@functools.cache
+def last_states(predator_policy, prey_policy):
+    """Play 400 episodes with the default parameters."""
+    last = jax.vmap(
+        lambda rng: jax.tree.map(lambda x: x[-1], play(rng, predator_policy, prey_policy))
+    )
+    return last(jax.random.split(RNG, 400))
+
+
 @pytest.mark.parametrize(
     ("predator_policy", "prey_policy", "low", "high"),
     [(wander, wander, 0.005, 0.1), (wander, flee, 0.0, 0.05), (pursue, wander, 0.95, 1.0)],
 )
-def test_by_default_pursuers_capture_and_wanderers_seldom_do(
+def test_by_default_pursuers_capture_and_random_walkers_seldom_do(
     predator_policy, prey_policy, low, high
 ):
-    rngs = jax.random.split(RNG, 400)
-    states = jax.vmap(lambda rng: play(rng, predator_policy, prey_policy))(rngs)
-    last = states.positions[:, -1]
+    last = last_states(predator_policy, prey_policy).positions
     captured = np.linalg.norm(last[:, 1] - last[:, 0], axis=-1) < DEFAULTS.capture_radius
     assert low <= captured.mean() <= high
 
 
-def test_by_default_a_fleeing_prey_lives_longer_than_a_wandering_one():
-    rngs = jax.random.split(RNG, 400)
-    fleeing, wandering = (
-        jax.vmap(lambda rng, policy=policy: play(rng, pursue, policy).time[-1])(rngs).mean()
-        for policy in (flee, wander)
-    )
+def test_by_default_a_fleeing_prey_lives_longer_than_a_random_walker():
+    fleeing, wandering = (last_states(pursue, policy).time.mean() for policy in (flee, wander))
     assert fleeing > 1.25 * wandering
 
 
@@ -323,7 +339,7 @@ def test_an_episode_becomes_a_gif_of_one_frame_per_state(tmp_path):
     assert all((one != other).any() for one, other in itertools.pairwise(frames))
 
 
-def test_a_gif_ends_with_the_episode_even_if_the_states_go_on(tmp_path):
+def test_a_gif_ends_with_the_episode_even_if_states_follow(tmp_path):
     first, captured = (
         state_of((0.0, 0.0), (0.5, 0.0), 0),
         state_of((0.0, 0.0), (0.05, 0.0), 1),
@@ -337,7 +353,7 @@ def test_a_gif_ends_with_the_episode_even_if_the_states_go_on(tmp_path):
 
 
 def pixels(frame, is_of_color):
-    """Return the mean row and column of the arena's pixels of a colour, as fractions of it."""
+    """Return the mean row and column of the arena's pixels of a colour, as fractions."""
     arena = frame[40:460, 30:450]
     rows, columns = np.nonzero(is_of_color(*np.moveaxis(arena, -1, 0)))
     return rows.mean() / 420, columns.mean() / 420
@@ -370,7 +386,7 @@ def test_rendering_a_batch_of_episodes_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("fps", [0, 51])
-def test_rendering_faster_than_viewers_show_or_not_at_all_is_refused(tmp_path, fps):
+def test_frame_rates_that_viewers_cannot_show_are_refused(tmp_path, fps):
     states = stacked(state_of((0.0, 0.0), (0.5, 0.0)))
     with pytest.raises(ValueError, match=f"fps={fps}"):
         DiscreteHunting().render(states, DEFAULTS, tmp_path / "fast.gif", fps=fps)

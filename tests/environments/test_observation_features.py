@@ -2,13 +2,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.environments.observation_features import append_agent_id, for_each_actor, joint_features
+from jaxagents.environments.observation_features import (
+    append_agent_id,
+    for_each_actor,
+    joint_features,
+)
 
-BATCHES = [(), (3,), (4, 3)]
+BATCHES = [(), (4, 3)]
 
 
 def numbered(*shape):
-    """Number an array from 1 on, so that no 0 is taken for one of an index."""
+    """Number an array from 1 on, so that no feature equals a 0 of an index."""
     return jnp.arange(1.0, 1.0 + np.prod(shape)).reshape(shape)
 
 
@@ -31,7 +35,7 @@ def test_an_index_follows_a_vector(batch):
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
-def test_an_index_is_further_channels_of_an_image(batch):
+def test_an_index_is_additional_channels_of_an_image(batch):
     images = numbered(2, 5, 4, 3)  # [actors, height, width, channels]
     features = append_agent_id(copies(images, batch), 3)
     assert features.shape == (*batch, 2, 5, 4, 3 + 2)
@@ -42,20 +46,20 @@ def test_an_index_is_further_channels_of_an_image(batch):
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
-def test_what_actors_see_as_scalars_is_jointly_a_vector(batch):
+def test_joint_scalars_are_a_vector(batch):
     scalars = copies(jnp.array([5.0, 6.0, 7.0]), batch)
     np.testing.assert_array_equal(joint_features(scalars, 0), scalars)
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
-def test_what_actors_see_as_vectors_is_jointly_one_after_another(batch):
+def test_joint_vectors_are_concatenated(batch):
     vectors = copies(jnp.array([[5.0, 6.0], [7.0, 8.0], [9.0, 10.0]]), batch)
     expected = copies(jnp.array([5.0, 6.0, 7.0, 8.0, 9.0, 10.0]), batch)
     np.testing.assert_array_equal(joint_features(vectors, 1), expected)
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
-def test_what_actors_see_as_images_is_jointly_one_with_the_channels_of_all(batch):
+def test_joint_images_are_one_image_with_all_channels(batch):
     images = numbered(2, 5, 4, 3)
     joint = joint_features(copies(images, batch), 3)
     expected = jnp.concatenate([images[0], images[1]], axis=-1)
@@ -63,28 +67,28 @@ def test_what_actors_see_as_images_is_jointly_one_with_the_channels_of_all(batch
     np.testing.assert_array_equal(joint, copies(expected, batch))
 
 
-def test_matrices_are_put_side_by_side_along_their_last_axis():
+def test_joint_matrices_are_concatenated_along_their_last_axis():
     matrices = numbered(3, 2, 5, 4)  # [envs, actors, rows, columns]
     joint = joint_features(matrices, 2)
     np.testing.assert_array_equal(joint, jnp.concatenate([matrices[:, 0], matrices[:, 1]], -1))
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
-def test_every_actor_is_shown_a_state_of_one_number_with_its_index(batch):
+def test_every_actor_gets_a_scalar_state_and_its_index(batch):
     shown = for_each_actor(copies(jnp.array(5.0), batch), 0, n_actors=2)
     expected = jnp.array([[5.0, 1, 0], [5, 0, 1]])
     np.testing.assert_array_equal(shown, copies(expected, batch))
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
-def test_every_actor_is_shown_the_same_vector_with_its_index(batch):
+def test_every_actor_gets_the_same_vector_and_its_index(batch):
     shown = for_each_actor(copies(jnp.array([5.0, 6.0]), batch), 1, n_actors=3)
     expected = jnp.array([[5.0, 6, 1, 0, 0], [5, 6, 0, 1, 0], [5, 6, 0, 0, 1]])
     np.testing.assert_array_equal(shown, copies(expected, batch))
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
-def test_every_actor_is_shown_the_same_image_with_a_channel_for_each(batch):
+def test_every_actor_gets_the_same_image_and_a_channel_per_actor(batch):
     image = numbered(5, 4, 3)
     shown = for_each_actor(copies(image, batch), 3, n_actors=2)
     assert shown.shape == (*batch, 2, 5, 4, 3 + 2)
@@ -97,7 +101,7 @@ def test_every_actor_is_shown_the_same_image_with_a_channel_for_each(batch):
 
 
 @pytest.mark.parametrize("n_actors", [1, 4])
-def test_environments_are_shown_their_own_states_at_every_step(n_actors):
+def test_every_environment_keeps_its_own_state_at_every_step(n_actors):
     states = numbered(7, 5, 2)  # [time, envs, *state]
     shown = for_each_actor(states, 1, n_actors)
     assert shown.shape == (7, 5, n_actors, 2 + n_actors)
@@ -108,7 +112,7 @@ def test_environments_are_shown_their_own_states_at_every_step(n_actors):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32, jnp.int8, jnp.uint8, jnp.bool_])
-def test_features_keep_their_type(dtype):
+def test_features_keep_their_dtype(dtype):
     vectors = jnp.ones((3, 2, 4), dtype)
     states = joint_features(vectors, 1)
     for features in (append_agent_id(vectors, 1), states, for_each_actor(states, 1, 2)):

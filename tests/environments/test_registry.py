@@ -70,7 +70,7 @@ def test_hunting_is_made_with_its_parameters(name):
         ("hunting/discret", "hunting/discrete"),
     ],
 )
-def test_near_misses_are_answered_with_the_nearest_ids_and_the_command(env_id, nearest):
+def test_unknown_ids_are_refused_with_the_nearest_ids_and_the_command(env_id, nearest):
     with pytest.raises(ValueError, match="unknown environment id") as refusal:
         make(env_id)
 
@@ -78,18 +78,18 @@ def test_near_misses_are_answered_with_the_nearest_ids_and_the_command(env_id, n
     assert "`jaxagents envs`" in str(refusal.value)
 
 
-def test_ids_like_no_other_are_answered_with_the_command_alone():
+def test_ids_unlike_any_other_are_refused_with_the_command_alone():
     with pytest.raises(ValueError, match=r"'\?\?\?'\. The command `jaxagents envs` lists all"):
         make("???")
 
 
 @pytest.mark.parametrize("name", ["LearnedPolicyEnemySMAX", "JaxRobotarium_rware"])
-def test_environments_of_jaxmarl_that_are_not_supported_are_told_from_unknown_ones(name):
+def test_unsupported_environments_of_jaxmarl_are_distinguished_from_unknown_ones(name):
     with pytest.raises(ValueError, match=f"^jaxmarl/{name} (needs|is not supported)"):
         make(f"jaxmarl/{name}")
 
 
-def test_the_environments_of_brax_are_listed_where_it_is_installed(monkeypatch):
+def test_brax_environments_are_listed_only_if_brax_is_installed(monkeypatch):
     found = []
     monkeypatch.setattr("importlib.util.find_spec", lambda name: found.append(name))
     assert not set(registry.MABRAX_IDS) & set(registered_ids())
@@ -117,7 +117,7 @@ def test_the_environments_of_brax_are_listed_where_it_is_installed(monkeypatch):
         ("hunting/discrete", {"capture_radius": 9.0}, r"env_params\.replace"),
     ],
 )
-def test_wrong_arguments_are_named_with_the_id(env_id, env_kwargs, cause):
+def test_refused_arguments_are_named_with_the_id(env_id, env_kwargs, cause):
     ((name, value),) = env_kwargs.items()
 
     with pytest.raises(
@@ -145,7 +145,7 @@ class OwnEnvironment:
         return observation, state, jax.numpy.zeros(2), no, no, info
 
 
-def test_an_environment_of_ones_own_can_be_registered(own_registrations):
+def test_own_environments_can_be_registered(own_registrations):
     register("mine/room", OwnEnvironment)
 
     env, params = make("mine/room", size=5)
@@ -193,5 +193,5 @@ MPE_LIMIT = "time limit: the step after max_steps = 25 steps is the last"
         ("hunting/discrete", (2, (6,), "float32", "Discrete(4)", (), "time limit: 100 steps")),
     ],
 )
-def test_descriptions_say_what_an_environment_offers(env_id, info):
+def test_environments_are_described(env_id, info):
     assert describe(env_id) == (env_id, *info)

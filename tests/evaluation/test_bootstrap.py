@@ -1,8 +1,15 @@
+"""Interquartile means and bootstrap resamples."""
+
 import numpy as np
 import pytest
 import scipy.stats
 
-from jaxagents.evaluation.bootstrap import interquartile_mean, percentile_interval, resampled_counts, resampled_interquartile_means
+from jaxagents.evaluation.bootstrap import (
+    interquartile_mean,
+    percentile_interval,
+    resampled_counts,
+    resampled_interquartile_means,
+)
 
 
 def generator():
@@ -25,19 +32,19 @@ def test_the_interquartile_mean_is_per_column():
     np.testing.assert_allclose(interquartile_mean(values), expected, rtol=1e-12)
 
 
-def test_every_resample_draws_as_many_values_as_there_are_and_each_as_often():
+def test_every_resample_draws_n_values_each_once_on_average():
     counts = np.concatenate(list(resampled_counts(4, generator())))
     assert counts.shape == (5_000, 4)
     np.testing.assert_array_equal(counts.sum(axis=1), 4)
     np.testing.assert_allclose(counts.mean(axis=0), 1.0, atol=0.05)
 
 
-def test_an_interval_leaves_a_fortieth_out_at_either_end():
+def test_an_interval_leaves_out_2_5_percent_at_either_end():
     np.testing.assert_allclose(percentile_interval(np.arange(201.0)), [5.0, 195.0])
 
 
 @pytest.mark.parametrize("n_values", [2, 5, 8])
-def test_resamples_have_the_interquartile_means_that_drawing_gives(n_values):
+def test_resampled_interquartile_means_are_distributed_like_those_of_drawn_samples(n_values):
     values = np.random.default_rng(2).normal(size=n_values)
     drawn = np.random.default_rng(3).choice(values, size=(20_000, n_values))
     expected = scipy.stats.trim_mean(drawn, 0.25, axis=1)
@@ -50,14 +57,14 @@ def test_resamples_have_the_interquartile_means_that_drawing_gives(n_values):
     assert resamples.max() <= values.max()
 
 
-def test_two_values_are_both_drawn_in_half_of_their_resamples():
+def test_half_of_the_resamples_of_two_values_hold_both():
     resamples = resampled_interquartile_means(np.array([0.0, 10.0]), generator())
     values, counts = np.unique(resamples, return_counts=True)
     np.testing.assert_array_equal(values, [0.0, 5.0, 10.0])
     np.testing.assert_allclose(counts / 5_000, [0.25, 0.5, 0.25], atol=0.03)
 
 
-def test_equal_values_have_no_spread_at_all():
+def test_equal_values_have_exactly_no_spread():
     resamples = resampled_interquartile_means(np.full((5, 2), 0.1), generator())
     assert (resamples == 0.1).all()
     assert interquartile_mean(np.full(5, 0.1)) == 0.1

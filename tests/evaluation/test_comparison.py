@@ -1,3 +1,5 @@
+"""Comparison of groups of runs over their seeds."""
+
 import itertools
 import json
 
@@ -5,10 +7,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jaxagents.evaluation.comparison import Group, compare, compare_groups, probability_of_improvement
-from jaxagents.errors import ExperimentError
 from jaxagents.cli.output import comparison_text
-from jaxagents.evaluation.comparison import sentence
+from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.comparison import (
+    Group,
+    compare,
+    compare_groups,
+    describe,
+    probability_of_improvement,
+)
 from jaxagents.evaluation.runs import read_groups
 from tests.fabricated import write_run
 
@@ -24,26 +31,26 @@ def test_the_probability_of_improvement_is_the_share_of_pairs_won_with_ties_half
     assert probability_of_improvement(np.array([1.0]), np.array([1.0])) == 0.5
 
 
-def test_the_probability_of_improvement_is_mann_and_whitney_s_statistic():
+def test_the_probability_of_improvement_is_mann_and_whitneys_statistic():
     draw = np.random.default_rng(0).integers
     first, second = draw(0, 5, 7).astype(float), draw(0, 5, 9).astype(float)
     u = scipy.stats.mannwhitneyu(first, second).statistic
     assert probability_of_improvement(first, second) == pytest.approx(u / 63)
 
 
-def test_the_difference_is_that_of_interquartile_means():
+def test_groups_differ_by_their_interquartile_means():
     comparison = compare(group("a", -50.0, 4.0, 6.0, 90.0), group("b", 1.0, 2.0, 3.0))
     assert comparison.difference == 5.0 - 2.0
     assert comparison.probability == 9 / 12
 
 
-def test_groups_without_spread_have_a_sharp_interval():
+def test_groups_without_spread_have_an_interval_of_one_point():
     comparison = compare(group("a", 0.3, 0.3), group("b", 0.1, 0.1, 0.1))
     assert comparison.interval == (0.3 - 0.1, 0.3 - 0.1)
     assert comparison.probability == 1.0
 
 
-def test_the_interval_is_that_of_all_resamples():
+def test_the_interval_agrees_with_that_of_all_possible_resamples():
     first, second = [0.0, 1.0, 5.0], [0.5, 2.0]
     interval = compare(group("a", *first), group("b", *second)).interval
     pairs = itertools.product(
@@ -55,7 +62,7 @@ def test_the_interval_is_that_of_all_resamples():
     assert high <= interval.high <= higher
 
 
-def test_the_seeds_of_both_groups_are_drawn_anew():
+def test_the_seeds_of_both_groups_are_resampled():
     # In a quarter of the resamples the group that varies has its lower return only.
     varies, same = group("a", 0.0, 2.0), group("b", 5.0, 5.0)
     assert compare(varies, same).interval == (-5.0, -3.0)
@@ -77,7 +84,7 @@ def test_the_interval_agrees_with_the_bootstrap_of_scipy():
     np.testing.assert_allclose(comparison.interval, expected, atol=0.05)
 
 
-def test_a_comparison_is_the_same_every_time():
+def test_a_comparison_is_deterministic():
     groups = group("a", 1.0, 2.0, 4.0, 9.0, 3.0), group("b", 1.5, 2.5, 0.0, 3.0)
     first, second = compare(*groups), compare(*groups)
     assert first.interval == second.interval
@@ -85,38 +92,38 @@ def test_a_comparison_is_the_same_every_time():
 
 @pytest.mark.parametrize(
     ("n_first", "n_second", "enough"),
-    # If all is chance, one group beats the other in all pairs with 2 / binomial(n + m, n):
+    # By chance, one group beats the other in all pairs with probability 2 / binomial(n + m, n):
     # 1/10 for 3 and 3, 2/35 for 3 and 4, 1/35 for 4 and 4, 2/45 for 2 and 8, 2/40 for 1 and 39.
     [(3, 3, False), (3, 4, False), (4, 4, True), (2, 8, True), (2, 7, False), (1, 39, False)],
 )
-def test_enough_runs_are_those_that_could_tell_groups_apart(n_first, n_second, enough):
+def test_enough_runs_could_show_a_significant_difference(n_first, n_second, enough):
     comparison = compare(group("a", *range(n_first)), group("b", *range(n_second)))
     assert comparison.has_enough_runs == enough
 
 
-def test_the_sentence_says_which_earns_more_and_how_sure_that_is():
+def test_a_description_says_which_group_earns_more_and_how_sure_that_is():
     better = group("new", 12.0, 12.0, 12.0, 12.0)
     worse = group("old", 10.0, 10.0, 10.0, 10.0)
     expected = (
         "new earns 2.00 more than old (95 % interval 2.00 to 2.00; better in 100 % of pairs of "
         "seeds)."
     )
-    assert sentence(compare(better, worse)) == expected
-    assert sentence(compare(worse, better)) == expected
+    assert describe(compare(better, worse)) == expected
+    assert describe(compare(worse, better)) == expected
 
 
-def test_the_sentence_about_the_worse_of_two_is_turned_round():
+def test_a_description_begins_with_the_better_group():
     comparison = compare(group("a", 0.0, 1.0, 2.0, 3.0, 9.0), group("b", 2.5, 4.0, 5.0, 6.0))
     low, high = comparison.interval
-    assert sentence(comparison) == (
+    assert describe(comparison) == (
         # The middle of b is 4 and 5, of a 1, 2 and 3; b wins 4 + 4 + 4 + 3 of 20 pairs.
         f"b earns 2.50 more than a (95 % interval {-high:.2f} to {-low:.2f}; better in 75 % of "
         "pairs of seeds), which may be chance."
     )
 
 
-def test_few_seeds_are_not_made_much_of():
-    text = sentence(compare(group("a", 5.0, 6.0, 7.0), group("b", 1.0, 2.0, 3.0)))
+def test_a_description_says_that_few_seeds_are_no_evidence():
+    text = describe(compare(group("a", 5.0, 6.0, 7.0), group("b", 1.0, 2.0, 3.0)))
     assert text.startswith("a earns 4.00 more than b (95 % interval ")
     assert text.endswith("but so few seeds cannot tell: train with 4 or more of each.")
 
@@ -125,16 +132,16 @@ def test_few_seeds_are_not_made_much_of():
 def test_a_single_seed_has_no_interval(others):
     comparison = compare(group("a", 5.0), group("b", *others))
     assert comparison.interval is None
-    assert "but a single seed tells nothing about others" in sentence(comparison)
-    assert "interval" not in sentence(comparison)
+    assert "but a single seed tells nothing about others" in describe(comparison)
+    assert "interval" not in describe(comparison)
 
 
-def test_equal_groups_are_called_equal():
+def test_a_description_calls_equal_groups_equal():
     comparison = compare(group("a", 2.0, 2.0, 2.0, 2.0), group("b", 2.0, 2.0, 2.0, 2.0))
-    assert sentence(comparison).startswith("a and b earn the same")
+    assert describe(comparison).startswith("a and b earn the same")
 
 
-def test_a_run_that_has_gone_on_since_its_summary_is_not_compared(write, tmp_path):
+def test_a_run_that_was_trained_on_since_its_summary_is_refused(write, tmp_path):
     run, other = *write("a", 1.0), *write("b", 2.0)
     summary = json.loads((run / "summary.json").read_text())
     text = json.dumps(summary | {"training": {"n_updates_done": 4}})
@@ -149,7 +156,7 @@ def test_a_run_that_has_gone_on_since_its_summary_is_not_compared(write, tmp_pat
 
 @pytest.fixture
 def write(tmp_path):
-    """Write runs of a name with these returns of their only actor, and return directories."""
+    """Write runs of a name with these final returns, and return their directories."""
 
     def write(name, *returns, **more):
         return [
@@ -182,7 +189,7 @@ def test_each_pair_of_groups_is_compared(write):
     assert pairs == [("a", "b"), ("a", "c"), ("b", "c")]
 
 
-def test_what_is_printed_lists_the_groups_and_then_compares_them(write):
+def test_the_printed_text_lists_the_groups_and_then_compares_them(write):
     directories = [*write("a", 0.0, 8.0, 9.0, 10.0), *write("b", 1.0, 2.0)]
     lines = comparison_text(compare_groups(read_groups(directories))).splitlines()
     assert lines[0].split() == ["runs", "mean", "iqm", "lowest", "highest"]
@@ -191,31 +198,31 @@ def test_what_is_printed_lists_the_groups_and_then_compares_them(write):
     assert lines[4].startswith("a earns 7.00 more than b (95 % interval")
 
 
-def test_groups_that_were_judged_differently_are_said_to_be(write):
+def test_different_evaluation_settings_are_reported(write):
     alike = [*write("a", 1.0, evaluation={"greedy": True}), *write("b", 2.0)]
     assert "not evaluated alike" in comparison_text(compare_groups(read_groups(alike)))
     alike = [*write("c", 1.0, evaluation={"x": 1}), *write("d", 2.0, evaluation={"x": 1})]
     assert "not evaluated alike" not in comparison_text(compare_groups(read_groups(alike)))
 
 
-def test_one_group_is_nothing_to_compare(write):
+def test_a_single_group_is_refused(write):
     with pytest.raises(ExperimentError, match=r"are one group \(a\)"):
         compare_groups(read_groups(write("a", 1.0, 2.0)))
 
 
-def test_returns_of_different_environments_are_not_compared(write):
+def test_groups_with_different_environments_are_refused(write):
     directories = [*write("a", 1.0), *write("b", 2.0, env="gymnax/CartPole-v1")]
-    with pytest.raises(ExperimentError, match="a is of hunting/discrete and b of gymnax/CartPole"):
+    with pytest.raises(ExperimentError, match="a was trained on hunting/discrete and b on"):
         compare_groups(read_groups(directories))
 
 
-def test_a_run_that_has_not_ended_is_named(write):
+def test_an_unfinished_run_is_refused_by_name(write):
     (ended,), (training,) = write("a", 1.0), write("b", 1.0)
     (training / "summary.json").unlink()
     with pytest.raises(ExperimentError, match=r"b-0 has no summary\.json.*jaxagents resume"):
         compare_groups(read_groups([ended, training]))
 
 
-def test_a_return_that_is_not_finite_is_not_compared(write):
-    with pytest.raises(ExperimentError, match=r"b-0/summary\.json has returns that are not finite"):
+def test_infinite_returns_are_refused(write):
+    with pytest.raises(ExperimentError, match=r"b-0/summary\.json has NaN or infinite returns"):
         compare_groups(read_groups([*write("a", 1.0), *write("b", [1.0, None])]))

@@ -1,3 +1,5 @@
+"""Complete episodes, whose returns and lengths are known by hand."""
+
 import functools
 
 import jax
@@ -17,7 +19,7 @@ DEATH = 3
 class Draw(Environment):
     """Episodes of 1 to 6 steps, drawn at the reset; at step k actor i earns k · (i + 1).
 
-    Actor 0 dies at the third step and earns on; actor 1 is cut off at the end.
+    Actor 0 dies at the third step and still earns rewards; actor 1 is truncated at the end.
     """
 
     n_actors = 2
@@ -44,7 +46,7 @@ class Draw(Environment):
 
 @functools.cache
 def always(action):
-    """Make a policy that takes one action."""
+    """Make a policy that always takes one action."""
 
     def act(rng, observation, memory):
         return jnp.full(observation.features.shape[:2], action, jnp.int32), memory
@@ -52,8 +54,13 @@ def always(action):
     return act
 
 
-@functools.partial(jax.jit, static_argnames=("env", "act", "n_episodes", "max_episode_steps"))
 def play(env, act, n_episodes=1, seed=0, max_episode_steps=None, memory=()):
+    # Calls with and without a seed share a compiled program if it is always passed.
+    return _play(env, act, n_episodes, seed, max_episode_steps, memory)
+
+
+@functools.partial(jax.jit, static_argnames=("env", "act", "n_episodes", "max_episode_steps"))
+def _play(env, act, n_episodes, seed, max_episode_steps, memory):
     environments = JaxEnvironmentBatch(env, None, max_episode_steps)
     return play_episodes(environments, act, memory, jax.random.key(seed), n_episodes)
 
@@ -96,7 +103,7 @@ def test_infos_are_the_scalars_of_the_last_step_in_their_own_types():
 
 
 @pytest.mark.parametrize("repeats_ends", [True, False])
-def test_an_actor_that_has_died_is_not_truncated_with_the_others(repeats_ends):
+def test_a_dead_actor_is_not_truncated_with_the_others(repeats_ends):
     class Endless(Draw):
         def reset_env(self, rng, params):
             observation, state = super().reset_env(rng, params)
@@ -110,7 +117,7 @@ def test_an_actor_that_has_died_is_not_truncated_with_the_others(repeats_ends):
 
 
 @pytest.mark.parametrize(("deaths", "died"), [((2, 100), False), ((2, 4), True)])
-def test_where_the_dead_earn_on_the_episodes_end_is_theirs_too(deaths, died):
+def test_dead_actors_that_earn_rewards_end_with_the_episode(deaths, died):
     # The first actor dies at the second of four steps and earns 1 in each of them.
     episodes = play(Team(deaths, limit=4), always(0))
     np.testing.assert_array_equal(episodes.returns, [[4.0, 4.0]])
@@ -119,7 +126,7 @@ def test_where_the_dead_earn_on_the_episodes_end_is_theirs_too(deaths, died):
 
 
 @pytest.mark.parametrize(("offset", "earned"), [(0, 1.0), (1, 0.0)])
-def test_actions_are_chosen_by_what_each_actor_of_each_episode_sees(offset, earned):
+def test_each_actor_acts_on_its_own_observation(offset, earned):
     def act(rng, observation, memory):
         return (jnp.argmax(observation.features, axis=-1) + offset) % 3, memory
 
@@ -157,11 +164,8 @@ def random_action(rng, observation, memory):
     return jax.random.randint(rng, observation.features.shape[:2], 0, 3), memory
 
 
-def test_what_is_remembered_comes_back_at_the_next_step_of_the_same_episode():
-    """Walk pays the action: 1 + 2 + 3 + 4 to who counts its steps, 10 more each beginning with 10.
-
-    Actions are not bounded by Walk itself.
-    """
+def test_recurrent_state_is_carried_to_the_next_step_of_its_episode():
+    """Walk pays the action, here the counter: 1 + 2 + 3 + 4, or 40 more if it starts at 10."""
 
     def count(rng, observation, memory):
         memory = {"steps": memory["steps"] + 1}
@@ -176,13 +180,13 @@ def test_what_is_remembered_comes_back_at_the_next_step_of_the_same_episode():
 WALK = Walk(limit=8)
 
 
-def test_every_step_brings_the_policy_a_fresh_key():
+def test_every_step_gives_the_policy_a_new_key():
     episodes = play(WALK, random_action, n_episodes=4)
     repeated = 8 * np.asarray(episodes.final_rewards)
     assert not np.any(np.all(np.asarray(episodes.returns) == repeated, axis=0))
 
 
-def test_equal_keys_play_equal_episodes_and_different_keys_others():
+def test_equal_keys_play_equal_episodes_and_other_keys_play_others():
     one, same, other = (
         play(WALK, random_action, n_episodes=4, seed=seed).returns for seed in (0, 0, 1)
     )
@@ -190,7 +194,7 @@ def test_equal_keys_play_equal_episodes_and_different_keys_others():
     assert not np.array_equal(one, other)
 
 
-def test_different_keys_begin_different_episodes():
+def test_keys_decide_the_initial_states():
     one, other = (play(DRAW, always(0), n_episodes=24, seed=seed) for seed in (0, 1))
     assert not np.array_equal(one.episode_lengths, other.episode_lengths)
 

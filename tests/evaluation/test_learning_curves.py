@@ -1,17 +1,17 @@
-"""Numbers behind the pictures of runs."""
+"""Learning curves of groups of runs."""
 
 import numpy as np
 import pytest
 
-from jaxagents.evaluation.learning_curves import make_panels, metric_names
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.learning_curves import make_panels, metric_names
 from jaxagents.evaluation.runs import read_run
 from tests.fabricated import returns, write_run
 
 
 @pytest.fixture
 def runs(tmp_path):
-    """Write a run per keyword arguments, with a seed each, and read them."""
+    """Write a run for each dictionary of arguments, with its own seed, and read the runs."""
 
     def write(*fabrications):
         return [
@@ -46,7 +46,7 @@ def test_a_single_run_has_the_spread_of_its_episodes(runs):
     np.testing.assert_array_equal(curve.extremes, [[3.0, 5.0], [8.0, 10.0]])
 
 
-def test_a_deviation_reaches_no_further_than_the_episodes(runs):
+def test_a_band_stays_within_the_lowest_and_highest_episode(runs):
     metrics = returns(5.0, std=3.0, below=1.0, above=9.0)
     (panel,) = make_panels({"one": runs({"metrics": metrics})}, "return")
     np.testing.assert_array_equal(panel.curves["one"].band, [[4.0], [8.0]])
@@ -75,7 +75,7 @@ def test_runs_evaluated_at_different_points_are_interpolated_at_all_of_them(runs
     np.testing.assert_allclose(curve.line, [0.0, 15.0, 22.5])
 
 
-def test_nothing_is_drawn_where_a_run_has_not_begun_or_has_ended(runs):
+def test_a_curve_covers_the_part_of_training_common_to_all_runs(runs):
     group = runs(
         {"metrics": returns(1.0, 1.0, 1.0, 1.0)},
         {"metrics": returns(3.0, 3.0), "steps": [100, 200]},
@@ -85,13 +85,13 @@ def test_nothing_is_drawn_where_a_run_has_not_begun_or_has_ended(runs):
     np.testing.assert_array_equal(panel.curves["two"].line, [2.0, 2.0])
 
 
-def test_runs_without_a_common_part_are_refused(runs):
+def test_runs_without_a_common_part_of_training_are_refused(runs):
     group = runs({"metrics": returns(1.0)}, {"metrics": returns(1.0), "steps": [500]})
     with pytest.raises(ExperimentError, match="the runs of two were evaluated in parts"):
         make_panels({"two": group}, "return")
 
 
-def test_groups_end_where_each_of_them_ends(runs):
+def test_each_group_has_a_curve_of_its_own_length(runs):
     short, long = runs({"metrics": returns(1.0)}, {"metrics": returns(1.0, 2.0)})
     (panel,) = make_panels({"short": [short], "long": [long]}, "return")
     assert list(panel.curves) == ["short", "long"]
@@ -113,25 +113,25 @@ def test_actors_share_a_panel_if_their_returns_are_equal_in_all_runs(runs):
     np.testing.assert_array_equal(panels[1].curves["b"].line, [1.0, 3.0])
 
 
-def test_all_actors_share_one_panel_if_they_all_earn_the_same(runs):
+def test_actors_with_equal_returns_share_one_panel(runs):
     (panel,) = make_panels({"a": runs({"metrics": returns([4, 4, 4])})}, "return")
     assert panel.subject == "each of 3 actors"
     assert panel.curves["a"].line == [4.0]
     np.testing.assert_array_equal(panel.curves["a"].band, [[3.0], [5.0]])
 
 
-def test_a_lone_actor_needs_no_name(runs):
+def test_a_single_actor_needs_no_name(runs):
     assert subjects({"a": runs({"metrics": returns(1.0)})}) == [""]
 
 
-def test_many_actors_share_panels_by_their_policies(runs):
+def test_many_actors_share_a_panel_per_policy(runs):
     policies = {"parameter_sharing": [0, 0, 0, 1, 1, 1, 1]}
     group = runs({"metrics": returns([0, 1, 2, 10, 20, 30, 40]), "agent": policies})
     first, second = make_panels({"a": group}, "return")
     assert first.subject == "mean of actors 0 to 2"
     assert second.subject == "mean of actors 3 to 6"
     assert (first.curves["a"].line, second.curves["a"].line) == ([1.0], [25.0])
-    assert first.curves["a"].band is None  # of the mean, the episodes' spread is not recorded
+    assert first.curves["a"].band is None  # a mean's spread is not recorded
 
 
 @pytest.mark.parametrize(
@@ -144,13 +144,13 @@ def test_many_actors_share_panels_by_their_policies(runs):
         (13, "team", ["mean of 13 actors"]),
     ],
 )
-def test_there_are_never_too_many_panels(runs, n_actors, sharing, expected):
+def test_the_number_of_panels_is_bounded(runs, n_actors, sharing, expected):
     agent = {"parameter_sharing": sharing}
     group = runs({"metrics": returns(range(n_actors)), "agent": agent})
     assert subjects({"a": group}) == expected
 
 
-def test_runs_that_share_policies_differently_are_not_put_together_by_policy(runs):
+def test_panels_are_not_per_policy_if_runs_assign_policies_differently(runs):
     metrics = returns(range(7))
     shared, independent = runs(
         {"metrics": metrics}, {"metrics": metrics, "agent": {"parameter_sharing": "independent"}}
@@ -158,7 +158,7 @@ def test_runs_that_share_policies_differently_are_not_put_together_by_policy(run
     assert len(subjects({"a": [shared], "b": [independent]})) == 7
 
 
-def test_runs_with_different_numbers_of_actors_are_drawn_by_their_means(runs):
+def test_runs_with_different_numbers_of_actors_share_a_panel_of_means(runs):
     two, three = runs({"metrics": returns([1, 3])}, {"metrics": returns([1, 2, 6])})
     (panel,) = make_panels({"two": [two], "three": [three]}, "return")
     assert panel.subject == "mean of all actors"
@@ -177,7 +177,7 @@ def test_an_actor_without_finite_returns_has_no_panel(runs):
     assert subjects(group) == ["actor 1"]
 
 
-def test_evaluations_that_recorded_nothing_are_left_out(runs):
+def test_evaluations_without_a_value_are_left_out(runs):
     metrics = returns(1.0, 2.0, 3.0)
     metrics["return_mean"][1] = [None]
     (panel,) = make_panels({"a": runs({"metrics": metrics})}, "return")
@@ -185,7 +185,7 @@ def test_evaluations_that_recorded_nothing_are_left_out(runs):
     np.testing.assert_array_equal(panel.curves["a"].extremes, [[-1.0, 1.0], [4.0, 6.0]])
 
 
-def test_metrics_are_called_as_in_the_file_or_shorter(runs):
+def test_metrics_may_be_named_with_or_without_their_reduction(runs):
     (run,) = runs({"metrics": {**returns(1.0), "info_won_mean": [0.5], "kl": [[0.1]]}})
     assert metric_names(run) == ["info_won", "kl", "return"]
     for name in ("info_won", "info_won_mean"):
@@ -195,19 +195,19 @@ def test_metrics_are_called_as_in_the_file_or_shorter(runs):
 
 
 @pytest.mark.parametrize("metric", ["return", "return_mean", "return_min"])
-def test_returns_are_the_actors_however_they_are_called(runs, metric):
+def test_all_names_of_the_return_are_per_actor(runs, metric):
     group = {"a": runs({"metrics": returns([1, 2])})}
     assert subjects(group, metric) == ["actor 0", "actor 1"]
 
 
 @pytest.mark.parametrize("metric", ["ret", "", "seconds", "entropy"])
-def test_what_a_run_has_not_recorded_is_named_with_what_it_has(runs, metric):
+def test_an_unrecorded_metric_is_refused_with_the_recorded_ones(runs, metric):
     metrics = {**returns(1.0), "entropy": [[None]]}
     group = {"a": runs({"metrics": metrics})}
     with pytest.raises(ExperimentError, match=f"run0 has recorded no '{metric}'; it has return."):
         make_panels(group, metric)
 
 
-def test_a_run_that_has_only_begun_is_named(runs):
+def test_a_run_without_evaluations_is_refused(runs):
     with pytest.raises(ExperimentError, match="recorded no 'return'; it has nothing yet"):
         make_panels({"a": runs({})}, "return")

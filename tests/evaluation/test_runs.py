@@ -1,3 +1,5 @@
+"""Groups of runs that are read from directories."""
+
 import pytest
 
 from jaxagents.errors import ExperimentError
@@ -9,49 +11,49 @@ def labels(*directories):
     return {label: len(group) for label, group in read_groups(directories).items()}
 
 
-def test_runs_that_differ_in_their_seed_only_are_a_group(tmp_path):
+def test_runs_that_differ_only_in_their_seed_are_a_group(tmp_path):
     directories = [write_run(tmp_path / f"a{i}", name="a", seed=i) for i in range(3)]
     other = write_run(tmp_path / "b", name="b", seed=0, agent={"n_steps": 7})
     assert labels(*directories, other) == {"a": 3, "b": 1}
 
 
-def test_runs_of_other_names_are_other_groups_though_they_are_configured_alike(tmp_path):
+def test_runs_with_different_names_are_different_groups_even_if_configured_alike(tmp_path):
     directories = [write_run(tmp_path / name, name=name, seed=0) for name in ("before", "after")]
     assert list(read_groups(directories)) == ["before", "after"]
 
 
-def test_progress_bars_and_keys_that_are_null_make_no_other_experiment(tmp_path):
+def test_progress_bars_and_null_keys_do_not_separate_groups(tmp_path):
     first = write_run(tmp_path / "a0", name="a", seed=0, agent={"progress_bar": False})
     second = write_run(tmp_path / "a1", name="a", seed=1, agent={"recurrent": None})
     assert labels(first, second) == {"a": 2}
 
 
-def test_a_run_named_by_a_dot_is_labelled_by_its_directory(tmp_path, monkeypatch):
+def test_a_run_given_as_a_dot_is_labelled_by_its_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(write_run(tmp_path / "here", name="a"))
     other = write_run(tmp_path / "there", name="a", agent={"n_steps": 7})
     assert labels(".", other) == {"here": 1, "there": 1}
 
 
-def test_groups_of_one_name_are_told_apart_by_their_directories(tmp_path):
+def test_groups_of_one_name_are_labelled_by_their_directories(tmp_path):
     first = write_run(tmp_path / "a-1", name="a")
     second = write_run(tmp_path / "a-2", name="a", agent={"n_steps": 7})
     assert labels(first, second) == {"a-1": 1, "a-2": 1}
 
 
-def test_no_group_is_lost_where_directories_are_of_one_name_too(tmp_path):
+def test_no_group_is_lost_if_directories_have_equal_names_too(tmp_path):
     first = write_run(tmp_path / "x" / "a", name="a")
     second = write_run(tmp_path / "y" / "a", name="a", agent={"n_steps": 7})
     assert labels(first, second) == {str(first): 1, str(second): 1}
 
 
-def test_no_group_is_lost_where_one_is_named_as_another_s_directory(tmp_path):
+def test_no_group_is_lost_if_one_has_the_name_of_anothers_directory(tmp_path):
     first = write_run(tmp_path / "b", name="a")
     second = write_run(tmp_path / "c", name="a", agent={"n_steps": 7})
     third = write_run(tmp_path / "d", name="b", agent={"n_steps": 8})
     assert labels(first, second, third) == {str(first): 1, "c": 1, "b": 1}
 
 
-def test_a_seed_is_no_second_piece_of_evidence(tmp_path):
+def test_two_runs_of_one_seed_are_refused(tmp_path):
     first = write_run(tmp_path / "first", seed=3)
     second = write_run(tmp_path / "second", seed=3)
     with pytest.raises(ExperimentError, match=r"second are the same run, of seed 3; leave one"):

@@ -1,3 +1,5 @@
+"""Statistics of a metric over episodes."""
+
 import subprocess
 import sys
 
@@ -43,7 +45,7 @@ def test_summary_of_many_evaluations_is_the_summary_of_each():
     assert together.mean.shape == together.has_nans.shape == (3, 2)
 
 
-def test_summary_leaves_nan_episodes_out_and_says_so():
+def test_summary_leaves_episodes_of_nan_out_and_marks_them():
     stats = summarize([[1.0, 1.0], [np.nan, 2.0], [5.0, 6.0], [np.nan, 7.0]])
     np.testing.assert_array_equal(stats.has_nans, [True, False])
     np.testing.assert_array_equal(stats.mean, [3.0, 4.0])
@@ -55,7 +57,7 @@ def test_summary_leaves_nan_episodes_out_and_says_so():
 
 
 @pytest.mark.filterwarnings("error")
-def test_evaluation_that_never_ran_gives_nan_without_warnings():
+def test_an_evaluation_that_never_ran_gives_nan_without_warnings():
     stats = summarize(np.stack([np.ones((4, 2)), np.full((4, 2), np.nan)]))
     np.testing.assert_array_equal(stats.has_nans, [[False, False], [True, True]])
     for name in SUMMARY:
@@ -64,7 +66,7 @@ def test_evaluation_that_never_ran_gives_nan_without_warnings():
 
 
 @pytest.mark.filterwarnings("error")
-def test_infinite_return_shows_without_warnings():
+def test_an_infinite_return_gives_no_warnings():
     stats = summarize([[1.0, 1.0], [2.0, np.inf], [3.0, 3.0]])
     np.testing.assert_array_equal(stats.mean, [2.0, np.inf])
     np.testing.assert_array_equal(stats.max, [3.0, np.inf])
@@ -90,7 +92,7 @@ def test_interval_covers_the_true_mean_about_as_often_as_it_claims():
     assert 0.90 < covered < 0.98
 
 
-def test_interval_is_the_same_every_time():
+def test_interval_is_deterministic():
     episodes = np.random.default_rng(5).normal(size=(30, 2))
     np.testing.assert_array_equal(summarize(episodes).ci_low, summarize(episodes).ci_low)
 
@@ -118,7 +120,7 @@ def test_no_episodes_are_refused(shape):
         summarize(np.ones(shape))
 
 
-def test_importing_statistics_does_not_import_the_whole_of_scipy():
-    code = "import sys, jaxagents.statistics; print('scipy.stats' in sys.modules)"
+def test_importing_statistics_does_not_import_scipy_stats():
+    code = "import sys, jaxagents.evaluation.statistics; print('scipy.stats' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"

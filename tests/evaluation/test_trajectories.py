@@ -1,4 +1,4 @@
-"""Episodes kept step by step are those that evaluations play."""
+"""Recorded episodes are those that evaluations play."""
 
 import functools
 
@@ -37,21 +37,25 @@ class OwnStep(Walk):
         return super().step(rng, state, action, params)
 
 
-def counted(rng, observation, memory):
-    """Act by the number of steps so far, up to 2."""
+def count_steps(rng, observation, memory):
+    """Choose the number of steps so far, up to 2."""
     action = jnp.full(observation.features.shape[:2], jnp.minimum(memory, 2), jnp.int32)
     return action, memory + 1
 
 
+@functools.cache
 def record(env, n_episodes=1, n_played=1):
     environments = JaxEnvironmentBatch(env, None)
-    start = begin_play(environments, counted, jnp.int32(0), jax.random.key(0), n_played)
-    step = jax.jit(lambda play: record_step(environments, counted, play, n_episodes))
+    start = begin_play(environments, count_steps, jnp.int32(0), jax.random.key(0), n_played)
+    step = jax.jit(lambda play: record_step(environments, count_steps, play, n_episodes))
     return record_episodes(start, step, n_episodes)
 
 
-def test_an_episode_is_kept_from_its_reset_to_its_end():
-    (trajectory,) = record(Walk(deaths=(2, 100), limit=4))
+MORTAL = Walk(deaths=(2, 100), limit=4)
+
+
+def test_an_episode_is_recorded_from_its_reset_to_its_end():
+    (trajectory,) = record(MORTAL)
     assert (trajectory.n_steps, trajectory.n_actors) == (4, 2)
     np.testing.assert_array_equal(trajectory.action, [[0, 0], [1, 1], [2, 2], [2, 2]])
     np.testing.assert_array_equal(trajectory.reward, [[0, 0], [1, 1], [0, 2], [0, 2]])
@@ -66,7 +70,7 @@ def test_an_episode_is_kept_from_its_reset_to_its_end():
 
 
 def test_an_actor_that_has_died_is_inactive_and_ends_once():
-    (trajectory,) = record(Walk(deaths=(2, 100), limit=4))
+    (trajectory,) = record(MORTAL)
     np.testing.assert_array_equal(trajectory.active[:, 0], [True, True, False, False])
     assert trajectory.active[:, 1].all()
     np.testing.assert_array_equal(trajectory.truncated[:, 1], [False, False, False, True])
@@ -75,14 +79,14 @@ def test_an_actor_that_has_died_is_inactive_and_ends_once():
     assert not trajectory.terminated[:, 1].any()
 
 
-def test_where_the_dead_earn_on_they_are_inactive_and_end_with_the_episode():
+def test_dead_actors_that_earn_rewards_are_inactive_and_end_with_the_episode():
     (trajectory,) = record(Team(deaths=(2, 100), limit=4))
     np.testing.assert_array_equal(trajectory.active[:, 0], [True, True, False, False])
     np.testing.assert_array_equal(trajectory.reward[:, 0], np.ones(4))
     np.testing.assert_array_equal(trajectory.truncated[:, 0], [False, False, False, True])
 
 
-def test_episodes_of_different_lengths_are_each_kept_up_to_their_own_end():
+def test_each_episode_is_recorded_up_to_its_own_end():
     trajectories = record(Stairs(limit=100), n_episodes=12, n_played=12)
     lengths = [int(trajectory.states["length"][0]) for trajectory in trajectories]
     assert len(set(lengths)) > 3
@@ -93,15 +97,15 @@ def test_episodes_of_different_lengths_are_each_kept_up_to_their_own_end():
         assert not trajectory.truncated[:-1].any()
 
 
-def test_playing_stops_when_the_episodes_that_are_kept_are_over():
+def test_playing_stops_when_the_recorded_episodes_are_over():
     environments, calls = JaxEnvironmentBatch(Stairs(limit=100), None), []
-    start = begin_play(environments, counted, jnp.int32(0), jax.random.key(0), 12)
-    step = jax.jit(lambda play: record_step(environments, counted, play, 2))
+    start = begin_play(environments, count_steps, jnp.int32(0), jax.random.key(0), 12)
+    step = jax.jit(lambda play: record_step(environments, count_steps, play, 2))
     both = record_episodes(start, lambda play: calls.append(None) or step(play), 2)
     assert len(calls) == max(trajectory.n_steps for trajectory in both)
 
 
-def test_an_environment_that_resets_by_itself_hides_its_states_but_not_what_is_seen():
+def test_an_environment_that_resets_itself_hides_its_states_but_not_its_observations():
     (trajectory,) = record(OwnStep(limit=4))
     assert trajectory.states is None
     moves = np.diff(trajectory.observation.features[..., 0], axis=0)
@@ -116,14 +120,17 @@ def agent_of(recurrent):
     return agent
 
 
-@pytest.mark.parametrize(("recurrent", "greedy"), [(None, False), ("gru", False), ("gru", True)])
+@pytest.mark.parametrize(
+    ("recurrent", "greedy"),
+    [(None, False), ("gru", True), pytest.param("gru", False, marks=pytest.mark.slow)],
+)
 def test_an_agent_records_the_first_of_the_episodes_that_it_evaluates(recurrent, greedy):
     agent, rng = agent_of(recurrent), jax.random.key(7)
     evaluation = agent.eval(rng, greedy=greedy)
     trajectories = agent.record(rng, n_episodes=3, greedy=greedy)
     for episode, trajectory in enumerate(trajectories):
         returns = np.zeros(2, np.float32)
-        for reward in trajectory.reward:  # in the same order, to the same bits
+        for reward in trajectory.reward:  # in the order of the evaluation, for equal rounding
             returns += reward
         np.testing.assert_array_equal(returns, evaluation["returns"][episode])
         assert trajectory.n_steps == evaluation["episode_lengths"][episode]
@@ -140,6 +147,6 @@ def test_an_agent_records_the_first_of_the_episodes_that_it_evaluates(recurrent,
     )
 
 
-def test_no_episode_cannot_be_recorded():
+def test_recording_no_episode_is_refused():
     with pytest.raises(ValueError, match="n_episodes=0"):
         agent_of(None).record(jax.random.key(0), n_episodes=0)

@@ -1,4 +1,4 @@
-"""Configurations and the runs that they describe; the command line has tests of its own."""
+"""Experiments: configurations and their runs. The command line has its own tests."""
 
 import dataclasses
 import json
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +25,9 @@ from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-LEAST = {  # what an update and an evaluation take: the time that is left is the compiler's
+# One of each kind: discrete, continuous with a policy per actor, masked with deaths, recurrent.
+REPRESENTATIVES = ("cartpole", "hunting_continuous", "smax_3m", "memory_chain")
+LEAST = {  # two updates and an evaluation: nearly all of the time is compilation
     "n_steps": 2,
     "batch_size": 2,
     "minibatch_size": 1,
@@ -64,7 +67,14 @@ def tiny_config(tmp_path: Path, **changes) -> ExperimentConfig:
     return ExperimentConfig(**fields)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=() if path.stem in REPRESENTATIVES else pytest.mark.slow)
+        for path in CONFIGS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_path):
     overrides = [f"--agent.{name}={value}" for name, value in LEAST.items()]
     overrides += ["--evaluation.n_evals=2", f"--runs_dir={tmp_path}"]
@@ -87,11 +97,14 @@ def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_the_sizes_of_every_shipped_configuration_fit_each_other(path):
-    assert load_config(path).n_environment_steps > 100_000
+def test_every_shipped_configuration_builds_its_agent(path, tmp_path):
+    experiment = Experiment(load_config(path), tmp_path)
+    assert experiment.config.name == path.stem
+    assert experiment.config.n_environment_steps > 100_000
+    assert experiment.agent.config.batch_size == experiment.config.agent.batch_size
 
 
-def test_a_saved_configuration_is_read_back_as_it_was(tmp_path):
+def test_a_saved_configuration_is_read_back_unchanged(tmp_path):
     config = tiny_config(
         tmp_path,
         env_kwargs={"num_agents": 2, "nested": {"a": [1, 2.5]}},
@@ -113,7 +126,7 @@ def test_arrays_among_the_hyperparameters_are_saved_as_lists(tmp_path):
     assert load_config(tmp_path / "config.yaml").hyperparams.gamma == [0.5, 0.75]
 
 
-def test_what_a_file_cannot_hold_is_refused(tmp_path):
+def test_a_field_that_no_file_can_hold_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"agent\.checkpoint_dir cannot be saved to a file"):
         tiny_config(tmp_path, agent={"checkpoint_dir": "somewhere"})
 
@@ -150,9 +163,9 @@ def test_nothing_is_written_before_training(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_two_runs_of_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch):
+def test_two_runs_of_the_same_second_have_different_directories(tmp_path, monkeypatch):
     monkeypatch.setattr("time.strftime", lambda _: "now")
-    # Neither has written anything by which the other could know of it.
+    # Neither has written anything that the other could see.
     first, second = (Experiment(tiny_config(tmp_path)).directory for _ in range(2))
     assert first.parent == second.parent == tmp_path / "runs"
     assert all(re.fullmatch("tiny-now-[0-9a-f]{6}", each.name) for each in (first, second))
@@ -164,12 +177,12 @@ def test_a_tilde_is_the_home_folder(monkeypatch):
     config = tiny_config(Path(), runs_dir="~/runs")
     assert Experiment(config).directory.parent == Path("/somewhere/runs")
     assert Checkpoints("~/run").directory == Path("/somewhere/run").resolve()
-    # A directory that is given is one, whatever it is called.
+    # A directory that is given is used as it is.
     given = Experiment(config, "./~/run")
     assert given.directory.absolute() == given.agent.config.checkpoint_dir.parent
 
 
-def test_numpys_integers_are_kept_as_pythons(tmp_path):
+def test_numpy_integers_become_python_integers(tmp_path):
     agent, evaluation = {"batch_size": np.int64(4)}, EvaluationConfig(n_evals=np.int32(2))
     config = tiny_config(tmp_path, agent=agent, evaluation=evaluation, seed=np.uint8(3))
     values = (config.agent.batch_size, config.evaluation.n_evals, config.seed)
@@ -179,23 +192,11 @@ def test_numpys_integers_are_kept_as_pythons(tmp_path):
     assert params.max_steps_in_episode == 5
 
 
-def test_a_picture_that_fails_costs_no_summary(tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("jaxagents.plotting.plot_learning_curve", fail)
-    experiment = Experiment(tiny_config(tmp_path))
-    with pytest.raises(ExperimentError, match="disk full"):
-        experiment.train()
-    assert json.loads((experiment.directory / "summary.json").read_text())["training"]
-
-
-def test_files_are_read_alike_in_every_locale(tmp_path):
+def test_files_are_read_the_same_in_every_locale(tmp_path):
     text = "# Größe\nname: größe\nenv: hunting/discrete\nagent: {n_steps: 1}\n"
     (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
     code = (
-        "from jaxagents.configuration import load_config\n"
-        "print(ascii(load_config('config.yaml', ['--seed', '3']).name))"
+        "import jaxagents as ja\nprint(ascii(ja.load_config('config.yaml', ['--seed', '3']).name))"
     )
     run = subprocess.run(
         [sys.executable, "-c", code],
@@ -214,25 +215,47 @@ def test_a_directory_that_exists_is_not_trained_into(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_run_stopped_by_a_callback_is_complete_up_to_there(tmp_path):
-    config = tiny_config(tmp_path, evaluation=EvaluationConfig(mode="last", n_evals=3))
-    experiment = Experiment(config, callbacks=[lambda each: each.n_updates_done == 2])
-    summary = experiment.train()
+class Stopped(NamedTuple):
+    """A run that was stopped by its callback, after the callback had failed twice."""
+
+    experiment: Experiment
+    failures: list[tuple[Exception, Exception]]  # each as it was raised, and as it was caught
+    summary: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> Stopped:
+    errors = [ValueError("mine"), TypeError("mine")]
+    pending = list(errors)
+
+    def callback(evaluation):
+        if pending:
+            raise pending.pop(0)
+        return evaluation.n_updates_done == 2
+
+    config = tiny_config(
+        tmp_path_factory.mktemp("stopped"), evaluation=EvaluationConfig(mode="last", n_evals=3)
+    )
+    experiment = Experiment(config, callbacks=[callback])
+    with pytest.raises(ValueError, match=r"^mine$") as in_train:
+        experiment.train()
+    with pytest.raises(TypeError, match=r"^mine$") as in_resume:
+        experiment.resume()
+    caught = [in_train.value, in_resume.value]
+    return Stopped(experiment, list(zip(errors, caught, strict=True)), experiment.resume())
+
+
+def test_errors_of_a_callback_are_raised_unchanged(stopped):
+    assert all(raised is caught for raised, caught in stopped.failures)
+
+
+def test_a_run_stopped_by_a_callback_is_complete_up_to_there(stopped):
+    summary, directory = stopped.summary, stopped.experiment.directory
     assert summary["training"]["n_updates_done"] == 2
     assert summary["training"]["n_environment_steps"] == 2 * 4 * 4
     assert summary["checkpoint"] == {"n_updates_done": 2, "n_environment_steps": 32}
-    assert (experiment.directory / "learning_curve.png").stat().st_size > 1000
-    assert json.loads((experiment.directory / "summary.json").read_text()) == summary
-
-
-@pytest.mark.parametrize("error", [ValueError("mine"), TypeError("mine")])
-def test_what_a_callback_raises_stays_what_it_is(tmp_path, error):
-    def fail(_):
-        raise error
-
-    with pytest.raises(type(error), match=r"^mine$") as raised:
-        Experiment(tiny_config(tmp_path), callbacks=[fail]).train()
-    assert raised.value is error
+    assert (directory / "learning_curve.png").stat().st_size > 1000
+    assert json.loads((directory / "summary.json").read_text()) == summary
 
 
 def test_a_run_without_evaluations_has_no_learning_curve(tmp_path):
@@ -259,6 +282,19 @@ def test_a_run_is_evaluated_again_wherever_its_directory_is_now(run, tmp_path):
     other = restored.evaluate(EvaluationConfig(mode="last", n_evals=2, greedy=False, seed=5))
     assert other["checkpoint"]["n_updates_done"] == 3
     assert other["evaluation"] == {"mode": "last", "n_evals": 2, "greedy": False, "seed": 5}
+    assert restored.restore().policy(None, jnp.zeros((2, 6))).shape == (2,)
+
+
+def test_a_failing_plot_loses_no_summary(run, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("jaxagents.visual.plots.plot_learning_curve", fail)
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / "summary.json").unlink()
+    with pytest.raises(ExperimentError, match="disk full"):
+        Experiment.of_run(copy).resume()
+    assert json.loads((copy / "summary.json").read_text())["training"]
 
 
 def test_the_best_checkpoint_is_the_one_of_the_highest_mean_return(run):
@@ -268,12 +304,7 @@ def test_the_best_checkpoint_is_the_one_of_the_highest_mean_return(run):
     assert summary["checkpoint"]["n_updates_done"] == best["n_updates_done"]
 
 
-def test_restore_returns_an_agent_that_acts(run):
-    agent = Experiment.of_run(run).restore()
-    assert agent.policy(None, jnp.zeros((2, 6))).shape == (2,)
-
-
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
+def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(ExperimentError, match=r"is no run: it has no config\.yaml"):
         Experiment.of_run(tmp_path)
 
@@ -298,6 +329,6 @@ def test_what_fits_no_environment_or_agent_is_refused_in_one_line(changes, messa
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b"])
-def test_a_name_that_names_no_directory_is_refused(name, tmp_path):
+def test_a_name_that_cannot_be_a_directory_is_refused(name, tmp_path):
     with pytest.raises(ValueError, match="cannot name a directory"):
         tiny_config(tmp_path, name=name)

@@ -1,5 +1,7 @@
 """Exported policies act as the agent does, without jax."""
 
+import dataclasses
+import functools
 import importlib.util
 import json
 import subprocess
@@ -14,12 +16,20 @@ from safetensors.numpy import load_file
 
 import jaxagents as ja
 from jaxagents.experiments.policy_export import export_policy
-from tests.ippo.test_memory import opinionated
-from tests.ippo.test_training import FAST, tiny
 from tests.probes import RealWalk, Walk
 
 SERVE = Path(__file__).parents[2] / "examples" / "serve.py"
-SMALL = {"actor_layers": ja.Layers((8, 5)), "critic_layers": ja.Layers((8,))}
+SMALL = ja.AgentConfig(
+    n_steps=1,
+    batch_size=2,
+    minibatch_size=1,
+    rollout_length=4,
+    actor_epochs=1,
+    critic_epochs=1,
+    actor_layers=ja.Layers((8, 5)),
+    critic_layers=ja.Layers((8,)),
+)
+NORMALIZED = (("parameter_sharing", "independent"), ("normalize_observations", True))
 OBSERVATIONS = [[[0.5, -0.5], [1.0, 2.0]], [[-3.0, 0.1], [0.0, 0.7]], [[9.0, -9.0], [0.2, 0.2]]]
 
 
@@ -31,10 +41,26 @@ def serve():
     return module
 
 
-def exported(directory, env=None, agent_class=ja.DiscreteIPPO, **options):
-    agent = agent_class(Walk() if env is None else env, None, tiny(**SMALL | options))
-    runner, _ = agent.step(agent.init(jax.random.key(0), FAST))
-    runner = opinionated(runner)
+@functools.cache
+def make_agent(*options, is_continuous=False) -> tuple[ja.IPPOBase, ja.Runner]:
+    """Build an agent, and a runner with parameters that distinguish all observations."""
+    config = dataclasses.replace(SMALL, **dict(options))
+    agent_class, env = (
+        (ja.ContinuousIPPO, RealWalk()) if is_continuous else (ja.DiscreteIPPO, Walk())
+    )
+    agent = agent_class(env, None, config)
+    runner = agent.init(jax.random.key(0), ja.HyperParameters())
+    if config.normalize_observations:
+        runner, _ = agent.step(runner)  # which fills the running statistics
+    leaves, structure = jax.tree.flatten(runner.actor.params)
+    rngs = jax.random.split(jax.random.key(1), len(leaves))
+    drawn = [jax.random.normal(rng, leaf.shape) for rng, leaf in zip(rngs, leaves, strict=True)]
+    actor = runner.actor._replace(params=structure.unflatten(drawn))
+    return agent, runner.replace(actor=actor)
+
+
+def exported(directory, *options, is_continuous=False) -> tuple[ja.IPPOBase, ja.Runner]:
+    agent, runner = make_agent(*options, is_continuous=is_continuous)
     export_policy(agent, runner, directory, "walk")
     return agent, runner
 
@@ -42,24 +68,24 @@ def exported(directory, env=None, agent_class=ja.DiscreteIPPO, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"parameter_sharing": "independent", "normalize_observations": True},
-        {"agent_id": True, "actor_layers": ja.Layers((8,), activation="gelu", layer_norm=True)},
-        {"actor_layers": ja.Layers((8, 8), activation="elu"), "minibatch_unit": "step"},
-        {"actor_layers": ja.Layers((8, 8), activation="silu", layer_norm=True)},
-        {"actor_layers": ja.Layers((), activation="relu")},
+        (),
+        NORMALIZED,
+        (("agent_id", True), ("actor_layers", ja.Layers((8,), activation="gelu", layer_norm=True))),
+        (("actor_layers", ja.Layers((8, 8), activation="elu")), ("minibatch_unit", "step")),
+        (("actor_layers", ja.Layers((8, 8), activation="silu", layer_norm=True)),),
+        (("actor_layers", ja.Layers((), activation="relu")),),
     ],
-    ids=str,
+    ids=["tanh", "normalized", "agent_id_gelu", "elu", "silu", "linear"],
 )
 def test_discrete_actions_are_the_agents(tmp_path, serve, options):
-    agent, runner = exported(tmp_path, **options)
+    agent, runner = exported(tmp_path, *options)
     policy = serve.Policy(tmp_path)
     for observation in OBSERVATIONS:
         expected = agent.policy(runner, jnp.array(observation))
         np.testing.assert_array_equal(policy.act(observation), expected)
 
 
-def test_actions_that_are_not_available_are_not_chosen(tmp_path, serve):
+def test_masked_actions_are_not_chosen(tmp_path, serve):
     exported(tmp_path)
     policy = serve.Policy(tmp_path)
     for only in range(3):
@@ -69,7 +95,7 @@ def test_actions_that_are_not_available_are_not_chosen(tmp_path, serve):
 
 @pytest.mark.parametrize("squash", [True, False])
 def test_continuous_actions_are_the_agents(tmp_path, serve, squash):
-    agent, runner = exported(tmp_path, RealWalk(), ja.ContinuousIPPO, squash=squash)
+    agent, runner = exported(tmp_path, ("squash", squash), is_continuous=True)
     policy = serve.Policy(tmp_path)
     for observation in OBSERVATIONS:
         expected = agent.policy(runner, jnp.array(observation))
@@ -77,7 +103,7 @@ def test_continuous_actions_are_the_agents(tmp_path, serve, squash):
 
 
 def test_the_example_reads_the_tensors_as_the_library_does(tmp_path, serve):
-    exported(tmp_path, parameter_sharing="independent", normalize_observations=True)
+    exported(tmp_path, *NORMALIZED)
     own, expected = (
         load(tmp_path / "policy.safetensors") for load in (serve.load_tensors, load_file)
     )
@@ -107,13 +133,13 @@ def test_the_example_serves_actions_without_jax(tmp_path):
     assert actions == [agent.policy(runner, jnp.array(each)).tolist() for each in OBSERVATIONS]
 
 
-def test_networks_that_are_no_plain_layers_are_exported_without_a_list_of_layers(tmp_path, serve):
-    exported(tmp_path, recurrent="gru")
+def test_recurrent_networks_are_exported_without_a_list_of_layers(tmp_path, serve):
+    exported(tmp_path, ("recurrent", "gru"))
     description = json.loads((tmp_path / "policy.json").read_text())
     assert description["layers"] is None
     assert "RecurrentNetwork" in description["module"]
     assert any(name.endswith("memory_kernel") for name in description["tensors"])
-    with pytest.raises(ValueError, match="feed-forward layers only"):
+    with pytest.raises(ValueError, match="only feed-forward layers are supported"):
         serve.Policy(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Where an update's time goes: what is counted, what is timed, and how it is told."""
+"""Profiles of an update: what is counted, what is timed, and the printed table."""
 
 import dataclasses
 from functools import partial
@@ -10,7 +10,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.cli import main as cli
-from jaxagents.cli import output as printing
+from jaxagents.cli.output import profile_text
 from jaxagents.compiler.program_costs import count_flops, inputs_read
 from jaxagents.experiments import profiling
 from jaxagents.experiments.profiling import PARTS, Profile, Stage
@@ -33,7 +33,7 @@ TINY = ja.AgentConfig(
     progress_bar=False,
 )
 MULTIPLIED = 18 * 64 + 64 * 64 + 64 * 5  # weights of an 18-64-64-5 network
-MULTIPLIED_BACK = 64 * 64 + 64 * 5  # those of all layers but the first: nobody asks for d_input
+MULTIPLIED_BACK = 64 * 64 + 64 * 5  # without the first layer, whose input needs no gradient
 
 
 def network_and_inputs(n_samples: int):
@@ -47,13 +47,13 @@ def test_a_forward_pass_multiplies_and_adds_each_weight_once_a_sample():
     assert count_flops(network.apply, params, inputs) == 2 * 7 * MULTIPLIED
 
 
-def test_a_backward_pass_makes_gradients_of_all_weights_and_of_inner_layers():
+def test_a_backward_pass_computes_gradients_of_all_weights_and_inner_layers():
     network, params, inputs = network_and_inputs(7)
     gradient = jax.grad(lambda params: network.apply(params, inputs).sum())
     assert count_flops(gradient, params) == 2 * 7 * (2 * MULTIPLIED + MULTIPLIED_BACK)
 
 
-def test_products_in_loops_count_as_often_as_they_run_and_of_branches_the_dearest():
+def test_products_count_once_per_iteration_and_in_the_costliest_branch():
     matrix = jnp.ones((3, 3))
     once = 2 * 3**3
 
@@ -76,7 +76,7 @@ def test_products_in_loops_count_as_often_as_they_run_and_of_branches_the_deares
     assert count_flops(jax.jit(loop), matrix) == 5 * once
 
 
-def test_what_results_depend_on_is_read():
+def test_inputs_that_results_depend_on_are_read():
     def function(pair, third):
         ignored = pair["b"] + third
         return pair["a"] * 2, jnp.zeros(()) * ignored.shape[0]
@@ -104,19 +104,19 @@ def make_intricate() -> ja.IPPOBase:
     return ja.ContinuousIPPO(Aim(3), None, config)
 
 
-def taken_apart(agent: ja.IPPOBase):
+def with_stages(agent: ja.IPPOBase):
     runner = agent.init(jax.random.key(0), ja.HyperParameters())
     return agent, runner, programs_of_update(agent, runner)
 
 
 @pytest.fixture(scope="module")
 def simple():
-    return taken_apart(make_simple())
+    return with_stages(make_simple())
 
 
 @pytest.mark.parametrize("kind", ["simple", "intricate"])
 def test_the_stages_do_what_the_update_does(kind, simple):
-    agent, runner, programs = simple if kind == "simple" else taken_apart(make_intricate())
+    agent, runner, programs = simple if kind == "simple" else with_stages(make_intricate())
     after, transitions = jax.jit(agent._collect_rollout)(runner, runner.rng)
     close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
 
@@ -132,10 +132,10 @@ def test_the_stages_do_what_the_update_does(kind, simple):
     assert programs.keys() == {*PARTS, "shuffle"}
 
 
-def test_the_shuffle_gathers_what_the_losses_read_and_no_more(simple):
+def test_the_shuffle_gathers_only_what_the_losses_read(simple):
     gathered = simple[2]["shuffle"]()
-    # Of two policies, of two trajectories of six steps: two features, an action, its log
-    # probability, its advantage and weight; and two features, a target and a weight.
+    # For two policies, samples of two trajectories of six steps. The actor: two features, an
+    # action, its log probability, advantage and weight; the critic: two features, target, weight.
     samples = (2, 2 * 6)
     assert sorted(leaf.shape for leaf in gathered.of_actor) == [samples] * 4 + [(*samples, 2)]
     assert sorted(leaf.shape for leaf in gathered.of_critic) == [samples] * 2 + [(*samples, 2)]
@@ -155,15 +155,14 @@ def test_the_matrix_products_of_all_epochs_are_counted(simple):
     assert programs["critic"].flops == 2 * n_samples * critic * TINY.critic_epochs
 
 
-def test_what_is_not_configured_is_not_timed():
+def test_stages_that_are_not_configured_are_not_timed(simple):
     agent = ja.DiscreteIPPO(Walk(), None, dataclasses.replace(TINY, n_evals=0))
-    runner = agent.init(jax.random.key(0), ja.HyperParameters())
-    assert not programs_of_block(agent, runner, {})
+    assert not programs_of_block(agent, simple[1], {})
 
 
-def test_a_profile_that_would_time_nothing_is_refused():
+def test_a_profile_of_no_rounds_is_refused(simple):
     with pytest.raises(ValueError, match="n_rounds=0 is too small"):
-        ja.profile(make_simple(), ja.HyperParameters(), n_rounds=0)
+        ja.profile(simple[0], ja.HyperParameters(), n_rounds=0)
 
 
 MEASURED = Profile(
@@ -184,7 +183,7 @@ MEASURED = Profile(
 )
 
 
-def test_a_profile_tells_shares_rates_and_what_remains():
+def test_a_profile_has_shares_rates_and_a_remainder():
     assert MEASURED.remainder == pytest.approx(0.001)
     assert MEASURED.share("actor") == pytest.approx(0.4)
     assert MEASURED.share("evaluation") == pytest.approx(0.2)
@@ -193,8 +192,8 @@ def test_a_profile_tells_shares_rates_and_what_remains():
     assert MEASURED.steps_per_second_of_training == pytest.approx(400 / 0.012)
 
 
-def test_a_profile_is_set_out_as_a_table():
-    text = printing.profile_text(MEASURED)
+def test_a_profile_is_printed_as_a_table():
+    text = profile_text(MEASURED)
     rows = {line.split("  ")[0]: line.split()[-5:] for line in text.splitlines() if line}
     assert rows["actor, 1 epoch"][-5:] == ["4.00", "40.0", "%", "50.0", "%", "2.0"][-5:]
     assert rows["critic, 2 epochs"][-4:] == ["1.00", "10.0", "%", "0.5"]
@@ -243,7 +242,7 @@ def test_the_command_prints_a_profile_of_the_overridden_configuration(folder, ca
     assert profile.share_of_limit("environment") is None
     assert profile.share_of_limit("critic") > 0
     output = capsys.readouterr().out
-    assert output == f"tiny: hunting/discrete\n\n{printing.profile_text(profile)}\n"
+    assert output == f"tiny: hunting/discrete\n\n{profile_text(profile)}\n"
     assert [each.name for each in folder.iterdir()] == ["tiny.yaml"]
 
 
@@ -257,7 +256,7 @@ def test_the_command_prints_a_profile_of_the_overridden_configuration(folder, ca
         (["tiny.yaml", "--env", "hunting/nothing"], "hunting/nothing"),
     ],
 )
-def test_what_cannot_be_profiled_is_refused_in_one_line(arguments, message, folder, capsys):
+def test_a_wrong_profile_command_is_refused_in_one_line(arguments, message, folder, capsys):
     assert cli.main(["profile", *arguments]) == 2
     output = capsys.readouterr()
     assert output.out == ""

@@ -1,4 +1,4 @@
-"""Mistakes give one clear line, before anything is traced."""
+"""Mistakes raise errors of one line, before anything is traced."""
 
 import jax
 import jax.numpy as jnp
@@ -7,12 +7,12 @@ import pytest
 from flax import linen as nn
 
 import jaxagents as ja
-from tests.ippo.test_training import FAST, TINY, tiny
-from tests.probes import Aim, Walk
+from tests.agents import FAST, TINY, WALK, shared_agent, tiny
+from tests.probes import Aim
 
 
 class Constant(nn.Module):
-    """A network with an output of a fixed width, whatever it sees."""
+    """A network whose output has a fixed width."""
 
     width: int
 
@@ -25,41 +25,43 @@ class Constant(nn.Module):
     ("build", "error", "message"),
     [
         (lambda: ja.DiscreteIPPO(Aim(), None, TINY), TypeError, "use jaxagents.ContinuousIPPO"),
-        (lambda: ja.ContinuousIPPO(Walk(), None, TINY), TypeError, "use jaxagents.DiscreteIPPO"),
+        (lambda: ja.ContinuousIPPO(WALK, None, TINY), TypeError, "use jaxagents.DiscreteIPPO"),
         (
             lambda: ja.ContinuousIPPO(Aim(2, -np.inf, np.inf), None, tiny(squash=True)),
             ValueError,
             "use squash=False",
         ),
         (
-            lambda: ja.DiscreteIPPO(Walk(), None, tiny(parameter_sharing=(0, 1, 1))),
+            lambda: ja.DiscreteIPPO(WALK, None, tiny(parameter_sharing=(0, 1, 1))),
             ValueError,
             "names 3 actors, but the environment has 2",
         ),
         (
-            lambda: ja.DiscreteIPPO(Walk(), None, tiny(actor_network=Constant(5))),
+            lambda: ja.DiscreteIPPO(WALK, None, tiny(actor_network=Constant(5))),
             ValueError,
             r"actor_network maps .* \[2, 3, 5\]; the environment needs \[2, 3, 3\]",
         ),
         (
-            lambda: ja.DiscreteIPPO(Walk(), None, tiny(critic_network=Constant(1))),
+            lambda: ja.DiscreteIPPO(WALK, None, tiny(critic_network=Constant(1))),
             ValueError,
             r"critic_network maps .* \[2, 3, 1\]; the environment needs \[2, 3\]",
         ),
         (
-            lambda: ja.DiscreteIPPO(Walk(), None, tiny(parameter_sharing="team")),
+            lambda: ja.DiscreteIPPO(WALK, None, tiny(parameter_sharing="team")),
             ValueError,
             "parameter_sharing='team', but the environment names no teams; give a policy index",
         ),
         (
-            lambda: ja.DiscreteIPPO(Walk(), None, tiny(shaped_reward_steps=9)),
+            lambda: ja.DiscreteIPPO(WALK, None, tiny(shaped_reward_steps=9)),
             ValueError,
             "shaped_reward_steps=9, but Walk shapes no rewards; leave it None",
         ),
         (lambda: ja.DiscreteIPPO(object(), None, TINY), TypeError, "has no n_actors"),
     ],
 )
-def test_an_agent_that_does_not_fit_is_refused_at_construction(build, error, message):
+def test_an_agent_that_does_not_fit_its_environment_is_refused_at_construction(
+    build, error, message
+):
     with pytest.raises(error, match=message) as raised:
         build()
     assert "\n" not in str(raised.value)
@@ -67,7 +69,7 @@ def test_an_agent_that_does_not_fit_is_refused_at_construction(build, error, mes
 
 def test_numbers_of_64_bits_are_refused_at_construction():
     with jax.enable_x64(True), pytest.raises(ValueError, match="switch it off") as raised:
-        ja.DiscreteIPPO(Walk(), None, TINY)
+        ja.DiscreteIPPO(WALK, None, TINY)
     assert "\n" not in str(raised.value)
 
 
@@ -85,14 +87,14 @@ def test_numbers_of_64_bits_are_refused_at_construction():
     ],
 )
 def test_hyperparameters_out_of_range_are_refused_before_tracing(hyperparams, message):
-    agent = ja.DiscreteIPPO(Walk(), None, TINY)
+    agent = shared_agent()
     for entry in (agent.train, agent.init):
         with pytest.raises(ValueError, match=message):
             entry(jax.random.key(0), hyperparams)
 
 
-def test_what_needs_a_training_says_so():
-    agent = ja.DiscreteIPPO(Walk(), None, TINY)
+def test_methods_that_need_a_training_say_so():
+    agent = shared_agent()
     with pytest.raises(ValueError, match="collect_training"):
         agent.eval(jax.random.key(0), 1)
     for entry in (agent.restore, agent.resume):

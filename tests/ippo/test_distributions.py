@@ -1,103 +1,162 @@
-"""What each agent's distribution makes of its network's output."""
+"""Distributions over actions: log probabilities, entropies and actions, by hand."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
 
-import jaxagents as ja
-from jaxagents.ippo.continuous import Gaussian, log_tanh_slope
-from jaxagents.types import Inference
-from tests.ippo.test_training import FAST, tiny
-from tests.probes import Aim, Walk
+from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.ippo.distributions import (
+    Categorical,
+    ClippedGaussian,
+    NormalHead,
+    SquashedGaussian,
+    log_tanh_slope,
+)
 
-
-class Zero(nn.Module):
-    """Outputs 0 whatever it sees."""
-
-    width: int
-
-    @nn.compact
-    def __call__(self, features):
-        return nn.Dense(self.width, kernel_init=nn.initializers.zeros)(features)
+GAUSSIANS = {"clipped": ClippedGaussian, "squashed": SquashedGaussian}
+any_gaussian = pytest.mark.parametrize("gaussian", GAUSSIANS.values(), ids=GAUSSIANS)
 
 
-def head_of(agent, params, observation):
-    """Give the distribution that one policy makes of what it sees."""
-    head, _ = agent._step_actor(Inference(params, features=None), observation, ())
-    return head
+def box(n_dimensions=2, low=-1.0, high=1.0):
+    return Box(low, high, (n_dimensions,))
 
 
-def test_masked_actions_are_never_chosen_and_the_others_share_their_probability():
-    agent = ja.DiscreteIPPO(Walk(masked=True), None, tiny(actor_network=Zero(3)))
-    runner = agent.init(jax.random.key(0), FAST)
+def gaussian_head(distribution, log_std, mean=(0.0, 0.0), exists=None):
+    """Return the head of one sample, or of a batch of means."""
+    params = distribution.with_own_params({"kernel": jnp.ones(3)})
+    params |= {"log_std": jnp.broadcast_to(log_std, (distribution.n_outputs,))}
+    return distribution.head(params, jnp.asarray(mean), exists)
+
+
+# Categorical.
+
+
+def test_the_actions_of_a_categorical_have_the_probabilities_of_its_logits():
+    """Of logits log 1, log 2 and log 5 the probabilities are 1/8, 1/4 and 5/8."""
+    distribution, logits = Categorical(Discrete(3)), jnp.log(jnp.array([1.0, 2.0, 5.0]))
+    head = distribution.head({}, logits, None)
+    probabilities = np.array([1, 2, 5]) / 8
+    log_probs = [distribution.log_prob(head, jnp.int32(action)) for action in range(3)]
+    np.testing.assert_allclose(log_probs, np.log(probabilities), rtol=1e-5)
+    entropy = -np.sum(probabilities * np.log(probabilities))
+    np.testing.assert_allclose(distribution.entropy(head), entropy, rtol=1e-5)
+    assert distribution.mode(head) == 2
+    noise = distribution.noise(jax.random.key(0), (20_000, 3))
+    actions = distribution.sample(head, noise)
+    assert actions.dtype == jnp.int32
+    np.testing.assert_allclose(np.bincount(actions) / 20_000, probabilities, atol=0.01)
+    np.testing.assert_array_equal(distribution.to_environment(actions), actions)
+
+
+def test_masked_actions_are_never_drawn_and_the_others_share_their_probability():
+    distribution = Categorical(Discrete(3))
     mask = jnp.array([[True, True, False], [False, False, True]])
-    observation = ja.Observation(features=jnp.zeros((2, 2)), action_mask=mask)
-    for seed in range(20):
-        actions = agent.policy(runner, observation, rng=jax.random.key(seed))
-        assert actions[0] in (0, 1)
-        assert actions[1] == 2
-    params = jax.tree.map(lambda leaf: leaf[0], runner.actor.params)
-    head = head_of(agent, params, observation)
-    np.testing.assert_allclose(agent._log_prob(head, jnp.array([0, 2])), [np.log(0.5), 0.0])
-    np.testing.assert_allclose(agent._entropy(head), [np.log(2.0), 0.0], atol=1e-6)
+    head = distribution.head({}, jnp.zeros((2, 3)), mask)
+    noise = distribution.noise(jax.random.key(0), (1_000, 2, 3))
+    actions = np.asarray(distribution.sample(head, noise))
+    assert set(actions[:, 0]) == {0, 1}
+    assert set(actions[:, 1]) == {2}
+    log_prob = distribution.log_prob(head, jnp.array([0, 2]))
+    np.testing.assert_allclose(log_prob, [np.log(0.5), 0.0])
+    np.testing.assert_allclose(distribution.entropy(head), [np.log(2.0), 0.0], atol=1e-6)
 
 
 def test_a_row_without_available_actions_stays_finite():
-    agent = ja.DiscreteIPPO(Walk(masked=True), None, tiny(actor_network=Zero(3)))
-    params = jax.tree.map(lambda leaf: leaf[0], agent.init(jax.random.key(0), FAST).actor.params)
+    distribution = Categorical(Discrete(3))
 
-    def loss(params):
-        nothing = jnp.zeros((2, 3), bool)
-        head = head_of(agent, params, ja.Observation(jnp.ones((2, 2)), nothing))
-        return jnp.sum(agent._entropy(head) + agent._log_prob(head, jnp.array([0, 1])))
+    def loss(logits):
+        head = distribution.head({}, logits, jnp.zeros((2, 3), bool))
+        log_prob = distribution.log_prob(head, jnp.array([0, 1]))
+        return jnp.sum(distribution.entropy(head) + log_prob)
 
-    value, gradients = jax.value_and_grad(loss)(params)
-    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((value, gradients)))
-
-
-def gaussian(agent: ja.ContinuousIPPO, log_std: float) -> Gaussian:
-    params = jax.tree.map(lambda leaf: leaf[0], agent.init(jax.random.key(0), FAST).actor.params)
-    params["log_std"] = jnp.full(2, log_std)
-    return head_of(agent, params, ja.Observation(jnp.zeros((1, 2))))
+    value, gradient = jax.value_and_grad(loss)(jnp.ones((2, 3)))
+    assert np.isfinite(value)
+    assert np.all(np.isfinite(gradient))
 
 
-def test_the_standard_deviation_is_bounded_and_keeps_its_gradient():
-    agent = ja.ContinuousIPPO(Aim(), None, tiny(actor_network=Zero(2)))
-    np.testing.assert_allclose(gaussian(agent, 9.0).log_std, 2.0)
-    np.testing.assert_allclose(gaussian(agent, -9.0).log_std, -5.0)
-    params = {"network": agent.init(jax.random.key(0), FAST).actor.params["network"]}
-    params = jax.tree.map(lambda leaf: leaf[0], params)
-
-    def log_std(value):
-        head = head_of(agent, {**params, "log_std": value}, ja.Observation(jnp.zeros((1, 2))))
-        return head.log_std.sum()
-
-    np.testing.assert_allclose(jax.grad(log_std)(jnp.full(2, 9.0)), 1.0)
+def test_a_categorical_has_no_parameters_of_its_own():
+    distribution, params = Categorical(Discrete(3)), {"kernel": jnp.ones(2)}
+    assert distribution.n_outputs == 3
+    assert distribution.network_params(distribution.with_own_params(params)) is params
 
 
-def test_gaussian_log_probability_and_entropy_by_hand():
+# Gaussians.
+
+
+@any_gaussian
+def test_the_log_standard_deviation_is_a_parameter_of_its_own_that_starts_at_0(gaussian):
+    distribution, network_params = gaussian(Box(-1.0, 1.0, (3, 2))), {"kernel": jnp.ones(2)}
+    params = distribution.with_own_params(network_params)
+    assert distribution.n_outputs == 6
+    np.testing.assert_array_equal(params["log_std"], np.zeros(6))
+    assert distribution.network_params(params) is network_params
+
+
+@any_gaussian
+def test_the_standard_deviation_is_bounded_and_keeps_its_gradient(gaussian):
+    distribution = gaussian(box())
+    np.testing.assert_allclose(gaussian_head(distribution, 9.0).log_std, 2.0)
+    np.testing.assert_allclose(gaussian_head(distribution, -9.0).log_std, -5.0)
+    gradient = jax.grad(lambda log_std: gaussian_head(distribution, log_std).log_std.sum())
+    np.testing.assert_allclose(gradient(jnp.full(2, 9.0)), 1.0)
+
+
+def test_the_log_probability_and_entropy_of_a_gaussian_by_hand():
     """At the mean: -d log(σ √2π); entropy d (1 + log 2πσ²) / 2; d = 2, σ = e."""
-    agent = ja.ContinuousIPPO(Aim(), None, tiny(actor_network=Zero(2)))
-    head = gaussian(agent, 1.0)
+    distribution = ClippedGaussian(box())
+    head = gaussian_head(distribution, 1.0, np.zeros((1, 2)))
     expected = -2 * (1 + 0.5 * np.log(2 * np.pi))
-    np.testing.assert_allclose(agent._log_prob(head, jnp.zeros((1, 2))), [expected], rtol=1e-6)
-    np.testing.assert_allclose(agent._entropy(head), [1 + np.log(2 * np.pi) + 2], rtol=1e-6)
+    log_prob = distribution.log_prob(head, jnp.zeros((1, 2)))
+    np.testing.assert_allclose(log_prob, [expected], rtol=1e-6)
+    np.testing.assert_allclose(distribution.entropy(head), [1 + np.log(2 * np.pi) + 2], rtol=1e-6)
+
+
+@any_gaussian
+def test_gaussian_actions_scatter_around_the_mean_by_the_standard_deviation(gaussian):
+    distribution = gaussian(box())
+    head = gaussian_head(distribution, jnp.log(jnp.array([0.5, 3.0])), [1.0, -2.0])
+    actions = distribution.sample(head, distribution.noise(jax.random.key(0), (20_000, 2)))
+    np.testing.assert_allclose(np.mean(actions, axis=0), [1.0, -2.0], atol=0.05)
+    np.testing.assert_allclose(np.std(actions, axis=0), [0.5, 3.0], rtol=0.02)
+    np.testing.assert_array_equal(distribution.mode(head), [1.0, -2.0])
 
 
 def test_squashed_log_probabilities_integrate_to_1_over_the_box():
-    """The density of the action that the environment gets, over a box of another size than 2."""
-    agent = ja.ContinuousIPPO(Aim(2, -3.0, 1.0), None, tiny(actor_network=Zero(2), squash=True))
+    """The density of the action that the environment gets, over a box whose size is not 2."""
+    distribution = SquashedGaussian(box(2, -3.0, 1.0))
     edges = np.linspace(-3.0, 1.0, 402)[1:-1]
     first, second = np.meshgrid(edges, edges)
     actions = jnp.stack([first.ravel(), second.ravel()], axis=-1)
     drawn = jnp.arctanh((actions + 1.0) / 2.0)
-    head = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, drawn.shape), gaussian(agent, -1.0))
-    density = jnp.exp(agent._log_prob(head, drawn))
+    head = gaussian_head(distribution, -1.0, jnp.zeros(drawn.shape))
+    density = jnp.exp(distribution.log_prob(head, drawn))
     np.testing.assert_allclose(density.sum() * (edges[1] - edges[0]) ** 2, 1.0, atol=1e-3)
-    np.testing.assert_allclose(agent._environment_action(drawn), actions, atol=1e-3)
+    np.testing.assert_allclose(distribution.to_environment(drawn), actions, atol=1e-3)
 
+
+@pytest.mark.parametrize(
+    ("gaussian", "drawn", "expected"),
+    [
+        (ClippedGaussian, [9.0, -9.0], [1.0, -3.0]),
+        (SquashedGaussian, [9.0, 0.0], [1.0, -1.0]),
+    ],
+)
+def test_the_environment_gets_clipped_or_squashed_actions(gaussian, drawn, expected):
+    actions = gaussian(box(2, -3.0, 1.0)).to_environment(jnp.array(drawn))
+    np.testing.assert_allclose(actions, expected, atol=1e-5)
+
+
+@any_gaussian
+def test_the_environment_gets_actions_of_its_own_shape_and_bounds_per_dimension(gaussian):
+    low, high = np.array([[-1.0, 0.0], [0.0, -4.0]]), np.array([[1.0, 9.0], [2.0, 4.0]])
+    distribution = gaussian(Box(low, high, (2, 2)))
+    for drawn, expected in ((-99.0, low), (99.0, high)):
+        actions = distribution.to_environment(jnp.full((5, 4), drawn))
+        np.testing.assert_allclose(actions, np.broadcast_to(expected, (5, 2, 2)))
+
+
+# Dimensions that an actor lacks, which pad the actions of heterogeneous actors.
 
 MEAN = jnp.array([[0.5, -1.0, 2.0], [0.1, 0.2, 0.3]])
 LOG_STD = jnp.array([0.3, -0.7, 0.1])
@@ -105,32 +164,30 @@ DRAWN = jnp.array([[0.2, 1.5, -0.4], [0.6, -0.2, 0.0]])
 EXISTS = jnp.array([[True, False, True], [False, False, True]])
 
 
-def likelihood(agent, exists, mean, log_std, drawn):
-    head = Gaussian(mean=mean, log_std=jnp.broadcast_to(log_std, mean.shape), exists=exists)
-    return agent._log_prob(head, drawn), agent._entropy(head)
+def likelihood(distribution, exists, mean, log_std, drawn):
+    head = NormalHead(mean=mean, log_std=jnp.broadcast_to(log_std, mean.shape), exists=exists)
+    return distribution.log_prob(head, drawn), distribution.entropy(head)
 
 
+@any_gaussian
 @pytest.mark.parametrize("held", [0.0, 7.0, -1e6])
-@pytest.mark.parametrize("squash", [False, True])
-def test_dimensions_that_an_actor_lacks_count_for_nothing_whatever_they_hold(squash, held):
-    """Its likelihoods are those of the Gaussian of the dimensions that it has."""
-    agent = ja.ContinuousIPPO(Aim(n_dimensions=3), None, tiny(squash=squash))
+def test_dimensions_that_an_actor_lacks_count_for_nothing_whatever_they_hold(gaussian, held):
+    """Log probability and entropy are those of a Gaussian of the other dimensions."""
     mean, drawn = (jnp.where(EXISTS, values, held) for values in (MEAN, DRAWN))
-    found = likelihood(agent, EXISTS, mean, LOG_STD, drawn)
+    found = likelihood(gaussian(box(3)), EXISTS, mean, LOG_STD, drawn)
     for actor, dimensions in enumerate(([0, 2], [2])):
-        smaller = ja.ContinuousIPPO(Aim(n_dimensions=len(dimensions)), None, tiny(squash=squash))
         kept = np.array(dimensions)
-        expected = likelihood(smaller, None, MEAN[actor, kept], LOG_STD[kept], DRAWN[actor, kept])
-        for value, by_the_smaller in zip(found, expected, strict=True):
-            np.testing.assert_allclose(value[actor], by_the_smaller, rtol=1e-5)
+        expected = likelihood(
+            gaussian(box(len(kept))), None, MEAN[actor, kept], LOG_STD[kept], DRAWN[actor, kept]
+        )
+        for value, of_the_smaller in zip(found, expected, strict=True):
+            np.testing.assert_allclose(value[actor], of_the_smaller, rtol=1e-5)
 
 
-@pytest.mark.parametrize("squash", [False, True])
-def test_dimensions_that_an_actor_lacks_have_no_gradient_at_all(squash):
-    agent = ja.ContinuousIPPO(Aim(n_dimensions=3), None, tiny(squash=squash))
-
+@any_gaussian
+def test_dimensions_that_an_actor_lacks_have_zero_gradient(gaussian):
     def loss(mean, log_std):
-        log_prob, entropy = likelihood(agent, EXISTS, mean, log_std, DRAWN)
+        log_prob, entropy = likelihood(gaussian(box(3)), EXISTS, mean, log_std, DRAWN)
         return jnp.sum(log_prob + entropy)
 
     by_mean, by_log_std = jax.grad(loss, argnums=(0, 1))(MEAN, LOG_STD)
@@ -139,39 +196,17 @@ def test_dimensions_that_an_actor_lacks_have_no_gradient_at_all(squash):
     np.testing.assert_array_equal(by_log_std != 0.0, [True, False, True])
 
 
-def test_an_observations_mask_tells_which_dimensions_an_actor_has():
-    agent = ja.ContinuousIPPO(Aim(n_dimensions=3), None, tiny(actor_network=Zero(3)))
-    params = jax.tree.map(lambda leaf: leaf[0], agent.init(jax.random.key(0), FAST).actor.params)
-    head = head_of(agent, params, ja.Observation(jnp.zeros((2, 3)), EXISTS))
+@any_gaussian
+def test_the_action_mask_names_the_dimensions_that_an_actor_has(gaussian):
+    distribution = gaussian(box(3))
+    head = gaussian_head(distribution, 0.0, jnp.zeros((2, 3)), EXISTS)
     # One dimension's entropy at a deviation of 1 is (1 + log 2π) / 2.
     one = (1 + np.log(2 * np.pi)) / 2
-    np.testing.assert_allclose(agent._entropy(head), [2 * one, one], rtol=1e-6)
+    np.testing.assert_allclose(distribution.entropy(head), [2 * one, one], rtol=1e-6)
 
 
-def test_the_slope_of_tanh_is_finite_where_it_saturates():
+def test_the_slope_of_tanh_is_finite_where_tanh_saturates():
     np.testing.assert_allclose(log_tanh_slope(jnp.float32(0.0)), 0.0, atol=1e-7)
     np.testing.assert_allclose(log_tanh_slope(jnp.float32(1.0)), np.log(1 - np.tanh(1.0) ** 2))
     np.testing.assert_allclose(log_tanh_slope(jnp.float32(50.0)), 2 * np.log(2) - 100)
     np.testing.assert_allclose(log_tanh_slope(jnp.float32(-50.0)), 2 * np.log(2) - 100)
-
-
-@pytest.mark.parametrize(("squash", "expected"), [(False, [1.0, -3.0]), (True, [1.0, -1.0])])
-def test_the_environment_gets_clipped_or_squashed_actions(squash, expected):
-    agent = ja.ContinuousIPPO(Aim(2, -3.0, 1.0), None, tiny(squash=squash))
-    drawn = jnp.array([9.0, -9.0]) if not squash else jnp.array([9.0, 0.0])
-    np.testing.assert_allclose(agent._environment_action(drawn), expected, atol=1e-5)
-
-
-def test_policy_is_greedy_without_a_key_and_value_is_per_actor():
-    agent = ja.DiscreteIPPO(Walk(), None, tiny(parameter_sharing="independent"))
-    runner = agent.init(jax.random.key(0), FAST)
-    observation = jnp.ones((2, 2))
-    actions = agent.policy(runner, observation)
-    assert actions.shape == (2,)
-    assert actions.dtype == jnp.int32
-    np.testing.assert_array_equal(actions, agent.policy(runner, observation))
-    values = agent.value(runner, observation)
-    assert values.shape == (2,)
-    assert values[0] != values[1]  # each actor has its own critic
-    agent.collect_training(runner)
-    np.testing.assert_array_equal(agent.value(None, observation), values)

@@ -1,4 +1,4 @@
-"""What the values converge to, and how the trace is cut, where episodes are truncated."""
+"""Values at truncations: what they converge to, and how they are computed."""
 
 import jax
 import jax.numpy as jnp
@@ -7,10 +7,11 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.ippo import actor_critic
+from tests.agents import collect, opinionated_runner, shared_agent
 from tests.probes import TruncatedCycle, Walk
 
 
-@pytest.mark.parametrize("few", [2_048, 1])  # at once, or in parts
+@pytest.mark.parametrize("few", [2_048, pytest.param(1, marks=pytest.mark.slow)])
 def test_values_bootstrap_from_the_observation_before_the_reset(few, monkeypatch):
     """V(0) = 1 + V(1) / 2, V(1) = V(2) / 2, V(2) = V(0) / 2.
 
@@ -30,28 +31,39 @@ def test_values_bootstrap_from_the_observation_before_the_reset(few, monkeypatch
     np.testing.assert_allclose(values, [8 / 7, 2 / 7, 4 / 7], atol=0.02)
 
 
+WALK_OF_THREE = Walk((100, 100, 100), limit=3)
+OPTIONS = [
+    {},
+    {"recurrent": "gru", "parameter_sharing": (0, 1, 1)},
+    {"centralized_critic": True, "parameter_sharing": "independent"},
+]
+MORE_OPTIONS = [
+    {"parameter_sharing": "independent"},
+    {"parameter_sharing": (0, 1, 1)},
+    {"recurrent": "gru"},
+    {"recurrent": "lstm", "parameter_sharing": "independent"},
+    {"centralized_critic": True},
+]
+
+
 @pytest.mark.parametrize(
     "options",
-    [{}, {"parameter_sharing": "independent"}, {"parameter_sharing": [0, 1, 1]},
-     {"recurrent": "gru"}, {"recurrent": "gru", "parameter_sharing": [0, 1, 1]},
-     {"recurrent": "lstm", "parameter_sharing": "independent"}, {"centralized_critic": True}],
-)  # fmt: skip
-def test_the_values_of_final_observations_do_not_depend_on_how_many_are_computed_at_a_time(
+    [*OPTIONS, *[pytest.param(options, marks=pytest.mark.slow) for options in MORE_OPTIONS]],
+    ids=str,
+)
+def test_values_of_final_observations_are_the_same_whether_computed_at_once_or_in_parts(
     options, monkeypatch
 ):
-    # Of 8 x 6 steps of environments the 3rd and the 6th are cut off: 12, all or 6 at a time.
-    config = ja.AgentConfig(
-        n_steps=1, batch_size=6, minibatch_size=6, rollout_length=8,
-        eval_frequency=1, n_evals=0, progress_bar=False, **options,
-    )  # fmt: skip
+    # Of 8 x 6 steps of environments the 3rd and the 6th are truncated: 12, all or 6 at a time.
+    agent = shared_agent(WALK_OF_THREE, batch_size=6, minibatch_size=6, rollout_length=8, **options)
+    runner = opinionated_runner(agent)
+    after, transitions, _ = collect(agent, runner, jax.random.key(1))
+    after = after.replace(memory=runner.memory)  # critics remember what preceded the rollout
     next_values = []
     for few in (48, 1):
         monkeypatch.setattr(actor_critic, "_FEW_VALUES", few)
-        agent = ja.DiscreteIPPO(Walk((100, 100, 100), limit=3), None, config)
-        runner = agent.init(jax.random.key(0), ja.HyperParameters())
-        runner, transitions = jax.jit(agent._collect_rollout)(runner, jax.random.key(1))
-        valuation, _ = jax.jit(agent._value_rollout)(runner, transitions)
-        next_values.append(agent.policies.to_actors(valuation.next_value, axis=2))
+        value = jax.jit(lambda *rollout: agent.networks.value_rollout(*rollout)[1].next_value)
+        next_values.append(agent.policies.to_actors(value(after, transitions), axis=2))
     np.testing.assert_allclose(*next_values, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(np.flatnonzero(transitions.truncated.all((1, 2))), [2, 5])
     if "recurrent" not in options:

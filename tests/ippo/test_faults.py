@@ -1,7 +1,6 @@
-"""What becomes of a run whose files are damaged or cannot be written: real files, real errors."""
+"""Runs whose files are damaged, cannot be written, or belong to another agent: real files."""
 
 import contextlib
-import dataclasses
 import errno
 import json
 import logging
@@ -9,43 +8,33 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 import jaxagents as ja
+from jaxagents.training.checkpoint_writer import CheckpointWriter
 from jaxagents.training.checkpoints import Checkpoints, _digest_of_json
-from jaxagents.errors import CheckpointError
-from jaxagents.training.checkpoint_writer import Checkpoint, Saver
-from tests.ippo.test_training import FAST, TINY, assert_trees_equal
+from tests.agents import FAST, WALK, assert_trees_equal, tiny
 from tests.probes import Aim, Walk
+from tests.recording import leaves_of, recording_agent
 
-REPOSITORY = Path(__file__).parents[2]
 NOBODY = 65534
 
 
-def agent_with(directory, callbacks=(), env=None, **changes) -> ja.DiscreteIPPO:
-    config = dataclasses.replace(TINY, n_steps=8, checkpoint_dir=directory, **changes)
-    return ja.DiscreteIPPO(Walk() if env is None else env, None, config, callbacks=callbacks)
-
-
-def agent_with_more_steps(directory):
-    config = dataclasses.replace(TINY, n_steps=10, checkpoint_dir=directory)
-    return ja.DiscreteIPPO(Walk(), None, config)
+def agent_with(directory, env=WALK, **changes) -> ja.DiscreteIPPO:
+    return ja.DiscreteIPPO(env, None, tiny(n_steps=8, checkpoint_dir=directory, **changes))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A run of 8 updates with checkpoints of 4, 6 and 8, and the runners in them."""
     directory = tmp_path_factory.mktemp("run") / "checkpoints"
-    agent = agent_with(directory, keep_latest=3, keep_best=0)
+    agent = recording_agent(directory, keep_latest=3, keep_best=0)
     agent.train(jax.random.key(0), FAST)
     runners = {step: Checkpoints(directory).read_runner(step) for step in (4, 6, 8)}
     return directory, runners
@@ -56,11 +45,21 @@ def damaged(trained, tmp_path):
     """A copy of the run to damage, and an agent of it."""
     directory = tmp_path / "checkpoints"
     shutil.copytree(trained[0], directory)
-    return directory, agent_with(directory)
+    return directory, recording_agent(directory)
+
+
+def unfinished_copy(run: Path, directory: Path) -> None:
+    """Copy a run without its last checkpoint."""
+    shutil.copytree(run, directory)
+    shutil.rmtree(directory / "8")
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def files_of_a_checkpoint() -> list[str]:
-    """Name the files that orbax and this package write, the random names of the former's aside."""
+    """List the files of a checkpoint; some names of orbax's are random."""
     return [
         "metadata.json",
         "history.npz",
@@ -91,21 +90,15 @@ def truncate(path: Path) -> None:
 
 
 def assert_step_6_is_restored(agent, directory, runners) -> None:
-    """Check that the step before is restored as it was saved, and the damaged one set aside."""
+    """Check that the checkpoint before is restored, and the damaged one set aside."""
     runner, history = agent.restore("last")
     assert int(runner.n_updates_done) == 6
-    assert_trees_equal(_leaves(runner), runners[6])
+    assert_trees_equal(leaves_of(runner), runners[6])
     np.testing.assert_array_equal(history["n_updates_done"], [0, 2, 4, 6])
     assert [path.name for path in directory.iterdir() if "damaged" in path.name] == ["8.damaged"]
 
 
-def _leaves(runner):
-    from jaxagents.training.named_arrays import strip_keys, to_leaves
-
-    return to_leaves(jax.device_get(strip_keys(runner)))
-
-
-@pytest.mark.parametrize("position", [0.0, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("position", [0.0, slow(0.3), 0.5, slow(0.9), 1.0])
 @pytest.mark.parametrize("name", files_of_a_checkpoint())
 def test_a_flipped_bit_costs_at_most_one_checkpoint(damaged, trained, name, position):
     directory, agent = damaged
@@ -126,7 +119,7 @@ def test_a_truncated_or_missing_file_costs_at_most_one_checkpoint(damaged, train
 
 
 @pytest.mark.parametrize("name", ["metadata.json", "history.npz", "params/manifest.ocdbt"])
-def test_damage_is_told_and_kept(damaged, name, caplog):
+def test_a_damaged_checkpoint_is_reported_and_kept(damaged, name, caplog):
     directory, agent = damaged
     truncate(directory / "8" / name)
     before = sorted(path.name for path in (directory / "8").iterdir())
@@ -137,63 +130,22 @@ def test_damage_is_told_and_kept(damaged, name, caplog):
     assert record.levelno == logging.WARNING
     assert f"checkpoint {directory}/8 is damaged: its" in record.message
     assert record.message.endswith(
-        f"kept as {directory}/8.damaged, and the checkpoint before it used"
+        f"it is kept as {directory}/8.damaged; using the checkpoint before it"
     )
 
 
-def test_a_half_copied_folder_is_passed_over_and_training_goes_on_as_it_would_have(
-    damaged, trained
-):
+def test_a_run_with_a_half_copied_checkpoint_is_resumed_from_the_one_before(damaged, trained):
     directory, agent = damaged
     for path in sorted((directory / "8").rglob("*"))[::2]:
         if path.is_file():
             path.unlink()
     runner, metrics = agent.resume()
     assert Checkpoints(directory).steps()[-1] == 8
-    assert_trees_equal(_leaves(runner), trained[1][8])
+    assert_trees_equal(leaves_of(runner), trained[1][8])
     np.testing.assert_array_equal(metrics["n_updates_done"], [0, 2, 4, 6, 8])
 
 
-@pytest.mark.parametrize(("latest", "best"), [(1, 3), (2, 4), (3, 0), (9, 9)])
-def test_the_latest_and_the_best_steps_are_kept(tmp_path, latest, best):
-    """Scores rise and fall: 0, 1, 2, 3, 2, 1, none."""
-    checkpoints = Checkpoints(tmp_path)
-    saver = Saver(checkpoints, latest, best, {})
-    scores = [0.0, 1.0, 2.0, 3.0, 2.0, 1.0, np.nan]
-    leaves = {"actor.params.leaf": np.zeros(2, np.float32)}
-    for step, score in enumerate(scores):
-        saver.save(Checkpoint(step, leaves, leaves, score))
-    saver.close()
-    # Among equal ones the later; what has no score is the worst.
-    by_score = [3, 4, 2, 5, 1, 0, 6]
-    assert set(checkpoints.steps()) == {*range(7)[-latest:], *by_score[:best]}
-
-
-def test_params_for_other_programs_are_written_now_and_then_and_at_the_end(tmp_path, monkeypatch):
-    checkpoints = Checkpoints(tmp_path)
-    have_params, write = [], Checkpoints.write
-
-    def watch(self, step, *arguments):
-        write(self, step, *arguments)
-        have_params.append((tmp_path / str(step) / "params").exists())
-
-    monkeypatch.setattr(Checkpoints, "write", watch)
-    saver = Saver(checkpoints, 9, 0, {})
-    leaves = {name: np.full(2, 7, np.float32) for name in ("actor.params.leaf", "rng")}
-    for step in (0, 1, 2):
-        saver.save(Checkpoint(step, leaves, leaves, 0.0))
-    saver.close()
-    assert have_params == [True, False, False]
-    for step in (0, 1, 2):
-        params = ocp.PyTreeCheckpointer().restore(tmp_path / str(step) / "params")
-        assert list(params) == ["actor.params.leaf"]
-        np.testing.assert_array_equal(params["actor.params.leaf"], [7, 7])
-        assert checkpoints.read_runner(step).keys() == leaves.keys()
-        digests = checkpoints.read_metadata(step)["files"]
-        assert {name for name in digests if name.startswith("params/")}
-
-
-def test_folders_of_others_are_no_checkpoints(damaged):
+def test_other_folders_are_not_checkpoints(damaged):
     directory, agent = damaged
     for name in ("2024", "08", "notes"):
         (directory / name).mkdir()
@@ -202,7 +154,7 @@ def test_folders_of_others_are_no_checkpoints(damaged):
     assert (directory / "2024" / "mine.txt").read_text() == "keep"
 
 
-def test_what_cannot_be_opened_for_now_is_not_taken_for_damaged(damaged, monkeypatch):
+def test_a_file_that_cannot_be_opened_at_the_moment_is_not_damaged(damaged, monkeypatch):
     directory, agent = damaged
 
     def fail(path):
@@ -214,7 +166,7 @@ def test_what_cannot_be_opened_for_now_is_not_taken_for_damaged(damaged, monkeyp
     assert (directory / "8").is_dir()
 
 
-def test_the_best_checkpoint_is_chosen_among_the_undamaged(damaged):
+def test_the_best_checkpoint_is_chosen_among_the_undamaged_ones(damaged):
     directory, agent = damaged
 
     def latest(metrics):
@@ -225,7 +177,7 @@ def test_the_best_checkpoint_is_chosen_among_the_undamaged(damaged):
     assert (directory / "8.damaged").is_dir()
 
 
-def test_with_every_checkpoint_damaged_there_is_one_clear_line(damaged):
+def test_with_every_checkpoint_damaged_there_is_nothing_to_restore(damaged):
     directory, agent = damaged
     for step in (4, 6, 8):
         truncate(directory / str(step) / "metadata.json")
@@ -239,7 +191,7 @@ def test_with_every_checkpoint_damaged_there_is_one_clear_line(damaged):
     ]
 
 
-def test_damage_does_not_take_another_damaged_checkpoints_place(damaged):
+def test_a_damaged_checkpoint_does_not_replace_an_earlier_damaged_one(damaged):
     directory, agent = damaged
     (directory / "8.damaged").mkdir()
     truncate(directory / "8" / "metadata.json")
@@ -258,13 +210,13 @@ def wait_for(condition) -> None:
 
 
 def wait_for_step(step: int, directory: Path) -> None:
-    """Wait until the writer, in its own thread, is through with it."""
+    """Wait until the writer's thread has written a checkpoint."""
     wait_for(lambda: step in Checkpoints(directory).steps())
 
 
 @contextlib.contextmanager
 def files_of_at_most(n_bytes: int):
-    """Let the system refuse what is larger, as it does on a full disk."""
+    """Let the system refuse larger files, as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
     try:
@@ -273,7 +225,7 @@ def files_of_at_most(n_bytes: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_disk_that_is_full_for_a_while_costs_its_checkpoints_and_nothing_else(
+def test_a_disk_that_is_full_for_a_while_costs_only_the_checkpoints_of_that_time(
     tmp_path, trained, caplog
 ):
     with contextlib.ExitStack() as full:
@@ -286,15 +238,15 @@ def test_a_disk_that_is_full_for_a_while_costs_its_checkpoints_and_nothing_else(
                 wait_for(lambda: len(caplog.records) == 2)
                 full.close()
 
-        agent = agent_with(tmp_path / "run", [fill], keep_latest=9)
+        agent = recording_agent(tmp_path / "run", [fill], keep_latest=9)
         runner, metrics = agent.train(jax.random.key(0), FAST)
-    assert_trees_equal(_leaves(runner), trained[1][8])
+    assert_trees_equal(leaves_of(runner), trained[1][8])
     np.testing.assert_array_equal(metrics["n_updates_done"], [0, 2, 4, 6, 8])
     assert Checkpoints(tmp_path / "run").steps() == [0, 2, 8]
     first, second, last = (record.message for record in caplog.records)
     assert "the checkpoint of update 4 could not be written, training goes on: [Errno" in first
     assert "the checkpoint of update 6 could not be written, training goes on: [Errno" in second
-    assert "2 checkpoints could not be written, and the last one there is of update 8" in last
+    assert "2 checkpoints could not be written, and the last one is of update 8" in last
     assert all("\n" not in record.message for record in caplog.records)
 
 
@@ -306,23 +258,23 @@ def test_a_disk_that_stays_full_leaves_the_last_good_checkpoint(tmp_path, caplog
                 wait_for_step(2, tmp_path / "run")
                 full.enter_context(files_of_at_most(200))
 
-        agent = agent_with(tmp_path / "run", [fill])
+        agent = recording_agent(tmp_path / "run", [fill])
         runner, _ = agent.train(jax.random.key(0), FAST)
     assert int(runner.n_updates_done) == 8
     assert Checkpoints(tmp_path / "run").last_step() == 2
-    assert not list((tmp_path / "run").glob(".un*"))  # half a checkpoint would fill it further
-    assert "the last one there is of update 2" in caplog.records[-1].message
-    resumed, _ = agent_with(tmp_path / "run").resume()
-    assert_trees_equal(_leaves(resumed), _leaves(runner))
+    assert not list((tmp_path / "run").glob(".un*"))  # an incomplete checkpoint would waste space
+    assert "the last one is of update 2" in caplog.records[-1].message
+    resumed, _ = recording_agent(tmp_path / "run").resume()
+    assert_trees_equal(leaves_of(resumed), leaves_of(runner))
 
 
-def test_a_directory_that_vanishes_is_made_anew(tmp_path):
+def test_a_directory_that_vanishes_is_created_again(tmp_path):
     def remove(evaluation):
         if evaluation.n_updates_done == 4:
-            wait_for_step(2, tmp_path / "run")  # orbax complains of what vanishes under its hands
+            wait_for_step(2, tmp_path / "run")  # orbax fails if it vanishes while it writes
             (tmp_path / "run").rename(tmp_path / "elsewhere")
 
-    agent = agent_with(tmp_path / "run", [remove])
+    agent = recording_agent(tmp_path / "run", [remove])
     runner, _ = agent.train(jax.random.key(0), FAST)
     assert int(runner.n_updates_done) == 8
     assert Checkpoints(tmp_path / "run").last_step() == 8
@@ -330,9 +282,9 @@ def test_a_directory_that_vanishes_is_made_anew(tmp_path):
 
 @contextlib.contextmanager
 def as_nobody():
-    """Act as a user with few rights, where this one has all of them."""
+    """Act as a user without rights, if this one is root."""
     root = os.geteuid() == 0
-    # Nobody may not write to the cache of compiled programs either, of which jax would warn.
+    # That user may not write to the cache of compiled programs, of which jax would warn.
     seconds = jax.config.jax_persistent_cache_min_compile_time_secs
     jax.config.update("jax_persistent_cache_min_compile_time_secs", float("inf"))
     if root:
@@ -345,121 +297,60 @@ def as_nobody():
         jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
 
 
-def test_a_directory_that_cannot_be_written_is_refused_and_can_be_read(trained):
+def test_a_read_only_directory_is_refused_for_training_but_can_be_restored(trained):
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
-        shutil.copytree(trained[0], directory)
+        unfinished_copy(trained[0], directory)
         for path in (Path(folder), *Path(folder).rglob("*")):
             path.chmod(0o555 if path.is_dir() else 0o444)
-        new, old = agent_with(Path(folder) / "new"), agent_with_more_steps(directory)
         with as_nobody():
-            for training in (lambda: new.train(jax.random.key(0), FAST), old.resume):
-                with pytest.raises(ValueError, match="cannot be written") as raised:
-                    training()
-                assert "\n" not in str(raised.value)
-            assert int(old.restore("last")[0].n_updates_done) == 8
+            agent = recording_agent(Path(folder) / "new")
+            with pytest.raises(ValueError, match="cannot be written") as raised:
+                agent.train(jax.random.key(0), FAST)
+            assert "\n" not in str(raised.value)
+            agent = recording_agent(directory)
+            with pytest.raises(ValueError, match="cannot be written"):
+                agent.resume()
+            assert int(agent.restore("last")[0].n_updates_done) == 6
         for path in (Path(folder), *Path(folder).rglob("*")):
             path.chmod(0o755)
 
 
-HOLDING = """
-import sys
-from jaxagents.checkpointing import Checkpoints
-from jaxagents.saving import Saver
-saver = Saver(Checkpoints(sys.argv[1]), 1, 1, {})
-print("held", flush=True)
-sys.stdin.readline()
-"""
+def test_a_directory_to_which_another_training_writes_is_refused_until_that_ends(trained, tmp_path):
+    unfinished_copy(trained[0], tmp_path / "run")
+    agent = recording_agent(tmp_path / "run")
+    other = CheckpointWriter(Checkpoints(tmp_path / "run"), 9, 0, {})
+    with pytest.raises(ValueError, match=r"another training writes to .*; wait for it to end"):
+        agent.resume()
+    other.close()
+    runner, _ = agent.resume()
+    assert int(runner.n_updates_done) == 8
 
 
-def test_two_processes_do_not_write_to_one_directory(damaged):
-    directory, _ = damaged
-    agent = agent_with_more_steps(directory)
-    command = [sys.executable, "-c", HOLDING, str(directory)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(
-        command, env=os.environ | {"PYTHONPATH": str(REPOSITORY)}, **pipes
-    ) as other:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(ValueError, match=r"another training writes to .*; wait for its end"):
-            agent.resume()
-        other.kill()  # the lock ends with its holder, however that ends
-        other.wait()
-        runner, _ = agent.resume()
-    assert int(runner.n_updates_done) == 10
-
-
-def test_where_files_cannot_be_locked_a_run_is_written_all_the_same(tmp_path, monkeypatch, caplog):
+def test_a_run_is_recorded_even_if_files_cannot_be_locked(tmp_path, monkeypatch, caplog):
     def fail(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", fail)
-    runner, _ = agent_with(tmp_path).train(jax.random.key(0), FAST)
+    agent = recording_agent(tmp_path)
+    runner, _ = agent.train(jax.random.key(0), FAST)
     assert f"{tmp_path} cannot be locked" in caplog.text
-    restored, _ = agent_with(tmp_path).restore(mode="last")
+    restored, _ = agent.restore(mode="last")
     assert_trees_equal(restored.actor, runner.actor)
 
 
-@pytest.mark.parametrize("number", [errno.EWOULDBLOCK, errno.EACCES])
-def test_a_lock_that_is_held_is_told_by_either_error(tmp_path, monkeypatch, number):
-    def fail(*_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr("fcntl.flock", fail)
-    with pytest.raises(CheckpointError, match="another training writes to"):
-        Saver(Checkpoints(tmp_path), 1, 1, {})
+# Runs of another agent or another version.
 
 
-WRITING = """
-import itertools, sys
-import numpy as np
-import orbax.checkpoint as ocp
-from jaxagents.checkpointing import Checkpoints
-from jaxagents.saving import Checkpoint, Saver
-saver = Saver(Checkpoints(sys.argv[1]), 2, 1, {})
-for step in itertools.count(int(sys.argv[2])):
-    names = [f"actor.params.{i}" for i in range(4)] + [f"env_state.{i}" for i in range(4)]
-    leaves = {name: np.full(100_000, step, np.int32) for name in names}
-    saver.save(Checkpoint(step, leaves, leaves, float(step % 5)))
-    print(step, flush=True)
-"""
-
-
-def test_a_writer_that_is_killed_loses_what_it_was_writing_and_nothing_else(tmp_path):
-    checkpoints, step = Checkpoints(tmp_path), 0
-    for seconds in (0.011, 0.157, 0.283):
-        command = [sys.executable, "-c", WRITING, str(tmp_path), str(step)]
-        environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-        with subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, text=True
-        ) as writer:
-            for _ in range(4):
-                handed_over = int(writer.stdout.readline())
-            time.sleep(seconds)
-            writer.kill()
-            handed_over = max([handed_over, *map(int, writer.stdout.read().split())])
-        last = checkpoints.last_step()
-        assert last >= handed_over - 1  # the one before was waited for
-        for kept in checkpoints.steps():
-            for leaf in checkpoints.read_runner(kept).values():
-                np.testing.assert_array_equal(leaf, kept)
-        step = last + 1
-    Saver(checkpoints, 2, 1, {}).close()
-    assert not list(tmp_path.glob(".un*"))
-
-
-# What belongs to something else.
-
-
-def test_a_run_is_not_resumed_with_evaluations_of_another_size(trained):
+def test_a_run_is_not_resumed_with_another_number_of_episodes(trained):
     for n_evals in (0, 5):
         with pytest.raises(
-            ValueError, match=rf"n_evals={n_evals}, but .* of 2 episodes.* n_evals=2"
+            ValueError, match=rf"n_evals={n_evals}, but .* have 2 episodes.* n_evals=2"
         ):
             agent_with(trained[0], n_evals=n_evals).resume()
 
 
-def test_a_newer_format_is_refused_and_left_as_it_is(damaged):
+def test_a_newer_format_is_refused_and_left_unchanged(damaged):
     directory, agent = damaged
     path = directory / "8" / "metadata.json"
     metadata = json.loads(path.read_text())
@@ -497,38 +388,40 @@ def test_a_newer_format_is_refused_and_left_as_it_is(damaged):
         (lambda d: agent_with(d, normalize_values=True), "its normalize_values is False"),
         (lambda d: agent_with(d, parameter_sharing="independent"), "its policy_of_actor is"),
         (
-            lambda d: ja.ContinuousIPPO(Aim(), None, dataclasses.replace(TINY, checkpoint_dir=d)),
+            lambda d: ja.ContinuousIPPO(Aim(), None, tiny(checkpoint_dir=d)),
             "its agent is DiscreteIPPO, and this agent's is ContinuousIPPO",
         ),
     ],
 )
-def test_another_agents_run_is_refused_by_name_and_values(trained, make, message):
+def test_the_run_of_another_agent_is_refused_with_what_differs(trained, make, message):
     for method in ("restore", "resume"):
         with pytest.raises(ValueError, match=message) as raised:
             getattr(make(trained[0]), method)()
         assert "\n" not in str(raised.value)
 
 
-def test_a_training_left_running_by_a_second_signal_does_not_disturb_the_next(tmp_path):
-    """It writes the block that it was about, before the run is read to go on."""
+def test_a_training_that_a_second_signal_abandons_does_not_disturb_the_next(tmp_path):
+    """It writes the checkpoint of its block before the run is read to be resumed."""
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    seen: list[int] = []
 
     def interrupt_twice(evaluation):
-        if evaluation.n_updates_done == 4 and not interrupted:
-            interrupted.append(True)
-            for _ in range(2):
-                os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(0.5)
+        seen.append(evaluation.n_updates_done)
+        if seen == [0, 2, 4]:
+            os.kill(os.getpid(), signal.SIGINT)
+            wait_for(lambda: agent._recorder._interruption.requested)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.5)  # until the main thread goes on
 
-    interrupted: list[bool] = []
     try:
-        agent = agent_with(tmp_path, [interrupt_twice], keep_latest=9)
+        agent = recording_agent(tmp_path, [interrupt_twice], keep_latest=9)
         with pytest.raises(ja.Interrupted) as raised:
             agent.train(jax.random.key(0), FAST)
         assert raised.value.at_once
         _, metrics = agent.resume()
     finally:
         signal.signal(signal.SIGINT, before)
+    assert seen == [0, 2, 4, 6, 8]  # the block of update 4 is not repeated
     np.testing.assert_array_equal(metrics["n_updates_done"], [0, 2, 4, 6, 8])
     assert Checkpoints(tmp_path).steps() == [0, 2, 4, 6, 8]

@@ -1,4 +1,4 @@
-"""Small tasks with a known optimum are learnt, from several seeds, by every kind of agent."""
+"""Every kind of agent learns small tasks with a known optimum, from several seeds."""
 
 import jax
 import jax.numpy as jnp
@@ -38,22 +38,32 @@ def worst_mean_return(agent: ja.IPPOBase, n_seeds: int = 3) -> float:
     return float(min(returns))
 
 
-@pytest.mark.parametrize("sharing", ["shared", "independent", (0, 0, 1)], ids=str)
-def test_discrete_actors_learn_to_do_what_they_see(sharing):
+@pytest.mark.parametrize(
+    "sharing",
+    [
+        (0, 0, 1),
+        pytest.param("shared", marks=pytest.mark.slow),
+        pytest.param("independent", marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_discrete_actors_learn_to_choose_what_they_observe(sharing):
     """The optimum is 1; chance is 1/3."""
     config = ja.AgentConfig(parameter_sharing=sharing, **CONFIG)
     assert worst_mean_return(ja.DiscreteIPPO(Coordination(3), None, config)) > 0.98
 
 
-@pytest.mark.parametrize(("agent_id", "optimum"), [(False, 0.5), (True, 1.0)])
-def test_actors_of_one_policy_that_see_the_same_can_differ_by_their_id(agent_id, optimum):
-    """Whatever all actors do alike is right for one of the two."""
+@pytest.mark.parametrize(
+    ("agent_id", "optimum"), [(True, 1.0), pytest.param(False, 0.5, marks=pytest.mark.slow)]
+)
+def test_actors_of_one_policy_with_the_same_observation_differ_by_their_id(agent_id, optimum):
+    """An action that both actors choose is right for one of them."""
     agent = ja.DiscreteIPPO(Roles(), None, ja.AgentConfig(agent_id=agent_id, **CONFIG))
     runner, _ = agent.train(jax.random.key(0), HYPERPARAMS)
     assert agent.policies.n_policies == 1
     returns = agent.eval(jax.random.key(1), n_evals=2, runner=runner)["returns"]
     np.testing.assert_array_equal(returns.mean(axis=1), optimum)
-    # Observations as the environment gives them.
+    # An observation as the environment returns it, without the id.
     observation = jnp.ones((2, 1))
     actions = agent.policy(runner, observation)
     assert actions.tolist() == [0, 1] if agent_id else actions[0] == actions[1]
@@ -61,14 +71,14 @@ def test_actors_of_one_policy_that_see_the_same_can_differ_by_their_id(agent_id,
 
 
 @pytest.mark.parametrize("squash", [False, True], ids=["clipped", "squashed"])
-def test_continuous_actors_learn_to_hit_what_they_see(squash):
-    """The optimum is 0; standing still at 0 gives -2 * 0.8² / 3 = -0.43."""
+def test_continuous_actors_learn_to_hit_what_they_observe(squash):
+    """The optimum is 0; the action 0 gives -2 * 0.8² / 3 = -0.43."""
     config = ja.AgentConfig(squash=squash, **CONFIG)
     assert worst_mean_return(ja.ContinuousIPPO(Aim(2), None, config)) > -0.03
 
 
-def test_sampled_actions_are_noisier_than_the_likeliest():
-    """The first Gaussians have a deviation of 1, by which sampled actions miss."""
+def test_sampled_actions_are_noisier_than_greedy_ones():
+    """Initial Gaussians have a standard deviation of 1, by which sampled actions miss."""
     agent = ja.ContinuousIPPO(Aim(2, -5.0, 5.0), None, ja.AgentConfig(**CONFIG))
     runner = agent.init(jax.random.key(0), HYPERPARAMS)
     greedy = agent.eval(jax.random.key(1), 500, greedy=True, runner=runner)["returns"].mean()

@@ -1,4 +1,4 @@
-"""What is learnt from actors that die before their episode is over."""
+"""Training with actors that die before their episode is over."""
 
 import functools
 from typing import NamedTuple
@@ -9,61 +9,54 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.config import Layers
 from jaxagents.hyperparameters import per_policy
-from jaxagents.ippo.base import each_policy
 from jaxagents.ppo.normalization import Normalizers
+from jaxagents.ppo.policy_map import each_policy
 from jaxagents.types import Batch, NetworkState, Transition
-from tests.ippo.test_training import FAST, assert_trees_equal, tiny
+from tests.agents import FAST, all_finite, assert_trees_equal, make_batch, tiny
 from tests.probes import RealWalk, Team, Walk
 
-SMALL = Layers(hidden_sizes=(4,), memory_size=4)
 # In a rollout of 6 steps the first actor dies at its third and stays dead.
 DEATHS, DEATH = (3, 100), 3
-N_ACTORS = len(DEATHS)
 
 
 class Trial:
-    """An agent with one rollout of it, and what it learns from that or from an altered one."""
+    """An agent with one rollout, and what it learns from that or from an altered one."""
 
     def __init__(self, agent_class, env, **changes):
-        config = tiny(actor_layers=SMALL, critic_layers=SMALL, **changes)
-        self.agent = agent_class(env, None, config)
+        self.agent = agent_class(env, None, tiny(**changes))
         runner = self.agent.init(jax.random.key(0), FAST.replace(gamma=0.5, gae_lambda=1.0))
         if runner.normalizers != Normalizers():
-            # The first rollout finds no statistics: let it be the second.
+            # The first rollout has no statistics yet: use those after an update.
             stepped, _ = self.agent.step(runner)
             runner = runner.replace(normalizers=stepped.normalizers)
         self.runner, self.transitions = jax.jit(self.agent._collect_rollout)(
             runner, jax.random.key(1)
         )
-        self._hyperparams = per_policy(runner.hyperparams, self.agent.policies.n_policies)
-        self._make_batch = jax.jit(self.agent._make_batch)
+        self._make_batch = jax.jit(functools.partial(make_batch, self.agent))
         self._learn = jax.jit(self._update)
 
-    def batch_of(self, runner: ja.Runner, transitions: Transition) -> Batch:
-        return self._make_batch(runner, transitions, self._hyperparams)[1]
+    def batch_of(self, transitions: Transition) -> Batch:
+        return self._make_batch(self.runner, transitions)[1]
 
-    def _update(self, batch: Batch, normalizers: Normalizers):
-        agent, runner, hyperparams = self.agent, self.runner, self._hyperparams
-        rngs = jax.random.split(jax.random.key(2), agent.policies.n_policies)
+    def _update(self, runner: ja.Runner, batch: Batch) -> "Learnt":
+        agent, n_policies = self.agent, self.agent.policies.n_policies
+        hyperparams = per_policy(runner.hyperparams, n_policies)
+        rngs = jax.random.split(jax.random.key(2), n_policies)
         actor = each_policy(agent._update_actor)(runner.actor, batch, hyperparams, rngs)
-        batch, statistics, value_metrics = each_policy(agent._make_targets)(
-            actor[0], batch, normalizers.value, hyperparams
-        )
+        runner, batch, value_metrics = agent._make_targets(runner, actor[0], batch, hyperparams)
         critic = each_policy(agent._update_critic)(runner.critic, batch, hyperparams, rngs)
-        return Learnt(*actor, *critic, value_metrics, normalizers._replace(value=statistics))
+        return Learnt(*actor, *critic, value_metrics, runner.normalizers)
 
     def learn(self, transitions: Transition, runner: ja.Runner | None = None) -> "Learnt":
-        runner, batch = self._make_batch(runner or self.runner, transitions, self._hyperparams)
-        return self._learn(batch, runner.normalizers)
+        return self._learn(*self._make_batch(runner or self.runner, transitions))
 
     def learn_from_batch(self, batch: Batch) -> "Learnt":
-        return self._learn(batch, self.runner.normalizers)
+        return self._learn(self.runner, batch)
 
 
 class Learnt(NamedTuple):
-    """Networks, with all gradients' moments in their optimizers, metrics, and statistics."""
+    """Networks with their optimizers' moments of the gradients, metrics, and statistics."""
 
     actor: NetworkState
     actor_metrics: dict[str, jax.Array]
@@ -74,7 +67,7 @@ class Learnt(NamedTuple):
 
 
 def holding(tree, value, n_steps=None, since=DEATH, actor=0):
-    """Let an actor hold ``value`` in its later steps; integers become 2, masks rule all out."""
+    """Set an actor's later steps to ``value``; integers to 2, and masks to False."""
 
     def alter(leaf):
         number = {"f": value, "i": 2, "b": False}[leaf.dtype.kind]
@@ -94,13 +87,12 @@ OPTIONS = {
 }
 KINDS = {
     "discrete": (ja.DiscreteIPPO, Walk(DEATHS, limit=100), {}),
-    "masked": (ja.DiscreteIPPO, Walk(DEATHS, limit=100, masked=True), {}),
-    "real": (ja.ContinuousIPPO, RealWalk(DEATHS, limit=100), {}),
-    "independent": (
+    "masked and independent": (
         ja.DiscreteIPPO,
-        Walk(DEATHS, limit=100),
+        Walk(DEATHS, limit=100, masked=True),
         {"parameter_sharing": "independent"},
     ),
+    "continuous": (ja.ContinuousIPPO, RealWalk(DEATHS, limit=100), {}),
     "recurrent": (
         ja.DiscreteIPPO,
         Walk(DEATHS, limit=100),
@@ -132,18 +124,16 @@ def altered(transitions, value, fields=NUMBERS, **where):
 
 @pytest.mark.parametrize("value", [-3.0, 1e6, np.inf, np.nan])
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_actor_contributes_exactly_nothing_after_its_death(kind, value):
-    """All that it sees, does and earns once dead may change without changing a single bit."""
+def test_a_dead_actor_contributes_exactly_nothing(kind, value):
+    """Its observations, actions, rewards and recurrent states change not a single bit."""
     each = trial(kind)
     assert each.transitions.active[:, 0, 0].tolist() == [True] * DEATH + [False] * DEATH
     expected = each.learn(each.transitions)
     transitions = altered(each.transitions, value)
-    seen_last = each.runner.observation
-    seen_last = seen_last._replace(features=seen_last.features.at[:, 0].set(value))
-    assert_trees_equal(
-        each.learn(transitions, each.runner.replace(observation=seen_last)), expected
-    )
-    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(expected))
+    last = each.runner.observation
+    last = last._replace(features=last.features.at[:, 0].set(value))
+    assert_trees_equal(each.learn(transitions, each.runner.replace(observation=last)), expected)
+    assert all_finite(expected)
 
 
 @pytest.mark.parametrize(
@@ -151,12 +141,12 @@ def test_an_actor_contributes_exactly_nothing_after_its_death(kind, value):
     [
         (("reward",), {"since": DEATH - 1, "n_steps": 1}),  # the step at which it dies
         (("observation",), {"since": DEATH - 1, "n_steps": 1}),
-        (("reward",), {"actor": 1}),  # while the other one lives on
+        (("reward",), {"actor": 1}),  # an actor that lives on
         (("observation",), {"actor": 1}),
     ],
     ids=str,
 )
-def test_the_living_do_contribute(fields, where):
+def test_active_samples_do_contribute(fields, where):
     each = trial("discrete")
     expected = each.learn(each.transitions)
     learnt = each.learn(altered(each.transitions, -3.0, fields, **where))
@@ -169,27 +159,27 @@ def differ(tree, other) -> bool:
     return any(not np.array_equal(leaf, its_other) for leaf, its_other in leaves)
 
 
-def test_value_targets_end_at_an_actors_death_unless_the_dead_earn_on():
-    """With λ = 1 targets are returns: here of 1 a step, discounted by 1/2.
+def test_value_targets_end_at_an_actors_death_unless_rewards_go_on():
+    """With λ = 1 targets are returns, of reward 1 a step and discount 1/2.
 
-    Two are alive for three and for five steps, of an episode that their last death ends. The
-    sixth step begins the next episode.
+    The actors live for three and for five steps; the later death ends the episode. The sixth step
+    begins the next one.
     """
     each = Trial(ja.DiscreteIPPO, Team((3, 5), limit=100))
-    batch = each.batch_of(each.runner, each.transitions)
+    batch = each.batch_of(each.transitions)
     for_five_steps = [1.9375, 1.875, 1.75, 1.5, 1.0]
     for actor in (0, 1):
         np.testing.assert_allclose(batch.value_target[0, :5, 0, actor], for_five_steps, rtol=1e-5)
 
     each = Trial(ja.DiscreteIPPO, Walk((3, 5), limit=100))
     transitions = each.transitions._replace(reward=jnp.ones_like(each.transitions.reward))
-    batch = each.batch_of(each.runner, transitions)
+    batch = each.batch_of(transitions)
     for_three_steps = [1.75, 1.5, 1.0]
     np.testing.assert_allclose(batch.value_target[0, :3, 0, 0], for_three_steps, rtol=1e-5)
     np.testing.assert_allclose(batch.value_target[0, :5, 0, 1], for_five_steps, rtol=1e-5)
 
 
-def test_where_the_dead_earn_on_what_they_do_still_changes_nothing():
+def test_actions_of_the_dead_change_nothing_even_where_rewards_go_on():
     each = team()
     expected = each.learn(each.transitions)
     for value in (-3.0, np.nan):
@@ -198,15 +188,15 @@ def test_where_the_dead_earn_on_what_they_do_still_changes_nothing():
 
 
 @pytest.mark.parametrize("name", ["critic_features", "value_target"])
-def test_where_the_dead_earn_on_the_critic_alone_learns_from_their_steps(name):
-    """The episode ends with the fifth step: two steps of the dead."""
+def test_where_rewards_go_on_only_the_critic_learns_from_the_steps_of_the_dead(name):
+    """The episode ends with the fifth step, after two steps of a dead actor."""
     each = team()
-    batch = each.batch_of(each.runner, each.transitions)
+    batch = each.batch_of(each.transitions)
     n_envs = each.agent.config.batch_size
     assert batch.weight.sum() == 4 * n_envs + 6 * n_envs
     assert batch.value_weight.sum() == 2 * 6 * n_envs
     expected = each.learn_from_batch(batch)
-    # Without the axis of policies, of which there is one.
+    # Without the policies axis, of size 1.
     numbers = jax.tree.map(lambda leaf: leaf[0], getattr(batch, name))
     numbers = jax.tree.map(lambda leaf: leaf[None], holding(numbers, -3.0, n_steps=2))
     learnt = each.learn_from_batch(batch._replace(**{name: numbers}))
@@ -215,13 +205,13 @@ def test_where_the_dead_earn_on_the_critic_alone_learns_from_their_steps(name):
     assert differ(learnt.critic.params, expected.critic.params)
 
 
-def test_where_the_dead_earn_on_their_earnings_praise_what_they_did_alive():
-    """Reward 100 to the dead in the fifth step, the episode's last, is 25 to its third."""
+def test_rewards_after_death_reach_the_actions_before_it():
+    """Of 100 more reward at the fifth step, after the death, the third step's target gains 25."""
     each = team()
-    batch = each.batch_of(each.runner, each.transitions)
+    batch = each.batch_of(each.transitions)
     transitions = altered(each.transitions, 101.0, ("reward",), since=4, n_steps=1)
-    praised = each.batch_of(each.runner, transitions)
-    gained = praised.value_target[0, :, 0] - batch.value_target[0, :, 0]
+    rewarded = each.batch_of(transitions)
+    gained = rewarded.value_target[0, :, 0] - batch.value_target[0, :, 0]
     np.testing.assert_allclose(gained[:, 0], [6.25, 12.5, 25.0, 50.0, 100.0, 0.0], atol=1e-4)
     np.testing.assert_allclose(gained[:, 1], 0.0)
-    assert differ(each.learn_from_batch(praised).actor, each.learn_from_batch(batch).actor)
+    assert differ(each.learn_from_batch(rewarded).actor, each.learn_from_batch(batch).actor)

@@ -1,6 +1,4 @@
-"""Infinities and NaN: noticed where they arise, named, and kept out of the policies."""
-
-import dataclasses
+"""NaN and infinities: noticed where they arise, reported by name, and kept out of the policies."""
 
 import jax
 import jax.numpy as jnp
@@ -9,60 +7,82 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.training.checkpoints import Checkpoints
-from tests.ippo.test_training import (
+from tests.agents import (
     FAST,
-    TINY,
+    all_finite,
     assert_trees_close,
     assert_trees_equal,
+    begin,
     largest_change,
+    of_policy,
+    shared_agent,
 )
 from tests.probes import Walk
 
 HUGE = ja.OptimizerParams(learning_rate=1e30)
+NORMALIZED = {"on_nonfinite": "skip", "normalize_observations": True, "scale_rewards": True}
 
 
-class Broken(Walk):
-    """Pays one of two actors what is no number, at the end of each episode."""
+class PoisonedWalk(Walk):
+    """Walk that adds the poison in its state to actor 1's last reward; resets remove the poison."""
 
-    def __init__(self, value=np.nan):
-        super().__init__((100, 100), limit=5)
-        self._value = value
+    def reset_env(self, rng, params):
+        observation, state = super().reset_env(rng, params)
+        return observation, state | {"poison": jnp.zeros(())}
 
     def step_env(self, rng, state, action, params):
-        observation, state, reward, terminated, truncated, info = super().step_env(
+        observation, after, reward, terminated, truncated, info = super().step_env(
             rng, state, action, params
         )
-        reward = reward.at[1].set(jnp.where(truncated[1], self._value, reward[1]))
-        return observation, state, reward, terminated, truncated, info
+        after = after | {"poison": state["poison"]}
+        reward = reward.at[1].add(jnp.where(truncated[1], state["poison"], 0.0))
+        return observation, after, reward, terminated, truncated, info
 
 
-def make(env=None, **changes):
-    config = dataclasses.replace(TINY, n_steps=4, **changes)
-    return ja.DiscreteIPPO(Walk() if env is None else env, None, config)
+POISONED = PoisonedWalk()
 
 
-def all_finite(tree):
-    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves)
+def poisonable_agent(**changes) -> ja.DiscreteIPPO:
+    return shared_agent(POISONED, n_steps=4, progress_bar=True, **changes)
 
 
-def test_a_learning_rate_of_1e30_ends_within_the_first_update_with_a_finite_checkpoint(tmp_path):
-    agent = make(checkpoint_dir=tmp_path)
+def with_poisoned_reward(runner: ja.Runner, value: float) -> ja.Runner:
+    """Make the first update's rewards of actor 1 end with a value."""
+    poison = jnp.full_like(runner.env_state.env_state["poison"], value)
+    env_state = runner.env_state.env_state | {"poison": poison}
+    return runner.replace(env_state=runner.env_state._replace(env_state=env_state))
+
+
+def with_poisoned_observation(runner: ja.Runner, value: float) -> ja.Runner:
+    """Make the first observation a value."""
+    features = jnp.full_like(runner.observation.features, value)
+    return runner.replace(observation=runner.observation._replace(features=features))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """An agent with checkpoints, and the error of its training with learning rates of 1e30."""
+    directory = tmp_path_factory.mktemp("run")
+    agent = poisonable_agent(checkpoint_dir=directory)
     hyperparams = FAST.replace(actor_optimizer_params=HUGE, critic_optimizer_params=HUGE)
     with pytest.raises(ja.NonFiniteError) as raised:
         agent.train(jax.random.key(0), hyperparams)
-    message = str(raised.value)
-    assert message.startswith("update 1 is not finite in the critic's ")
+    return agent, directory, str(raised.value)
+
+
+def test_a_learning_rate_of_1e30_ends_training_in_the_first_update_with_a_finite_checkpoint(
+    recorded,
+):
+    agent, directory, message = recorded
+    assert message.startswith("update 1 has NaN or infinity in the critic's ")
     assert "of policy 0; lower the learning rate" in message
-    assert Checkpoints(tmp_path).steps() == [0]
+    assert Checkpoints(directory).steps() == [0]
     runner, _ = agent.restore("last")
     assert all_finite((runner.actor, runner.critic))
 
 
-def test_a_run_that_has_failed_goes_on_with_a_lower_learning_rate(tmp_path):
-    agent = make(checkpoint_dir=tmp_path)
-    with pytest.raises(ja.NonFiniteError):
-        agent.train(jax.random.key(0), FAST.replace(critic_optimizer_params=HUGE))
+def test_a_failed_run_is_resumed_with_a_lower_learning_rate(recorded):
+    agent, *_ = recorded
     runner, metrics = agent.resume(FAST)
     assert int(runner.n_updates_done) == 4
     assert all_finite((runner.actor, runner.critic, metrics["critic_loss"][1:]))
@@ -72,81 +92,71 @@ def test_a_run_that_has_failed_goes_on_with_a_lower_learning_rate(tmp_path):
 @pytest.mark.parametrize(
     ("sharing", "policy"), [("shared", 0), ("independent", 1)], ids=["shared", "independent"]
 )
-def test_a_reward_that_is_not_finite_is_named_with_update_and_policy(sharing, policy, value):
-    agent = make(Broken(value=value), parameter_sharing=sharing)
-    with pytest.raises(ja.NonFiniteError, match=f"in the rewards of policy {policy};"):
-        agent.train(jax.random.key(0), FAST)
+def test_a_nonfinite_reward_is_reported_with_update_and_policy(sharing, policy, value):
+    agent = poisonable_agent(parameter_sharing=sharing)
+    runner = with_poisoned_reward(begin(agent), value)
+    with pytest.raises(
+        ja.NonFiniteError, match=f"update 1 has NaN or infinity in the rewards of policy {policy};"
+    ):
+        agent.train(None, FAST, runner=runner)
 
 
-def test_skipped_updates_leave_a_policy_as_it_was_and_others_as_they_would_be():
-    broken = make(Broken(), parameter_sharing="independent", on_nonfinite="skip")
-    whole = make(Walk((100, 100), limit=5), parameter_sharing="independent")
-    start = broken.init(jax.random.key(0), FAST)
-    runner, metrics = broken.train(None, FAST, runner=start)
-    expected, _ = whole.train(None, FAST, runner=start)
-    np.testing.assert_array_equal(runner.n_updates_skipped, [0, 4])
-    np.testing.assert_array_equal(metrics["n_updates_skipped"][-1], [0, 4])
+def test_a_nonfinite_observation_is_reported():
+    agent = poisonable_agent()
+    runner = with_poisoned_observation(begin(agent), jnp.nan)
+    with pytest.raises(
+        ja.NonFiniteError, match="update 1 has NaN or infinity in the observations of"
+    ):
+        agent.train(None, FAST, runner=runner)
+
+
+def test_an_update_by_hand_skips_and_counts_a_policy_without_touching_the_others():
+    agent = poisonable_agent(parameter_sharing="independent")
+    assert agent.config.on_nonfinite == "stop"  # which ends training only
+    start = begin(agent)
+    poisoned, _ = agent.step(with_poisoned_reward(start, np.nan))
+    clean, _ = agent.step(start)
+    assert int(poisoned.n_updates_done) == 1
+    np.testing.assert_array_equal(poisoned.n_updates_skipped, [0, 1])
+    np.testing.assert_array_equal(clean.n_updates_skipped, [0, 0])
     for name in ("actor", "critic"):
-        before, after, alone = (getattr(each, name).params for each in (start, runner, expected))
-        first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], after) for i in (0, 1))
-        assert_trees_close(first, jax.tree.map(lambda leaf: leaf[0], alone), rtol=1e-4, atol=1e-6)
-        assert_trees_equal(second, jax.tree.map(lambda leaf: leaf[1], before))
-        assert largest_change(before, after) > 1e-4
-    np.testing.assert_array_equal(np.isnan(metrics["actor_loss"][1:]), [[False, True]] * 2)
+        before, after, expected = (getattr(each, name) for each in (start, poisoned, clean))
+        assert_trees_equal(of_policy(after, 1), of_policy(before, 1))
+        after, expected = of_policy(after.params, 0), of_policy(expected.params, 0)
+        assert_trees_close(after, expected, rtol=1e-4, atol=1e-6)
+        assert largest_change(of_policy(before.params, 0), after) > 1e-4
 
 
-def test_a_step_by_hand_skips_and_counts():
-    agent = make(Broken())
-    before = agent.init(jax.random.key(0), FAST)
-    after, _ = agent.step(before)
-    assert_trees_equal((before.actor, before.critic), (after.actor, after.critic))
-    assert (int(after.n_updates_done), int(after.n_updates_skipped[0])) == (1, 1)
-
-
-def poisoned(agent):
-    """Begin with an observation that is none, which is gone after the first step."""
-    runner = agent.init(jax.random.key(0), FAST)
-    features = jnp.full_like(runner.observation.features, jnp.nan)
-    return runner.replace(observation=runner.observation._replace(features=features))
-
-
-def test_what_is_averaged_leaves_skipped_updates_out():
-    agent = make(on_nonfinite="skip")
-    runner, metrics = agent.train(None, FAST, runner=poisoned(agent))
+def test_means_over_a_block_leave_skipped_updates_out():
+    agent = poisonable_agent(**NORMALIZED)
+    start = with_poisoned_observation(begin(agent), jnp.nan)
+    runner, metrics = agent.train(None, FAST, runner=start)
     assert int(runner.n_updates_skipped[0]) == 1
     assert all_finite(metrics["actor_loss"][1:])
-    # Of the first block's two updates it was the first: the means are the second one's.
-    first, _ = agent.step(poisoned(agent))
+    # The first of the first block's two updates was skipped: the means are those of the second.
+    first, _ = agent.step(start)
     _, expected = agent.step(first)
     np.testing.assert_allclose(metrics["actor_loss"][1], expected["actor_loss"], rtol=1e-5)
 
 
-def test_an_observation_that_is_not_finite_is_named():
-    agent = make()
-    with pytest.raises(ja.NonFiniteError, match="update 1 is not finite in the observations of"):
-        agent.train(None, FAST, runner=poisoned(agent))
-
-
-@pytest.mark.parametrize("normalizer", ["normalize_observations", "scale_rewards"])
+@pytest.mark.parametrize("poison", [with_poisoned_observation, with_poisoned_reward])
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
-def test_what_normalizers_would_hide_is_noticed_and_kept_out_of_them(normalizer, value):
-    """Statistics of 1e30 are as bad as those of NaN: their variance is infinite."""
-    env = Broken(value) if normalizer == "scale_rewards" else Walk()
-    agent = make(env, on_nonfinite="skip", **{normalizer: True})
-    runner = agent.init(jax.random.key(0), FAST)
-    runner, _ = agent.step(runner)  # a first one, so that observations have statistics
-    skipped = int(runner.n_updates_skipped[0])
-    assert skipped == (normalizer == "scale_rewards")
-    if normalizer == "normalize_observations":
-        features = jnp.full_like(runner.observation.features, value)
-        runner = runner.replace(observation=runner.observation._replace(features=features))
-    after, _ = agent.step(runner)
-    assert int(after.n_updates_skipped[0]) == skipped + 1
+def test_values_that_normalization_would_hide_are_noticed_and_kept_out_of_its_statistics(
+    poison, value
+):
+    """1e30 is as bad as NaN: the variance is infinite, and normalised values are then 0."""
+    agent = poisonable_agent(**NORMALIZED)
+    runner = begin(agent)
+    # An update before it, so that there are statistics to normalise with.
+    runner, _ = agent.step(runner)
+    assert int(runner.n_updates_skipped[0]) == 0
+    after, _ = agent.step(poison(runner, value))
+    assert int(after.n_updates_skipped[0]) == 1
     assert all_finite((after.actor, after.critic, after.normalizers))
 
 
-def test_numbers_of_the_dead_may_be_anything():
-    """What an actor is paid after its death counts for nothing."""
+def test_rewards_of_dead_actors_may_be_nan():
+    """An actor's reward after its death has no effect."""
 
     class Haunted(Walk):
         def step_env(self, rng, state, action, params):
@@ -154,13 +164,14 @@ def test_numbers_of_the_dead_may_be_anything():
             observation, state, reward, *rest = super().step_env(rng, state, action, params)
             return observation, state, jnp.where(dead, jnp.nan, reward), *rest
 
-    runner, _metrics = make(Haunted((2, 100))).train(jax.random.key(0), FAST)
-    assert int(runner.n_updates_done) == 4
-    assert all_finite((runner.actor, runner.critic))
+    agent = shared_agent(Haunted((2, 100)))
+    runner, metrics = agent.step(begin(agent))
+    assert int(runner.n_updates_skipped[0]) == 0
+    assert all_finite((runner.actor, runner.critic, metrics))
 
 
-def test_under_vmap_one_that_fails_leaves_the_others_alone():
-    agent = make(progress_bar=True)
+def test_under_vmap_a_failing_member_leaves_the_others_alone():
+    agent = poisonable_agent()
     rates = jnp.array([1e-2, 1e30])
     hyperparams = FAST.replace(
         critic_optimizer_params=ja.OptimizerParams(learning_rate=rates, eps=1e-5, grad_clip=0.5)

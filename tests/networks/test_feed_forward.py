@@ -5,16 +5,41 @@ import numpy as np
 import pytest
 
 from jaxagents.config import Layers
-from jaxagents.networks.feed_forward import ACTIVATIONS, CNN, MLP, PolicyNetwork, ValueNetwork, make_torso
+from jaxagents.networks.feed_forward import (
+    ACTIVATIONS,
+    CNN,
+    MLP,
+    PolicyNetwork,
+    ValueNetwork,
+    make_torso,
+)
 from jaxagents.networks.layers import orthogonal
 
 N_FEATURES, N_HIDDEN, N_ACTIONS = 5, 16, 3
 
 
+def drawn(network, features):
+    """Draw parameters of the usual scale, without compiling their initialisation."""
+    numbers = np.random.default_rng(0)
+
+    def draw(path, leaf):
+        if path[-1].key == "kernel":
+            return numbers.normal(0.0, leaf.shape[0] ** -0.5, leaf.shape).astype(leaf.dtype)
+        return jnp.full(leaf.shape, float(path[-1].key == "scale"), leaf.dtype)
+
+    params = jax.eval_shape(network.init, jax.random.key(0), features)
+    return jax.tree_util.tree_map_with_path(draw, params)
+
+
+def outputs(network, features):
+    """Apply a network with drawn parameters."""
+    return np.asarray(jax.jit(network.apply)(drawn(network, features), features))
+
+
 def layers(network, *observation_shape):
     """Initialise a network; list its layers' weights ``[inputs, outputs]`` and biases."""
     features = jnp.zeros((1, *observation_shape))
-    params = network.init(jax.random.key(0), features)["params"]
+    params = jax.jit(network.init)(jax.random.key(0), features)["params"]
     torso = [params["torso"][name] for name in sorted(params["torso"])]
     return [(layer["kernel"], layer["bias"]) for layer in (*torso, params["Dense_0"])]
 
@@ -59,16 +84,16 @@ def test_the_default_torso_has_two_hidden_layers_of_64_tanh_units():
 
 def test_hidden_sizes_and_activation_may_be_chosen():
     torso = MLP(hidden_sizes=(7,), activation=nn.relu)
-    hidden, variables = torso.init_with_output(jax.random.key(0), jnp.ones((2, N_FEATURES)))
+    features = jnp.ones((2, N_FEATURES))
+    variables = drawn(torso, features)
+    hidden = torso.apply(variables, features)
     assert (hidden.shape, list(variables["params"])) == ((2, 7), ["Dense_0"])
     weights = variables["params"]["Dense_0"]["kernel"]
     np.testing.assert_allclose(hidden[0], np.maximum(np.sum(weights, axis=0), 0.0), atol=1e-6)
 
 
-def outputs(network, features):
-    """Initialise a network and apply it."""
-    returned, _ = network.init_with_output(jax.random.key(0), features)
-    return np.asarray(returned)
+def unactivated(hidden):
+    return hidden
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (4, 2, 3)])
@@ -80,7 +105,7 @@ def test_networks_keep_all_axes_before_the_observations(batch):
 
 
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8, jnp.bool_])
-def test_observations_that_are_no_floats_are_read_as_numbers(dtype):
+def test_observations_of_other_dtypes_are_converted_to_float(dtype):
     features = jnp.array([[0, 1, 1], [1, 0, 1]], dtype)
     network = ValueNetwork(MLP(hidden_sizes=(4,)))
     values = outputs(network, features)
@@ -105,7 +130,7 @@ def test_images_are_flattened_and_their_batch_axes_kept():
 
 
 def patch_sums(size):
-    """Sum every patch that a CNN sees of an image of ones: one channel, all weights 1."""
+    """Apply one convolution with weights of 1 to an image of ones."""
     torso, image = CNN(channels=(1,), hidden_sizes=()), jnp.ones((size, size, 1))
     params = jax.eval_shape(torso.init, jax.random.key(0), image)
     params = jax.tree.map(lambda leaf: jnp.full(leaf.shape, float(leaf.ndim > 1)), params)
@@ -117,20 +142,21 @@ def patch_sums(size):
     [
         (1, [1]),
         (2, [4] * 4),
-        (3, [4, 6, 4, 6, 9, 6, 4, 6, 4]),  # as large as the patch: padded with zeros
+        (3, [4, 6, 4, 6, 9, 6, 4, 6, 4]),  # the size of the patch: padded with zeros
         (4, [9] * 4),
         (5, [9] * 9),
     ],
 )
-def test_convolutions_see_patches_of_3_by_3_and_pad_only_images_that_are_no_larger(size, sums):
+def test_convolutions_have_patches_of_3_by_3_and_pad_only_images_that_are_not_larger(size, sums):
     np.testing.assert_array_equal(patch_sums(size), sums)
 
 
 @pytest.mark.parametrize(("size", "padding"), [((7, 5), "VALID"), ((3, 5), "SAME")])
-def test_convolutions_are_those_of_xla(size, padding):
+def test_convolutions_equal_those_of_xla(size, padding):
     images = jax.random.normal(jax.random.key(1), (4, *size, 2))
-    torso = CNN(channels=(5,), hidden_sizes=(), activation=lambda hidden: hidden)
-    hidden, variables = torso.init_with_output(jax.random.key(0), images)
+    torso = CNN(channels=(5,), hidden_sizes=(), activation=unactivated)
+    variables = drawn(torso, images)
+    hidden = torso.apply(variables, images)
     kernel = variables["params"]["Dense_0"]["kernel"].reshape(3, 3, 2, 5)
     expected = jax.lax.conv_general_dilated(
         images, kernel, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
@@ -138,19 +164,28 @@ def test_convolutions_are_those_of_xla(size, padding):
     np.testing.assert_allclose(hidden, expected.reshape(4, -1), atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [(2, 2), (3, 3), (2, 9), (4, 4), (10, 7)])
-@pytest.mark.parametrize("batch", [(), (2,), (4, 2, 3)])
+@pytest.mark.parametrize(
+    ("size", "batch"),
+    [
+        ((2, 2), (4, 2, 3)),
+        ((3, 3), (2,)),
+        ((2, 9), (4, 2)),
+        ((4, 4), ()),
+        ((10, 7), (4, 2, 3)),
+    ],
+)
 def test_images_of_any_size_keep_their_batch_axes(size, batch):
     images = jax.random.normal(jax.random.key(1), (*batch, *size, 3))
     network = PolicyNetwork(N_ACTIONS, CNN(channels=(4, 5), hidden_sizes=(6,)))
-    actions, variables = network.init_with_output(jax.random.key(0), images)
+    apply, variables = jax.jit(network.apply), drawn(network, images)
+    actions = apply(variables, images)
     assert actions.shape == (*batch, N_ACTIONS)
-    one_by_one = [network.apply(variables, image) for image in images.reshape(-1, *size, 3)]
+    one_by_one = [apply(variables, image) for image in images.reshape(-1, *size, 3)]
     np.testing.assert_allclose(actions.reshape(-1, N_ACTIONS), one_by_one, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.int8, jnp.uint8, jnp.bool_])
-def test_images_that_are_no_floats_are_read_as_numbers(dtype):
+def test_images_of_other_dtypes_are_converted_to_float(dtype):
     images = jax.random.bernoulli(jax.random.key(1), 0.5, (2, 4, 4, 3)).astype(dtype)
     network = ValueNetwork(CNN(channels=(4,), hidden_sizes=(4,)))
     values = outputs(network, images)
@@ -160,7 +195,8 @@ def test_images_that_are_no_floats_are_read_as_numbers(dtype):
 
 
 def test_convolutions_start_orthogonal_and_unbiased_like_all_hidden_layers():
-    params = ValueNetwork(CNN(channels=(8, 40))).init(jax.random.key(0), jnp.zeros((6, 7, 2)))
+    network = ValueNetwork(CNN(channels=(8, 40), hidden_sizes=(4,)))
+    params = jax.jit(network.init)(jax.random.key(0), jnp.zeros((6, 7, 2)))
     first, second = (params["params"]["torso"][f"Dense_{i}"] for i in (0, 1))
     assert (first["kernel"].shape, second["kernel"].shape) == ((9 * 2, 8), (9 * 8, 40))
     for layer in (first, second):
@@ -189,15 +225,17 @@ def test_the_default_convolution_has_16_channels_before_two_hidden_layers_of_64_
 )
 def test_by_default_observations_of_three_axes_are_convolved_and_others_flattened(shape, torso):
     assert make_torso(shape, Layers()) == torso
-    assert outputs(ValueNetwork(torso), jnp.zeros((2, 3, *shape))).shape == (2, 3)
+    network, features = ValueNetwork(torso), jnp.zeros((2, 3, *shape))
+    values, _ = jax.eval_shape(network.init_with_output, jax.random.key(0), features)
+    assert values.shape == (2, 3)
 
 
-# tanh(-1/2), max(-1/2, 0), exp(-1/2) - 1, -1/2 of Φ(-1/2) and of σ(-1/2).
+# tanh(-1/2), max(-1/2, 0), exp(-1/2) - 1, -1/2 Φ(-1/2) and -1/2 σ(-1/2).
 OF_MINUS_HALF = {"tanh": -0.46212, "relu": 0.0, "elu": -0.39347, "gelu": -0.1543, "silu": -0.18877}
 
 
 def with_biases(torso, shape, bias):
-    """Apply a torso to ones, with all weights 0 and all biases alike."""
+    """Apply a torso with weights of 0 and equal biases to ones."""
     features = jnp.ones((1, *shape))
     params = jax.eval_shape(torso.init, jax.random.key(0), features)
     params = jax.tree.map(lambda leaf: jnp.full(leaf.shape, bias * (leaf.ndim == 1)), params)
@@ -206,7 +244,7 @@ def with_biases(torso, shape, bias):
 
 @pytest.mark.parametrize("shape", [(N_FEATURES,), (5, 4, 3)], ids=["vectors", "images"])
 @pytest.mark.parametrize("name", [*OF_MINUS_HALF, None])
-def test_layers_are_activated_as_configured(name, shape):
+def test_layers_have_the_configured_activation(name, shape):
     assert OF_MINUS_HALF.keys() == ACTIVATIONS.keys()
     default = "relu" if len(shape) == 3 else "tanh"
     torso = make_torso(shape, Layers(hidden_sizes=(4,), activation=name))
@@ -215,13 +253,13 @@ def test_layers_are_activated_as_configured(name, shape):
 
 
 @pytest.mark.parametrize("name", OF_MINUS_HALF)
-def test_convolutions_are_activated_as_configured(name):
+def test_convolutions_have_the_configured_activation(name):
     torso = make_torso((5, 4, 3), Layers(hidden_sizes=(), activation=name))
     hidden = with_biases(torso, (5, 4, 3), -0.5)
     np.testing.assert_allclose(hidden, np.full((1, 3 * 2 * 16), OF_MINUS_HALF[name]), atol=2e-5)
 
 
-def test_vectors_pass_the_configured_hidden_layers():
+def test_the_torso_of_vectors_has_the_configured_hidden_layers():
     torso = make_torso((N_FEATURES,), Layers(hidden_sizes=(7, 6, 2), channels=(9,)))
     params = jax.eval_shape(torso.init, jax.random.key(0), jnp.zeros((1, N_FEATURES)))["params"]
     assert {name: layer["kernel"].shape for name, layer in params.items()} == {
@@ -231,7 +269,7 @@ def test_vectors_pass_the_configured_hidden_layers():
     }
 
 
-def test_images_pass_the_configured_convolutions_and_hidden_layers():
+def test_the_torso_of_images_has_the_configured_convolutions_and_hidden_layers():
     torso = make_torso((6, 7, 2), Layers(hidden_sizes=(9,), channels=(4, 5)))
     params = jax.eval_shape(torso.init, jax.random.key(0), jnp.zeros((1, 6, 7, 2)))["params"]
     assert jax.tree.map(lambda leaf: leaf.shape, params) == {
@@ -247,10 +285,6 @@ def test_without_hidden_layers_a_torso_is_the_flattened_observation():
     np.testing.assert_array_equal(hidden, features.reshape(2, 20))
 
 
-def unactivated(hidden):
-    return hidden
-
-
 @pytest.mark.parametrize(
     ("torso", "shape"),
     [
@@ -260,7 +294,7 @@ def unactivated(hidden):
     ],
     ids=["hidden layer", "convolution", "hidden layer of images"],
 )
-def test_layer_norm_gives_the_units_of_each_layer_mean_0_and_variance_1(torso, shape):
+def test_layer_norm_normalises_the_units_of_each_layer_to_mean_0_and_variance_1(torso, shape):
     features = 1000 + 100 * jax.random.normal(jax.random.key(1), (2, *shape))
     units = outputs(torso, features).reshape(-1, 8)
     assert len(units) == (2 * 3 * 2 if torso == CNN((8,), (), unactivated, True) else 2)
@@ -270,18 +304,18 @@ def test_layer_norm_gives_the_units_of_each_layer_mean_0_and_variance_1(torso, s
 
 @pytest.mark.parametrize("shape", [(N_FEATURES,), (5, 4, 3)], ids=["vectors", "images"])
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_with_layer_norm_alone_the_scale_of_observations_is_of_no_matter(layer_norm, shape):
-    torso = make_torso(shape, Layers(layer_norm=layer_norm))
+def test_only_layer_norm_makes_the_scale_of_observations_irrelevant(layer_norm, shape):
+    torso = make_torso(shape, Layers(hidden_sizes=(8, 8), layer_norm=layer_norm))
     features = 10 * jax.random.normal(jax.random.key(1), (2, *shape))
     small, large = outputs(torso, features), outputs(torso, 100 * features)
     assert np.allclose(small, large, atol=1e-3) == layer_norm
 
 
 def test_every_layer_is_normalised_before_its_activation():
-    """The second layer of a torso sees tanh(1) and tanh(-1), whatever the observations."""
+    """The inputs of the second layer are tanh(1) and tanh(-1) for any observation."""
     torso = make_torso((1,), Layers(hidden_sizes=(2, 2), layer_norm=True))
     features = jnp.array([[-7.0], [3.0], [50.0]])
-    variables = torso.init(jax.random.key(0), features)
+    variables = drawn(torso, features)
     _, state = torso.apply(variables, features, capture_intermediates=True)
     normalized = state["intermediates"]["LayerNorm_0"]["__call__"][0]
     np.testing.assert_allclose(np.abs(normalized), 1.0, atol=1e-4)
@@ -290,26 +324,26 @@ def test_every_layer_is_normalised_before_its_activation():
     np.testing.assert_allclose(first_of_second, np.tanh(normalized) @ kernel, atol=1e-5)
 
 
-def test_initialisation_calls_no_library_that_could_wait_for_itself():
-    """Batched LAPACK calls can hang on two cores; see `networks.orthogonal`."""
+def test_initialisation_does_not_call_lapack():
+    """Its batched calls can deadlock on two cores; see `orthogonal`."""
     init = jax.jit(jax.vmap(lambda rng: ValueNetwork(MLP()).init(rng, jnp.zeros((1, 5)))))
     assert "lapack" not in init.lower(jax.random.split(jax.random.key(0), 3)).as_text()
 
 
 @pytest.mark.parametrize("shape", [(3, 7), (7, 3), (5, 5), (1, 4), (2, 3, 4)])
-def test_orthogonal_matrices_are_so_along_their_shorter_side(shape):
+def test_orthogonal_matrices_are_orthogonal_along_their_shorter_side(shape):
     matrix = orthogonal(2.0)(jax.random.key(0), shape).reshape(-1, shape[-1])
     gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
     np.testing.assert_allclose(gram, 4.0 * np.eye(min(matrix.shape)), atol=1e-5)
 
 
-# Between 1 and the next bfloat16, 1.0078125, and nearer to that.
+# Between 1 and the next bfloat16, 1.0078125, and nearer to the latter.
 BETWEEN = 1.005
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", BETWEEN), ("bfloat16", 1.0078125)])
 def test_hidden_layers_compute_in_their_dtype_on_float32_parameters(dtype, expected):
-    torso = MLP(hidden_sizes=(1,), activation=lambda hidden: hidden, dtype=dtype)
+    torso = MLP(hidden_sizes=(1,), activation=unactivated, dtype=dtype)
     params = torso.init(jax.random.key(0), jnp.ones((1, 1)))
     params = jax.tree.map(jnp.zeros_like, params)
     params["params"]["Dense_0"]["bias"] = jnp.full(1, BETWEEN)
@@ -322,7 +356,7 @@ def test_hidden_layers_compute_in_their_dtype_on_float32_parameters(dtype, expec
 
 @pytest.mark.parametrize("shape", [(N_FEATURES,), (5, 6, 2)])
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_networks_of_bfloat16_come_near_those_of_float32_and_return_float32(shape, layer_norm):
+def test_bfloat16_networks_approximate_float32_networks_and_return_float32(shape, layer_norm):
     features = jax.random.normal(jax.random.key(1), (3, *shape))
     layers = Layers(hidden_sizes=(16, 16), layer_norm=layer_norm)
     exact, rough = (

@@ -1,5 +1,5 @@
 import inspect
-from functools import partial
+from functools import cache, partial
 
 import flax.linen as nn
 import jax
@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.networks.network import Network, make_module
 from jaxagents.config import Layers
 from jaxagents.networks.feed_forward import MLP, PolicyNetwork, ValueNetwork, make_torso
+from jaxagents.networks.network import Network, make_module
 
 N_FEATURES, N_ACTIONS = 5, 3
 CELLS = ["gru", "lstm", "mingru"]
@@ -21,8 +21,8 @@ def check(module, output, observation=OBSERVATION, recurrent=False):
 
 
 @pytest.fixture
-def as_users_run(monkeypatch):
-    """Leave out the type checks of these tests, which users run without."""
+def without_type_checks(monkeypatch):
+    """Remove the runtime type checks of the annotation tests, which users run without."""
     for name in ("__init__", "__call__"):
         monkeypatch.setattr(Network, name, inspect.unwrap(getattr(Network, name)))
 
@@ -36,7 +36,7 @@ def test_the_default_networks_fit_observations_of_any_shape(shape, dtype):
     check(ValueNetwork(torso), (), observation)
 
 
-def test_checking_a_network_does_not_run_it():
+def test_a_network_is_checked_without_running_it():
     class Unrunnable(nn.Module):
         @nn.compact
         def __call__(self, features):
@@ -47,7 +47,7 @@ def test_checking_a_network_does_not_run_it():
 
 
 class Keeping(nn.Module):
-    """A value network that forgets to drop its last axis."""
+    """A value network that keeps its last axis."""
 
     @nn.compact
     def __call__(self, features):
@@ -61,7 +61,7 @@ class Returning(nn.Module):
 
 
 class Image(nn.Module):
-    """A network that insists on images."""
+    """A network that accepts images only."""
 
     @nn.compact
     def __call__(self, features):
@@ -70,14 +70,14 @@ class Image(nn.Module):
 
 
 class Verbose(nn.Module):
-    """A network that fails with many lines."""
+    """A network that fails with a message of several lines."""
 
     @nn.compact
     def __call__(self, features):
         raise RuntimeError("out of order\n\nsee the manual")
 
 
-@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(
     ("network", "output", "maps_to"),
     [
@@ -106,7 +106,7 @@ def test_a_network_that_fails_is_an_error_of_one_line_with_the_shape_and_the_cau
     assert error.value.__cause__ is not None
 
 
-@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize(("network", "kind"), [(MLP, "type"), ("mlp", "str"), (None, "NoneType")])
 def test_a_network_that_is_no_module_is_an_error(network, kind, recurrent):
@@ -115,7 +115,7 @@ def test_a_network_that_is_no_module_is_an_error(network, kind, recurrent):
 
 
 class Total(nn.Module):
-    """Adds up what it has seen in the episode; each begins with as many ones as features."""
+    """Sums an episode's features, starting from ones."""
 
     @nn.compact
     def __call__(self, features, memory, begins):
@@ -138,13 +138,21 @@ make_policy_module = partial(
 MODULES = {"total": Total(), **{cell: make_policy_module(recurrent=cell) for cell in CELLS}}
 every_memory = pytest.mark.parametrize("module", MODULES.values(), ids=MODULES.keys())
 BATCH = (4, 2)
+N_STEPS = 5
+
+# Compiled once for all tests of a network.
+init = jax.jit(Network.init, static_argnums=0)
+apply = jax.jit(Network.__call__, static_argnums=0)
+apply_step = jax.jit(Network.step, static_argnums=0)
 
 
+@cache
 def recurrent_network(module):
     network = Network(module, OBSERVATION, recurrent=True)
-    return network, network.init(jax.random.key(0))
+    return network, init(network, jax.random.key(0))
 
 
+@cache
 def features_of(*steps):
     return jax.random.normal(jax.random.key(1), (*steps, *BATCH, N_FEATURES))
 
@@ -162,67 +170,67 @@ def test_a_module_with_a_memory_fits(module):
 def test_a_step_is_a_sequence_of_one_step(module):
     network, params = recurrent_network(module)
     features, memory = features_of(), network.empty_memory(*BATCH)
-    # Once more, as an empty memory hides much.
-    _, memory = network.step(params, 1 - features, memory)
-    output, after = network.step(params, features, memory)
-    outputs, memories = network(params, features[None], memory, jnp.zeros((1, *BATCH), bool))
+    # One step first, as an empty memory hides errors.
+    _, memory = apply_step(network, params, 1 - features, memory)
+    output, after = apply_step(network, params, features, memory)
+    outputs, memories = apply(network, params, features[None], memory, jnp.zeros((1, *BATCH), bool))
     assert outputs.shape == (1, *BATCH, N_ACTIONS)
     assert_close(output, outputs[0])
     assert_close(after, jax.tree.map(lambda leaf: leaf[0], memories))
 
 
 @every_memory
-def test_a_sequence_is_its_steps_one_after_another_and_its_memories_those_after_each(module):
+def test_a_sequence_equals_its_single_steps_with_a_memory_after_each(module):
     network, params = recurrent_network(module)
-    n_steps = 5
-    features = features_of(n_steps)
-    begins = jax.random.bernoulli(jax.random.key(2), 0.3, (n_steps, *BATCH))
+    features = features_of(N_STEPS)
+    begins = jax.random.bernoulli(jax.random.key(2), 0.3, (N_STEPS, *BATCH))
     assert begins[1:].any()
-    _, memory = network.step(params, features_of(), network.empty_memory(*BATCH))
-    outputs, memories = network(params, features, memory, begins)
-    for step in range(n_steps):
+    _, memory = apply_step(network, params, features_of(), network.empty_memory(*BATCH))
+    outputs, memories = apply(network, params, features, memory, begins)
+    for step in range(N_STEPS):
         memory = network.reset_memory(memory, begins[step])
-        output, memory = network.step(params, features[step], memory)
+        output, memory = apply_step(network, params, features[step], memory)
         assert_close(outputs[step], output)
         assert_close(jax.tree.map(lambda leaf, step=step: leaf[step], memories), memory)
 
 
 @every_memory
-def test_what_came_before_an_episode_is_forgotten(module):
+def test_outputs_do_not_depend_on_earlier_episodes(module):
     network, params = recurrent_network(module)
-    features, begins = features_of(3), jnp.zeros((3, *BATCH), bool).at[1].set(True)
+    begins = jnp.zeros((N_STEPS, *BATCH), bool).at[1].set(True)
     empty = network.empty_memory(*BATCH)
-    outputs, _ = network(params, features, empty, begins)
-    expected, _ = network(params, features[1:], empty, begins[1:])
-    assert_close(outputs[1:], expected)
-    remembering, _ = network(params, features, empty, jnp.zeros_like(begins))
-    assert np.abs(remembering[1:] - expected).max() > 1e-5
+    features = features_of(N_STEPS)
+    outputs, _ = apply(network, params, features, empty, begins)
+    changed, _ = apply(network, params, features.at[0].multiply(-2.0), empty, begins)
+    assert_close(outputs[1:], changed[1:])
+    continued, _ = apply(network, params, features, empty, jnp.zeros_like(begins))
+    assert np.abs(continued[1:] - outputs[1:]).max() > 1e-5
 
 
 @every_memory
-def test_only_memories_of_episodes_that_begin_are_emptied_whatever_they_hold(module):
+def test_the_memory_is_reset_only_where_an_episode_begins_even_if_it_is_nan(module):
     network, _ = recurrent_network(module)
     empty = network.empty_memory(*BATCH)
     unknown = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan), empty)
     begins = jnp.zeros(BATCH, bool).at[3, 1].set(True).at[0].set(True)
-    emptied = network.reset_memory(unknown, begins)
+    reset = network.reset_memory(unknown, begins)
     wanted = np.asarray(begins)
-    for leaf, its_empty in zip(jax.tree.leaves(emptied), jax.tree.leaves(empty), strict=True):
-        np.testing.assert_array_equal(leaf[wanted], its_empty[wanted])
+    for leaf, empty_leaf in zip(jax.tree.leaves(reset), jax.tree.leaves(empty), strict=True):
+        np.testing.assert_array_equal(leaf[wanted], empty_leaf[wanted])
         assert np.isnan(leaf[~wanted]).all()
 
 
 @every_memory
 @pytest.mark.parametrize("batch", [(), (3,), (4, 2)])
-def test_an_empty_memory_has_the_axes_that_it_is_asked_for(module, batch):
+def test_an_empty_memory_has_the_requested_batch_axes(module, batch):
     network, _ = recurrent_network(module)
     shapes = {leaf.shape[: len(batch)] for leaf in jax.tree.leaves(network.empty_memory(*batch))}
     assert shapes == {batch}
 
 
-def test_without_a_memory_there_is_nothing_to_empty_and_nothing_to_remember():
+def test_the_memory_of_a_feed_forward_network_is_an_empty_tuple():
     network = Network(make_policy_module(recurrent=None), OBSERVATION, recurrent=False)
-    params = network.init(jax.random.key(0))
+    params = init(network, jax.random.key(0))
     assert network.empty_memory(*BATCH) == ()
     assert network.reset_memory((), jnp.ones(BATCH, bool)) == ()
     features, begins = features_of(5), jnp.ones((5, *BATCH), bool)
@@ -239,7 +247,7 @@ def test_without_a_memory_there_is_nothing_to_empty_and_nothing_to_remember():
 @pytest.mark.parametrize("recurrent", [None, *CELLS])
 def test_different_keys_draw_different_parameters_and_equal_keys_the_same(recurrent):
     network = Network(make_policy_module(recurrent=recurrent), OBSERVATION, bool(recurrent))
-    one, same, other = (network.init(jax.random.key(seed)) for seed in (0, 0, 1))
+    one, same, other = (init(network, jax.random.key(seed)) for seed in (0, 0, 1))
     jax.tree.map(np.testing.assert_array_equal, one, same)
     kernels = (jax.tree.leaves(params)[1] for params in (one, other))
     assert not np.array_equal(*kernels)
@@ -254,6 +262,8 @@ def test_a_module_without_a_memory_is_an_error_in_a_recurrent_agent(module):
 
 
 class KeepingOnlyTheLast(Total):
+    """Returns the memory after the last step only."""
+
     @nn.compact
     def __call__(self, features, memory, begins):
         outputs, totals = super().__call__(features, memory, begins)
@@ -298,10 +308,10 @@ class Rounding(Total):
 @pytest.mark.parametrize(
     "module", [KeepingOnlyTheLast(), KeepingTheFirst(), Unwrapping(), Forgetting(), Rounding()]
 )
-def test_memories_that_are_not_one_after_each_step_are_an_error(module):
+def test_memories_other_than_one_per_step_are_an_error(module):
     message = (
-        "^actor_network returns other memories than one after each step, "
-        r"\[2, '\*memory'\], of the shapes and types of its empty_memory.$"
+        r"^actor_network must return one memory per step, \[2, '\*memory'\], "
+        "with the shapes and dtypes of its empty_memory.$"
     )
     with pytest.raises(ValueError, match=message):
         check(module, (N_ACTIONS,), recurrent=True)
@@ -322,7 +332,7 @@ class Demanding(Total):
         return ()
 
 
-@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("module", [WithoutMemories(), Demanding()])
 def test_a_module_that_fails_with_its_memory_is_an_error_of_one_line(module):
     message = r"^actor_network fails on observations of shape \(2, 3, 5\): ."
@@ -342,15 +352,23 @@ def test_a_recurrent_module_of_the_wrong_output_is_an_error_with_both_shapes():
 
 @pytest.mark.parametrize("shape", [(), (5,), (5, 4), (5, 4, 3)])
 @pytest.mark.parametrize("layers", [Layers(), Layers((8,), "elu", True, (2,), 9, (7,))])
-def test_without_a_memory_a_module_is_a_head_behind_the_configured_torso(shape, layers):
+def test_a_feed_forward_module_is_a_head_on_the_configured_torso(shape, layers):
     module = make_module(shape, layers, None, partial(PolicyNetwork, N_ACTIONS))
     assert module == PolicyNetwork(N_ACTIONS, make_torso(shape, layers))
 
 
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("shape", [(), (5,), (5, 4), (5, 4, 3)])
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32])
-def test_recurrent_modules_fit_observations_of_any_shape(shape, dtype, cell):
+@pytest.mark.parametrize(
+    ("cell", "shape", "dtype"),
+    [
+        ("gru", (), jnp.int32),
+        ("gru", (5,), jnp.float32),
+        ("lstm", (5, 4), jnp.float32),
+        ("lstm", (5,), jnp.int32),
+        ("mingru", (5, 4, 3), jnp.int32),
+        ("mingru", (), jnp.float32),
+    ],
+)
+def test_recurrent_modules_fit_observations_of_any_shape(cell, shape, dtype):
     observation = jax.ShapeDtypeStruct(shape, dtype)
     make = partial(make_module, shape, LAYERS, cell)
     check(make(partial(PolicyNetwork, N_ACTIONS)), (N_ACTIONS,), observation, recurrent=True)
@@ -358,7 +376,7 @@ def test_recurrent_modules_fit_observations_of_any_shape(shape, dtype, cell):
 
 
 def kernels_of(module, shape):
-    """List the shapes of a recurrent module's matrices, those of the cell left out."""
+    """List the shapes of a recurrent module's matrices, except for the cell's."""
     network = Network(module, jax.ShapeDtypeStruct(shape, jnp.float32), recurrent=True)
     params = jax.eval_shape(network.init, jax.random.key(0))["params"]
     named = jax.tree_util.tree_leaves_with_path(params)
@@ -370,24 +388,24 @@ def kernels_of(module, shape):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_the_cell_lies_between_the_hidden_layers_and_those_before_the_head(cell):
+def test_the_cell_is_between_the_hidden_layers_and_those_before_the_head(cell):
     layers = Layers(hidden_sizes=(8, 7), memory_size=9, sizes_after_memory=(6, 4))
     module = make_module((N_FEATURES,), layers, cell, partial(PolicyNetwork, N_ACTIONS))
     kernels = kernels_of(module, (N_FEATURES,))
-    # By their sizes, each layer takes what the one before it puts out.
+    # Each layer's inputs are as many as the outputs of the layer before it.
     assert sorted(kernels.values()) == sorted([(5, 8), (8, 7), (9, 6), (6, 4), (4, N_ACTIONS)])
     memory = module.empty_memory((2,))
     assert {leaf.shape for leaf in jax.tree.leaves(memory)} == {(2, 9)}
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_by_default_the_head_comes_right_after_the_cell(cell):
+def test_by_default_the_head_follows_the_cell(cell):
     module = make_module((N_FEATURES,), Layers(), cell, ValueNetwork)
     kernels = kernels_of(module, (N_FEATURES,))
     assert sorted(kernels.values()) == [(5, 64), (64, 1), (64, 64)]
 
 
-def test_a_cell_remembers_what_the_configured_convolutions_make_of_images():
+def test_a_cell_follows_the_configured_convolutions_of_images():
     layers = Layers(hidden_sizes=(8,), channels=(2,), memory_size=9)
     module = make_module((5, 4, 3), layers, "gru", ValueNetwork)
     kernels = kernels_of(module, (5, 4, 3))
@@ -404,23 +422,23 @@ def test_a_cell_remembers_what_the_configured_convolutions_make_of_images():
         ("elu", (5, 4, 3), -0.39347),
     ],
 )
-def test_layers_behind_the_cell_are_activated_as_those_before_it(activation, shape, of_minus_half):
-    """With all weights 0 and all biases -1/2, the last layer activates -1/2."""
+def test_layers_after_the_cell_have_the_configured_activation(activation, shape, of_minus_half):
+    """With all weights 0 and all biases -1/2, the input of the last activation is -1/2."""
     layers = Layers(activation=activation, memory_size=4, sizes_after_memory=(2,))
     module = make_module(shape, layers, "mingru", lambda torso: torso)
     network = Network(module, jax.ShapeDtypeStruct(shape, jnp.float32), recurrent=True)
     params = jax.eval_shape(network.init, jax.random.key(0))
     params = jax.tree.map(lambda leaf: jnp.full(leaf.shape, -0.5 * (leaf.ndim == 1)), params)
-    output, _ = network.step(params, jnp.ones((1, *shape)), network.empty_memory(1))
+    output, _ = apply_step(network, params, jnp.ones((1, *shape)), network.empty_memory(1))
     np.testing.assert_allclose(output, np.full((1, 2), of_minus_half), atol=2e-5)
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_layers_behind_the_cell_are_normalised_as_configured(layer_norm):
-    """Mean 0 and variance 1 leave two units only 1 and -1, of which relu makes 0."""
-    layers = Layers(activation="relu", layer_norm=layer_norm, sizes_after_memory=(2,))
+def test_layers_after_the_cell_are_normalised_as_configured(layer_norm):
+    """With mean 0 and variance 1, two units are 1 and -1, and relu turns -1 into 0."""
+    layers = Layers((4,), "relu", layer_norm, memory_size=4, sizes_after_memory=(2,))
     module = make_module((N_FEATURES,), layers, "gru", lambda torso: torso)
     network, params = recurrent_network(module)
-    output, _ = network.step(params, 10 * features_of(), network.empty_memory(*BATCH))
-    one_and_nothing = np.isclose(np.sort(output, axis=-1), [0.0, 1.0], atol=0.05).all()
-    assert one_and_nothing == layer_norm
+    output, _ = apply_step(network, params, 10 * features_of(), network.empty_memory(*BATCH))
+    is_normalised = np.isclose(np.sort(output, axis=-1), [0.0, 1.0], atol=0.05).all()
+    assert is_normalised == layer_norm

@@ -1,7 +1,8 @@
-"""Callbacks: what they get, what they may do, and the one that is shipped."""
+"""Callbacks: what they receive, what they may do, and `StopAtReturn`."""
 
 import contextlib
 import dataclasses
+import json
 import logging
 import shutil
 
@@ -12,39 +13,40 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.cli import main as cli
+from jaxagents.experiments.experiment import Experiment
 from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines
+from tests.agents import FAST, WALK, assert_trees_equal, begin, shared_agent
 from tests.cli.test_main import TINY as TINY_YAML
-from tests.ippo.test_training import FAST, TINY, assert_trees_equal
-from tests.probes import Walk
+from tests.recording import RECORDED, leaves_of, recording_agent
 from tests.training.test_json_lines import evaluation
 
 
 def returning(value: float, n_updates_done: int = 0) -> ja.Evaluation:
-    """Make an evaluation whose mean over episodes and actors is a value, as no single one is."""
+    """Make an evaluation with this mean over episodes and actors, and no such single return."""
     return evaluation(n_updates_done, returns=np.array([[value - 2, value + 2]] * 2))
 
 
-def stops(callback, values) -> list[bool]:
+def answers(callback, values) -> list[bool]:
     return [callback(returning(value, i)) for i, value in enumerate(values)]
 
 
 def test_training_stops_at_the_first_mean_return_that_reaches_the_target():
-    assert stops(ja.StopAtReturn(5.0), [4.9, np.nan, 5.0]) == [False, False, True]
+    assert answers(ja.StopAtReturn(5.0), [4.9, np.nan, 5.0]) == [False, False, True]
 
 
-def test_patience_waits_for_evaluations_in_a_row():
+def test_patience_counts_consecutive_evaluations():
     values = [5.0, 4.0, 5.0, 6.0]
-    assert stops(ja.StopAtReturn(5.0, patience=2), values) == [False, False, False, True]
+    assert answers(ja.StopAtReturn(5.0, patience=2), values) == [False, False, False, True]
 
 
-def test_another_training_is_waited_for_anew():
+def test_patience_counts_anew_in_another_training():
     callback = ja.StopAtReturn(5.0, patience=2)
-    assert stops(callback, [4.0, 5.0]) == [False, False]
-    assert stops(callback, [5.0, 5.0]) == [False, True]
+    assert answers(callback, [4.0, 5.0]) == [False, False]
+    assert answers(callback, [5.0, 5.0]) == [False, True]
 
 
-def test_what_cannot_be_reached_is_refused():
+def test_targets_that_cannot_be_reached_are_refused():
     with pytest.raises(ValueError, match="patience=0 is too small"):
         ja.StopAtReturn(5.0, patience=0)
     without_returns = evaluation()._replace(metrics={})
@@ -54,7 +56,7 @@ def test_what_cannot_be_reached_is_refused():
 
 @contextlib.contextmanager
 def compilations_counted():
-    """Count how often jax compiles functions, by their names."""
+    """Count how often jax compiles a function of a given name."""
     logger, handler, messages = logging.getLogger("jax"), logging.Handler(), []
     handler.emit = lambda record: messages.append(record.getMessage())
     logger.addHandler(handler)
@@ -68,40 +70,40 @@ def compilations_counted():
 
 @pytest.fixture(scope="module")
 def observed():
-    """A training whose callbacks used jax, and what they saw."""
+    """A training whose callback uses jax, and what the callback saw."""
     seen, programs, rng = [], [], jax.random.key(7)
-    observation, _ = Walk().reset(rng, None)
+    observation, _ = WALK.reset(rng, None)
 
     def look(event: ja.Evaluation) -> None:
         own = event.agent.eval(rng, n_evals=2, runner=event.runner)
         seen.append((event, np.asarray(event.policy(observation)), np.asarray(own["returns"])))
         programs.append(n_compiled("_update_repeatedly"))
 
-    agent = ja.DiscreteIPPO(Walk(), None, TINY, callbacks=[look])
+    config = dataclasses.replace(RECORDED, checkpoint_dir=None)
+    agent = ja.DiscreteIPPO(WALK, None, config, callbacks=[look])
     with compilations_counted() as n_compiled:
         runner, metrics = agent.train(jax.random.key(0), FAST)
-    assert programs == [1, 1, 1]  # the block after a callback is the same compiled program
+    assert programs == [1] * 5  # the block after a callback is the same compiled program
     return agent, runner, metrics, seen, (rng, observation)
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """The same training, recorded, but without callbacks; and its directory."""
-    config = dataclasses.replace(TINY, checkpoint_dir=tmp_path_factory.mktemp("run"))
-    agent = ja.DiscreteIPPO(Walk(), None, config)
-    return agent, *agent.train(jax.random.key(0), FAST)
+    """The directory of the same training without callbacks, and its results."""
+    directory = tmp_path_factory.mktemp("run")
+    return directory, *recording_agent(directory).train(jax.random.key(0), FAST)
 
 
-def test_a_callback_may_act_and_play_by_the_policies_of_the_moment(observed):
+def test_a_callback_may_act_and_evaluate_with_the_current_policies(observed):
     agent, runner, _, seen, (rng, observation) = observed
-    assert [event.n_updates_done for event, *_ in seen] == [0, 2, 3]
+    assert [event.n_updates_done for event, *_ in seen] == [0, 2, 4, 6, 8]
     event, actions, returns = seen[-1]
     assert_trees_equal(event.runner.actor.params, runner.actor.params)
     np.testing.assert_array_equal(actions, agent.policy(runner, observation))
     np.testing.assert_array_equal(returns, agent.eval(rng, n_evals=2, runner=runner)["returns"])
 
 
-def test_callbacks_change_no_bit_and_no_row(observed, straight):
+def test_callbacks_do_not_change_training(observed, straight):
     _, runner, metrics, seen, _ = observed
     _, plain, plain_metrics = straight
     assert_trees_equal((runner.actor, runner.critic), (plain.actor, plain.critic))
@@ -111,7 +113,7 @@ def test_callbacks_change_no_bit_and_no_row(observed, straight):
             np.testing.assert_array_equal(values, metrics[name][i])
 
 
-def test_what_callbacks_get_is_numpy_and_tells_the_speed(observed):
+def test_callbacks_receive_numpy_arrays_and_the_speed(observed):
     events = [event for event, *_ in observed[3]]
     assert all(type(each) is np.ndarray for event in events for each in event.metrics.values())
     assert np.isnan(events[0].steps_per_second)
@@ -119,18 +121,17 @@ def test_what_callbacks_get_is_numpy_and_tells_the_speed(observed):
     assert events[1].steps_per_second == pytest.approx(steps)
 
 
-def test_a_training_that_a_callback_ended_is_resumed_to_the_same_bits(tmp_path, straight):
-    config = dataclasses.replace(TINY, checkpoint_dir=tmp_path / "run")
+def test_a_training_that_a_callback_ended_is_resumed_bit_for_bit(tmp_path, straight):
     ends = [True]
 
     def end_once(event: ja.Evaluation) -> bool:
         return event.n_updates_done == 2 and ends.pop()
 
-    agent = ja.DiscreteIPPO(Walk(), None, config, callbacks=[end_once])
+    agent = recording_agent(tmp_path, [end_once])
     stopped, _ = agent.train(jax.random.key(0), FAST)
     assert int(stopped.n_updates_done) == 2
     resumed, metrics = agent.resume()
-    assert_trees_equal((resumed.actor, resumed.critic), (straight[1].actor, straight[1].critic))
+    assert_trees_equal(leaves_of(resumed), leaves_of(straight[1]))
     assert_trees_equal(metrics, straight[2])
 
 
@@ -139,58 +140,54 @@ def test_a_training_that_a_callback_ended_is_resumed_to_the_same_bits(tmp_path, 
     [
         (np.bool_(True), 0),
         (jnp.array(True), 0),
-        (np.bool_(False), 3),
-        (1, 3),
-        ([True], 3),
-        (np.array([True]), 3),
-        ((np.zeros(3), 2), 3),
-        (jax.random.key(0), 3),
+        (np.bool_(False), 8),
+        (1, 8),
+        ([True], 8),
+        (np.array([True]), 8),
+        ((np.zeros(3), 2), 8),
+        (jax.random.key(0), 8),
     ],
     ids=repr,
 )
-def test_a_callback_ends_a_training_by_a_true_of_any_library_and_by_nothing_else(answer, n_updates):
-    agent = ja.DiscreteIPPO(Walk(), None, TINY, callbacks=[lambda _: answer])
-    runner, _ = agent.train(jax.random.key(0), FAST)
+def test_a_callback_ends_training_only_by_a_true_of_python_numpy_or_jax(answer, n_updates):
+    runner, _ = recording_agent(None, [lambda _: answer]).train(jax.random.key(0), FAST)
     assert int(runner.n_updates_done) == n_updates
 
 
 def test_a_run_from_before_a_metric_existed_is_resumed_with_nan_for_it(tmp_path, straight):
-    directory = shutil.copytree(straight[0].config.checkpoint_dir, tmp_path / "run")
-    checkpoints = Checkpoints(directory)
-    config = dataclasses.replace(TINY, n_steps=4, checkpoint_dir=directory)
-    agent = ja.DiscreteIPPO(Walk(), None, config)
-    read = checkpoints.read_history(checkpoints.last_step())
+    directory = shutil.copytree(straight[0], tmp_path / "run")
+    shutil.rmtree(directory / "8")
+    read = Checkpoints(directory).read_history(6)
     del read["learning_rate"]
+    agent = recording_agent(directory)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoints, "read_history", lambda *_: read)
         _, metrics = agent.resume()
     rates = np.asarray(metrics["learning_rate"])[:, 0]
-    np.testing.assert_array_equal(np.isfinite(rates), [False, False, False, True])
-    np.testing.assert_array_equal(metrics["kl"][:3], straight[2]["kl"])
+    np.testing.assert_array_equal(np.isfinite(rates), [False] * 4 + [True])
+    np.testing.assert_array_equal(metrics["kl"], straight[2]["kl"])
     _, history = agent.restore("last")
     np.testing.assert_array_equal(history["learning_rate"], metrics["learning_rate"])
 
 
-def test_the_learning_rate_that_is_tracked_is_the_mean_of_those_used():
-    hyperparams = FAST.replace(actor_optimizer_params=ja.OptimizerParams(learning_rate=0.01))
-    config = dataclasses.replace(TINY, learning_rate_schedule="linear")
-    _, metrics = ja.DiscreteIPPO(Walk(), None, config).train(jax.random.key(0), hyperparams)
-    expected = [np.nan, 0.01 * (1 + 2 / 3) / 2, 0.01 / 3]  # updates 0 and 1, then 2, of 3
-    np.testing.assert_allclose(metrics["learning_rate"][:, 0], expected, rtol=1e-6)
+def test_the_tracked_learning_rate_is_the_mean_over_the_updates_of_a_block(straight):
+    rates = FAST.actor_optimizer_params.learning_rate * (1 - np.arange(8) / 8)  # linear
+    expected = [np.nan, *rates.reshape(4, 2).mean(axis=1)]
+    np.testing.assert_allclose(straight[2]["learning_rate"][:, 0], expected, rtol=1e-6)
 
 
-def test_the_learning_rate_that_adapts_is_tracked_update_by_update():
-    config = dataclasses.replace(TINY, learning_rate_schedule="kl", eval_frequency=1)
-    used = []
-    agent = ja.DiscreteIPPO(
-        Walk(), None, config, callbacks=[lambda e: used.append(e.runner.learning_rate)]
-    )
-    _, metrics = agent.train(jax.random.key(0), FAST.replace(kl_target=1e-9))
-    np.testing.assert_array_equal(metrics["learning_rate"][1:], np.stack(used)[:-1])
-    assert metrics["learning_rate"][3, 0] < metrics["learning_rate"][1, 0]
+def test_the_tracked_learning_rate_is_the_adapted_one_with_which_the_update_was_done():
+    agent = shared_agent(learning_rate_schedule="kl")
+    runner, before, used = begin(agent, kl_target=1e-9), [], []
+    for _ in range(3):
+        before.append(runner.learning_rate)
+        runner, metrics = agent.step(runner)
+        used.append(metrics["learning_rate"])
+    np.testing.assert_array_equal(used, before)
+    assert used[2] < used[0]
 
 
-def test_a_run_ends_at_the_return_of_its_configuration_and_ends_well(tmp_path, monkeypatch, capsys):
+def test_a_run_that_reaches_stop_at_return_ends_and_is_complete(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(TINY_YAML)
     assert cli.main(["train", "tiny.yaml", "--agent.n_steps=100000", "--stop_at_return=-1000"]) == 0
@@ -200,12 +197,14 @@ def test_a_run_ends_at_the_return_of_its_configuration_and_ends_well(tmp_path, m
     assert [each["n_updates_done"] for each in read_json_lines(run / "metrics.jsonl")] == [0]
     assert (run / "summary.json").exists()
     assert (run / "learning_curve.png").exists()
+    summary = json.loads((run / "summary.json").read_text())
+    monkeypatch.setattr(Experiment, "evaluate", lambda _: summary)  # the same once more
     assert cli.main(["resume", str(run)]) == 0
     assert why in capsys.readouterr().out
     assert [each["n_updates_done"] for each in read_json_lines(run / "metrics.jsonl")] == [0]
 
 
-def test_a_return_to_stop_at_needs_evaluations(tmp_path, capsys):
+def test_stop_at_return_needs_evaluations(tmp_path, capsys):
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY_YAML)
     assert cli.main(["train", str(path), "--stop_at_return=1", "--agent.n_evals=0"]) == 2

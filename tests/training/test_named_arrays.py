@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxagents.training.named_arrays import pack, strip_keys, to_leaves, unpack
-from tests.ippo.test_training import assert_trees_equal
+from tests.agents import assert_trees_equal
 
 TREE = {
     "weights": (jnp.arange(6.0).reshape(2, 3), jnp.array([0.5, 1.5], jnp.bfloat16)),

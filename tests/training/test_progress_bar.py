@@ -1,18 +1,15 @@
-"""The progress bar, as it is drawn."""
-
-import dataclasses
+"""The progress bar as it is drawn."""
 
 import jax
 import numpy as np
 
-import jaxagents as ja
 from jaxagents.training.progress_bar import ProgressBar
-from tests.ippo.test_training import FAST, TINY
-from tests.probes import Walk
+from tests.agents import FAST
+from tests.recording import recording_agent
 from tests.training.test_json_lines import evaluation
 
 
-def test_the_bar_tells_the_return_and_the_speed(capsys):
+def test_the_bar_shows_the_return_and_the_speed(capsys):
     bar = ProgressBar(n_steps=200, n_updates_done=0)
     bar.show(evaluation(100, returns=np.array([[1000.0, 1469.0]])))
     bar.close()
@@ -22,7 +19,7 @@ def test_the_bar_tells_the_return_and_the_speed(capsys):
     assert drawn.rstrip().endswith("return 1,234.50, 20,480 steps/s]")
 
 
-def test_the_bar_of_a_resumed_training_begins_where_that_does(capsys):
+def test_the_bar_of_a_resumed_training_starts_where_it_resumes(capsys):
     ProgressBar(n_steps=200, n_updates_done=150).close()
     assert "Training:  75%" in capsys.readouterr().err
 
@@ -34,7 +31,7 @@ def test_the_bar_needs_no_returns(capsys):
     assert "Training: 100%" in capsys.readouterr().err
 
 
-def test_nobody_reading_is_no_error(monkeypatch):
+def test_a_closed_terminal_is_no_error(monkeypatch):
     class Closed:
         def write(self, _):
             raise BrokenPipeError
@@ -48,11 +45,10 @@ def test_nobody_reading_is_no_error(monkeypatch):
     bar.close()
 
 
-def test_a_training_that_is_recorded_draws_the_bar_to_its_end(tmp_path, capsys):
-    config = dataclasses.replace(TINY, progress_bar=True, checkpoint_dir=tmp_path / "run")
-    agent = ja.DiscreteIPPO(Walk(), None, config)
+def test_a_recorded_training_draws_the_bar_to_its_end(tmp_path, capsys):
+    agent = recording_agent(tmp_path, progress_bar=True)
     agent.train(jax.random.key(0), FAST)
     drawn = capsys.readouterr().err.split("\r")[-1]
     assert "Training: 100%" in drawn
-    assert "3/3" in drawn
+    assert "8/8" in drawn
     assert "steps/s" in drawn

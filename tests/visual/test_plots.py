@@ -1,3 +1,5 @@
+"""Learning curves of the metrics that `train` returns."""
+
 import re
 import subprocess
 import sys
@@ -13,6 +15,7 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def training(returns):
+    """Make the metrics of a training with these returns."""
     returns = np.asarray(returns, dtype=np.float32)
     return {"returns": returns, "n_environment_steps": 100_000 * np.arange(len(returns))}
 
@@ -23,7 +26,7 @@ def two_actors():
 
 @pytest.fixture
 def drawn(monkeypatch, tmp_path):
-    """Draw metrics and return the figure that was written."""
+    """Plot metrics and return the figure that was written."""
     from matplotlib.figure import Figure
 
     written = []
@@ -67,7 +70,7 @@ def test_a_line_is_the_mean_over_episodes(drawn):
     np.testing.assert_array_equal(line.get_ydata(), [2.0, 15.0])
 
 
-def test_bands_reach_from_lowest_to_highest_and_over_the_middle_half(drawn):
+def test_bands_span_minimum_to_maximum_and_the_interquartile_range(drawn):
     # The quartiles of 0, 1, 2, 3 and 4 are 1 and 3.
     episodes = np.arange(5.0)[:, None]
     figure = drawn(training([episodes, episodes + 10]))
@@ -78,13 +81,13 @@ def test_bands_reach_from_lowest_to_highest_and_over_the_middle_half(drawn):
     assert (quartiles.y0, quartiles.y1) == (1.0, 13.0)
 
 
-def test_many_curves_are_drawn_without_their_extremes(drawn):
+def test_many_curves_are_drawn_without_minimum_and_maximum(drawn):
     figure = drawn(training(np.arange(2 * 3 * 5).reshape(2, 3, 5)))
     assert len(figure.axes[0].lines) == len(figure.axes[0].collections) == 5
     assert "Pale band" not in figure.get_supxlabel()
 
 
-def test_curves_differ_in_colour_and_also_without_it(drawn):
+def test_curves_can_be_told_apart_with_and_without_colour(drawn):
     (axes,) = drawn(training(np.arange(2 * 3 * 8).reshape(2, 3, 8))).axes
     assert len({line.get_marker() for line in axes.lines}) == 8
     assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 8
@@ -94,16 +97,16 @@ def test_every_colour_stands_out_from_white():
     luminances = np.array([matplotlib.colors.to_rgb(c) for c in COLOURS]) @ (
         [0.2126, 0.7152, 0.0722]
     )
-    assert luminances.max() < 0.75  # the yellow of the palette has 0.87
+    assert luminances.max() < 0.75  # Okabe and Ito's yellow has 0.87
 
 
-def test_actors_are_named_in_the_order_in_which_their_curves_end(drawn):
+def test_the_legend_is_in_the_order_of_the_final_returns(drawn):
     metrics = training([[[9.0, 1.0, 2.0]], [[1.0, 3.0, 2.0]]])
     assert labels(drawn(metrics)) == ["actor 1", "actor 2", "actor 0"]
     assert labels(drawn(metrics, actor_names=["a", "b", "c"])) == ["b", "c", "a"]
 
 
-def test_a_lone_actor_needs_no_legend_unless_it_has_a_name(drawn):
+def test_a_single_actor_has_a_legend_only_if_it_is_named(drawn):
     metrics = training([[[1.0]], [[2.0]]])
     assert labels(drawn(metrics)) == []
     assert labels(drawn(metrics, actor_names=["pole"])) == ["pole"]
@@ -116,7 +119,7 @@ def test_actors_with_equal_returns_share_one_curve(drawn):
     assert labels(figure) == ["all actors"]
 
 
-def test_a_team_with_equal_returns_is_named_in_full_without_breaking_a_name(drawn):
+def test_actors_that_share_a_curve_are_all_named_without_breaking_a_name(drawn):
     returns = np.stack([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [5.0, 6.0]], axis=-1)[:, None]
     names = ["wolves 0", "wolves 1", "wolves 2", "sheep"]
     figure = drawn(training(returns), actor_names=names)
@@ -134,7 +137,7 @@ def test_evaluations_after_an_early_stop_are_left_out(drawn):
 
 
 @pytest.mark.filterwarnings("error")
-def test_an_actor_without_any_returns_is_left_out(drawn):
+def test_an_actor_without_a_finite_return_is_left_out(drawn):
     returns = np.ones((2, 3, 3))
     returns[:, :, 0] = np.nan
     returns[:, :, 1] = np.inf
@@ -158,19 +161,19 @@ def test_environment_steps_are_counted_in_thousands_and_millions(drawn):
     assert {"0", "200k", "400k", "1M"} <= set(ticks)
 
 
-def test_title_and_number_of_episodes_are_written(drawn):
+def test_title_and_number_of_episodes_are_shown(drawn):
     figure = drawn(two_actors(), title="CartPole")
     assert figure.axes[0].get_title(loc="left") == "CartPole"
     assert "mean of 4 episodes" in figure.get_supxlabel()
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (5, 3, 4, 2)])
-def test_returns_of_another_rank_are_refused(tmp_path, shape):
+def test_returns_of_wrong_rank_are_refused(tmp_path, shape):
     with pytest.raises(ValueError, match=re.escape(f"returns of shape {shape}")):
         plot_learning_curve(training(np.ones(shape)), tmp_path / "curve.png")
 
 
-def test_steps_that_do_not_belong_to_the_returns_are_refused(tmp_path):
+def test_environment_steps_that_do_not_match_the_returns_are_refused(tmp_path):
     metrics = two_actors() | {"n_environment_steps": np.arange(5)}
     with pytest.raises(ValueError, match=r"n_environment_steps of shape \(5,\)"):
         plot_learning_curve(metrics, tmp_path / "curve.png")
@@ -187,7 +190,7 @@ def test_too_few_names_are_refused(tmp_path):
         plot_learning_curve(two_actors(), tmp_path / "curve.png", actor_names=["a"])
 
 
-def test_drawing_leaves_pyplot_alone_and_importing_leaves_matplotlib_alone(tmp_path):
+def test_plotting_does_not_import_pyplot_and_importing_does_not_import_matplotlib(tmp_path):
     code = f"""
 import sys, numpy as np, jaxagents.visual.plots
 print("matplotlib" in sys.modules)

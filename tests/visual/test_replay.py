@@ -1,12 +1,12 @@
-"""The command that shows a run's episodes."""
+"""`jaxagents replay`: episodes of a run as animations."""
 
 import pytest
 from PIL import Image
 
 import jaxagents as ja
 from jaxagents.cli import main as cli
-from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.environments import registry
+from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.visual.replay import shown_states
 from tests.probes import Walk
@@ -41,13 +41,13 @@ def experiment(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shown(experiment):
-    """Show two of the three episodes that evaluations play."""
+    """Write two of the three episodes that an evaluation plays, and return their paths."""
     assert cli.main(["replay", str(experiment.directory), "--episodes", "2"]) == 0
     return [experiment.directory / "replay" / f"episode-{number}.gif" for number in (1, 2)]
 
 
 def fail(capsys, *arguments):
-    """Run the command in vain, and return the one line that says why."""
+    """Run the command, which fails, and return its one-line error message."""
     capsys.readouterr()
     assert cli.main(["replay", *map(str, arguments)]) == 2
     output = capsys.readouterr()
@@ -56,20 +56,22 @@ def fail(capsys, *arguments):
     return output.err
 
 
-def test_each_episode_is_a_gif_of_all_its_states(shown):
+def test_every_episode_is_a_gif_of_all_its_states(shown):
     for path in shown:
         with Image.open(path) as gif:
             assert gif.n_frames == N_STEPS + 1
     assert len(list(shown[0].parent.iterdir())) == 2
 
 
-def test_shown_are_the_first_of_the_evaluated_episodes_however_many(experiment, shown):
+def test_the_first_evaluated_episodes_are_shown_however_many_are_asked_for(experiment, shown):
     (again,) = experiment.replay()
     assert again.parent.name == "replay-2"
     assert again.read_bytes() == shown[0].read_bytes()
 
 
-def test_options_choose_the_episodes(experiment, shown, tmp_path):
+def test_options_choose_the_episodes(experiment, shown, tmp_path, monkeypatch):
+    # Commands share the compiled agent; `shown` rebuilds the experiment from its directory.
+    monkeypatch.setattr(Experiment, "of_run", lambda directory: experiment)
     options = {
         "as configured": ["--sampled", "--seed", "1", "--mode", "last"],
         "another seed": ["--seed", "9"],
@@ -85,7 +87,7 @@ def test_options_choose_the_episodes(experiment, shown, tmp_path):
     assert len({*written.values(), greedy.read_bytes()}) == 3
 
 
-def test_nothing_is_replaced(experiment, tmp_path, capsys):
+def test_no_file_is_replaced(experiment, tmp_path, capsys):
     (tmp_path / "episode-2.gif").write_bytes(b"mine")
     line = fail(capsys, experiment.directory, "--to", tmp_path, "--episodes", 2)
     assert "episode-2.gif exists" in line
@@ -93,7 +95,7 @@ def test_nothing_is_replaced(experiment, tmp_path, capsys):
     assert (tmp_path / "episode-2.gif").read_bytes() == b"mine"
 
 
-def test_without_ffmpeg_a_film_is_refused_in_one_line(experiment, tmp_path, capsys, monkeypatch):
+def test_mp4_without_ffmpeg_fails_with_one_line(experiment, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     line = fail(capsys, experiment.directory, "--mp4", "--to", tmp_path / "films")
     assert "ffmpeg" in line
@@ -101,10 +103,10 @@ def test_without_ffmpeg_a_film_is_refused_in_one_line(experiment, tmp_path, caps
     assert not (tmp_path / "films").exists()
 
 
-def test_bad_arguments_are_refused_in_one_line(experiment, tmp_path, capsys):
+def test_bad_arguments_fail_with_one_line(experiment, tmp_path, capsys):
     assert "0 episodes" in fail(capsys, experiment.directory, "--episodes", 0)
     (tmp_path / "file").touch()
-    assert "no folder" in fail(capsys, experiment.directory, "--to", tmp_path / "file")
+    assert "not a folder" in fail(capsys, experiment.directory, "--to", tmp_path / "file")
     assert "config.yaml" in fail(capsys, tmp_path)
 
 

@@ -3,12 +3,15 @@
 import importlib
 import importlib.util
 import sys
+import threading
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, cast
 
 from jaxagents.environments.jaxmarl.muted_output import SILENCE
+
+_POSTPONING = threading.Lock()
 
 
 def load(path: str) -> Any:
@@ -25,8 +28,10 @@ def load(path: str) -> Any:
     """
     module, _, name = path.rpartition(".")
     packages = module.split(".")[:-1]
-    for i in range(len(packages)):
-        _postpone(".".join(packages[: i + 1]))
+    # Two threads must not register a package twice: one would set attributes of the discarded one.
+    with _POSTPONING:
+        for i in range(len(packages)):
+            _postpone(".".join(packages[: i + 1]))
     with SILENCE:
         return getattr(importlib.import_module(module), name)
 

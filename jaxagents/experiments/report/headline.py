@@ -85,7 +85,7 @@ def _return_of_group(runs: Sequence[Run]) -> str:
         return ""
     if len(rows) > 1:
         means = between([each.iqm for _, each in rows])
-        return f": the interquartile means of their returns are {means}, depending on the actor"
+        return f": the interquartile mean of their returns is {means}, depending on the actor"
     ((_, estimate),) = rows
     return (
         f": the interquartile mean of their returns is {number(estimate.iqm)} (95 % interval "
@@ -98,7 +98,8 @@ def _latest_return(run: Run) -> str:
     if not latest:
         return " that has not been evaluated yet"
     steps = run.records[-1]["n_environment_steps"]
-    return f": after {steps:,} environment steps, its policies reach a mean return of {between(latest)}"
+    mean = between(latest)
+    return f": after {steps:,} environment steps, its policies reach a mean return of {mean}"
 
 
 def unfinished_notes(groups: Groups) -> list[str]:

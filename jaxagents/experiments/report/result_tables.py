@@ -45,7 +45,7 @@ def _table_of_runs(runs: Sequence[Run], named: bool) -> Markup:
     titles = [*(["run"] if named else []), "return of", *_TITLES, "steps"]
     kinds = dict.fromkeys(_kind_of_evaluation(run.summary) for run in runs if run.summary)
     caption = (
-        f"{' '.join(kinds)} Steps: environment steps up to that checkpoint. CI: 95 % interval of "
+        f"{' '.join(kinds)} Steps: environment steps up to the checkpoint. CI: 95 % interval of "
         "the mean, by bootstrap over episodes."
     )
     return table(titles, rows, caption, n_headers=1 + named)

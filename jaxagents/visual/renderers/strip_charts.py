@@ -163,9 +163,7 @@ class _Chart:
             colour = _GOOD if value > 0 else _BAD
             canvas.rectangle((left + gap, zero), (right - gap, end), colour)
 
-    def _cover_after_death(
-        self, canvas: Canvas, top: Number, height: Number, index: int
-    ) -> None:
+    def _cover_after_death(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
         """Cover a strip after its actor's death with a crossed grey box."""
         dead = np.flatnonzero(~self._trajectory.active[:, index])
         if dead.size:

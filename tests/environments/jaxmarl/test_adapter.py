@@ -1,5 +1,7 @@
 import contextlib
 import copy
+import functools
+import json
 import os
 import pickle
 import subprocess
@@ -17,8 +19,8 @@ from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
 
 from jaxagents.environments.jaxmarl.adapter import JaxMARLEnvironment, construct
 from jaxagents.environments.jaxmarl.families import FAMILIES, supported_family
-from jaxagents.environments.registry import JAXMARL_IDS, MABRAX_IDS
 from jaxagents.environments.jaxmarl.muted_output import SILENCE
+from jaxagents.environments.registry import JAXMARL_IDS, MABRAX_IDS
 
 MPE = [name for name in jaxmarl.registered_envs if name.startswith("MPE_")]
 MABRAX = [env_id.removeprefix("jaxmarl/") for env_id in MABRAX_IDS]
@@ -29,7 +31,9 @@ UNSUPPORTED = ["LearnedPolicyEnemySMAX"] + [
 ]
 
 
+@functools.cache
 def make(name, **env_kwargs):
+    """Make an environment, the same one for equal arguments."""
     return JaxMARLEnvironment(construct(name, **env_kwargs))
 
 
@@ -37,21 +41,28 @@ def compiled(function):
     return jax.jit(function, compiler_options=COMPILE_FAST)
 
 
-def begin(env, seed=0):
-    return compiled(lambda rng: env.reset_env(rng, None))(jax.random.key(seed))
+@functools.cache
+def begin(env):
+    """Return the first observation and state of an episode."""
+    return compiled(lambda rng: env.reset_env(rng, None))(jax.random.key(0))
 
 
+@functools.cache
 def stepper(env):
-    """Compile steps from a state by actions; the answer is `Environment.step_env`'s."""
+    """Compile a function from a state and actions to the results of `Environment.step_env`."""
     return compiled(lambda state, action: env.step_env(jax.random.key(1), state, action, None))
 
 
 def play(env, actions, rng):
-    """Step through the actions, [time, actors, ...]; the answers are stacked over time."""
+    """Play actions ``[time, actors, ...]``.
+
+    Returns:
+        The first observation and state, and the results of all steps, stacked over time.
+    """
 
     def step(state, action):
-        observation, state, *answer = env.step(rng, state, action)
-        return state, (observation, state, *answer)
+        observation, state, *rest = env.step(rng, state, action)
+        return state, (observation, state, *rest)
 
     observation, state = env.reset(rng)
     return observation, state, jax.lax.scan(step, state, actions)[1]
@@ -69,69 +80,66 @@ def any_action(env):
 
 
 def library_done(state):
-    """Read the library's own flag that the episode is over for all."""
+    """Read the library's flag that the episode is over for all actors."""
     state = getattr(state, "state", state)
     return bool(np.all(getattr(state, "ep_done", state.done)))
 
 
 DISCRETE, CONTINUOUS = {"action_type": "Discrete"}, {"action_type": "Continuous"}
 
+# Representatives of each family and kind of space, and the others.
+INTERFACES = [
+    ("MPE_simple_v3", CONTINUOUS, [0], (4,), "float32", (5,), False),
+    ("MPE_simple_tag_v3", {}, [0, 0, 0, 1], (16,), "float32", 5, False),
+    ("MPE_simple_world_comm_v3", {}, [0, 1, 1, 1, 2, 2], (34,), "float32", (9,), True),
+    ("MPE_simple_spread_v3", {"num_agents": 2}, [0, 0], (14,), "float32", 5, False),
+    ("MPE_simple_crypto_v3", {}, [0, 1, 2], (8,), "float32", 4, False),
+    ("MPE_simple_speaker_listener_v4", {}, [0, 1], (11,), "float32", 5, True),
+    ("MPE_simple_reference_v3", {}, [0, 0], (21,), "float32", 50, False),
+    ("MPE_simple_facmac_v1", {}, [0] * 3 + [1], (16,), "float32", (5,), False),
+    ("switch_riddle", {}, [0] * 3, (2,), "int32", 3, True),
+    ("SMAX", {"scenario": "5m_vs_6m"}, [0] * 5 + [1] * 6, (140,), "float32", 11, True),
+    ("HeuristicEnemySMAX", {"action_type": "continuous"}, [0] * 5, (127,), "float32", (4,), False),
+    ("storm", {"num_agents": 3}, [0] * 3, (5, 5, 25), "float32", 5, False),
+    ("storm_2p", {}, [0, 0], (5, 5, 16), "float32", 5, False),
+    ("storm_np", {}, [0, 0], (5, 5, 14), "float32", 8, False),
+    ("hanabi", {}, [0, 0], (658,), "float32", 21, True),
+    ("overcooked", {}, [0, 0], (4, 5, 26), "uint8", 6, False),
+    ("overcooked_v2", {}, [0, 0], (4, 5, 30), "int32", 6, False),
+    ("coin_game", {}, [0, 0], (36,), "int8", 5, False),
+    ("jaxnav", {}, [0, 0], (205,), "float32", (2,), False),
+]
+OTHER_INTERFACES = [
+    ("MPE_simple_v3", {}, [0], (4,), "float32", 5, False),
+    ("MPE_simple_tag_v3", CONTINUOUS, [0, 0, 0, 1], (16,), "float32", (5,), False),
+    ("MPE_simple_world_comm_v3", DISCRETE, [0, 1, 1, 1, 2, 2], (34,), "float32", 20, True),
+    ("MPE_simple_spread_v3", {}, [0, 0, 0], (18,), "float32", 5, False),
+    ("MPE_simple_spread_v3", CONTINUOUS, [0, 0, 0], (18,), "float32", (5,), False),
+    ("MPE_simple_crypto_v3", CONTINUOUS, [0, 1, 2], (8,), "float32", (4,), False),
+    ("MPE_simple_speaker_listener_v4", CONTINUOUS, [0, 1], (11,), "float32", (5,), True),
+    ("MPE_simple_push_v3", {}, [0, 1], (19,), "float32", 5, False),
+    ("MPE_simple_push_v3", CONTINUOUS, [0, 1], (19,), "float32", (5,), False),
+    ("MPE_simple_adversary_v3", {}, [0, 1, 1], (10,), "float32", 5, False),
+    ("MPE_simple_adversary_v3", CONTINUOUS, [0, 1, 1], (10,), "float32", (5,), False),
+    ("MPE_simple_reference_v3", CONTINUOUS, [0, 0], (21,), "float32", (15,), False),
+    ("MPE_simple_facmac_3a_v1", {}, [0] * 3 + [1], (16,), "float32", (5,), False),
+    ("MPE_simple_facmac_6a_v1", {}, [0] * 6 + [1] * 2, (28,), "float32", (5,), False),
+    ("MPE_simple_facmac_9a_v1", {}, [0] * 9 + [1] * 3, (40,), "float32", (5,), False),
+    ("HeuristicEnemySMAX", {"scenario": "3m"}, [0] * 3, (75,), "float32", 8, True),
+    ("storm", {}, [0, 0], (5, 5, 22), "float32", 5, False),
+    ("overcooked", {"layout": "coord_ring"}, [0, 0], (5, 5, 26), "uint8", 6, False),
+    ("overcooked_v2", {"observation_type": "featurized"}, [0, 0], (96,), "float32", 6, False),
+    ("coin_game", {"cnn": True}, [0, 0], (3, 3, 4), "int8", 5, False),
+    ("jaxnav", {"act_type": "Discrete"}, [0, 0], (205,), "float32", 15, False),
+]
+
 
 @pytest.mark.parametrize(
-    ("name", "env_kwargs", "teams", "observed", "dtype", "chosen", "masked"),
-    [
-        ("MPE_simple_v3", {}, [0], (4,), "float32", 5, False),
-        ("MPE_simple_v3", CONTINUOUS, [0], (4,), "float32", (5,), False),
-        ("MPE_simple_tag_v3", {}, [0, 0, 0, 1], (16,), "float32", 5, False),
-        ("MPE_simple_tag_v3", CONTINUOUS, [0, 0, 0, 1], (16,), "float32", (5,), False),
-        ("MPE_simple_world_comm_v3", {}, [0, 1, 1, 1, 2, 2], (34,), "float32", (9,), True),
-        ("MPE_simple_world_comm_v3", DISCRETE, [0, 1, 1, 1, 2, 2], (34,), "float32", 20, True),
-        ("MPE_simple_spread_v3", {}, [0, 0, 0], (18,), "float32", 5, False),
-        ("MPE_simple_spread_v3", {"num_agents": 2}, [0, 0], (14,), "float32", 5, False),
-        ("MPE_simple_spread_v3", CONTINUOUS, [0, 0, 0], (18,), "float32", (5,), False),
-        ("MPE_simple_crypto_v3", {}, [0, 1, 2], (8,), "float32", 4, False),
-        ("MPE_simple_crypto_v3", CONTINUOUS, [0, 1, 2], (8,), "float32", (4,), False),
-        ("MPE_simple_speaker_listener_v4", {}, [0, 1], (11,), "float32", 5, True),
-        ("MPE_simple_speaker_listener_v4", CONTINUOUS, [0, 1], (11,), "float32", (5,), True),
-        ("MPE_simple_push_v3", {}, [0, 1], (19,), "float32", 5, False),
-        ("MPE_simple_push_v3", CONTINUOUS, [0, 1], (19,), "float32", (5,), False),
-        ("MPE_simple_adversary_v3", {}, [0, 1, 1], (10,), "float32", 5, False),
-        ("MPE_simple_adversary_v3", CONTINUOUS, [0, 1, 1], (10,), "float32", (5,), False),
-        ("MPE_simple_reference_v3", {}, [0, 0], (21,), "float32", 50, False),
-        ("MPE_simple_reference_v3", CONTINUOUS, [0, 0], (21,), "float32", (15,), False),
-        ("MPE_simple_facmac_v1", {}, [0] * 3 + [1], (16,), "float32", (5,), False),
-        ("MPE_simple_facmac_3a_v1", {}, [0] * 3 + [1], (16,), "float32", (5,), False),
-        ("MPE_simple_facmac_6a_v1", {}, [0] * 6 + [1] * 2, (28,), "float32", (5,), False),
-        ("MPE_simple_facmac_9a_v1", {}, [0] * 9 + [1] * 3, (40,), "float32", (5,), False),
-        ("switch_riddle", {}, [0] * 3, (2,), "int32", 3, True),
-        ("SMAX", {"scenario": "5m_vs_6m"}, [0] * 5 + [1] * 6, (140,), "float32", 11, True),
-        ("HeuristicEnemySMAX", {"scenario": "3m"}, [0] * 3, (75,), "float32", 8, True),
-        (
-            "HeuristicEnemySMAX",
-            {"action_type": "continuous"},
-            [0] * 5,
-            (127,),
-            "float32",
-            (4,),
-            False,
-        ),
-        ("storm", {}, [0, 0], (5, 5, 22), "float32", 5, False),
-        ("storm", {"num_agents": 3}, [0] * 3, (5, 5, 25), "float32", 5, False),
-        ("storm_2p", {}, [0, 0], (5, 5, 16), "float32", 5, False),
-        ("storm_np", {}, [0, 0], (5, 5, 14), "float32", 8, False),
-        ("hanabi", {}, [0, 0], (658,), "float32", 21, True),
-        ("overcooked", {}, [0, 0], (4, 5, 26), "uint8", 6, False),
-        ("overcooked", {"layout": "coord_ring"}, [0, 0], (5, 5, 26), "uint8", 6, False),
-        ("overcooked_v2", {}, [0, 0], (4, 5, 30), "int32", 6, False),
-        ("overcooked_v2", {"observation_type": "featurized"}, [0, 0], (96,), "float32", 6, False),
-        ("coin_game", {}, [0, 0], (36,), "int8", 5, False),
-        ("coin_game", {"cnn": True}, [0, 0], (3, 3, 4), "int8", 5, False),
-        ("jaxnav", {}, [0, 0], (205,), "float32", (2,), False),
-        ("jaxnav", {"act_type": "Discrete"}, [0, 0], (205,), "float32", 15, False),
-    ],
+    ("name", "env_kwargs", "teams", "shape", "dtype", "action", "masked"),
+    [*INTERFACES, *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHER_INTERFACES)],
 )
-def test_resets_and_steps_have_the_same_types(
-    name, env_kwargs, teams, observed, dtype, chosen, masked
+def test_resets_and_steps_return_the_expected_shapes_and_equal_types(
+    name, env_kwargs, teams, shape, dtype, action, masked
 ):
     env = make(name, **env_kwargs)
     rng = jax.random.key(0)
@@ -141,11 +149,11 @@ def test_resets_and_steps_have_the_same_types(
 
     n_actors = len(teams)
     assert (env.n_actors, env.teams) == (n_actors, teams)
-    assert observation.features.shape == (n_actors, *observed)
+    assert observation.features.shape == (n_actors, *shape)
     assert observation.features.dtype == dtype
     space = env.action_space()
-    assert (space.n if isinstance(chosen, int) else space.shape) == chosen
-    size = chosen if isinstance(chosen, int) else chosen[0]
+    assert (space.n if isinstance(action, int) else space.shape) == action
+    size = action if isinstance(action, int) else action[0]
     mask = jax.ShapeDtypeStruct((n_actors, size), bool) if masked else None
     assert observation.action_mask == mask
     assert (observation.global_state is not None) == ("SMAX" in name)
@@ -158,7 +166,7 @@ def test_resets_and_steps_have_the_same_types(
     ]
 
 
-def test_all_of_the_library_that_can_work_is_listed():
+def test_every_environment_of_the_library_is_listed_or_known_to_be_unsupported():
     listed = [env_id.removeprefix("jaxmarl/") for env_id in (*JAXMARL_IDS, *MABRAX_IDS)]
 
     assert sorted([*listed, *UNSUPPORTED]) == sorted(jaxmarl.registered_envs)
@@ -172,7 +180,7 @@ def test_mpe_is_truncated_when_the_librarys_step_counter_says_so_and_never_termi
         jax.vmap(lambda rng: play(env, jnp.zeros((28, 3), jnp.int32), rng))
     )(rngs)
 
-    # The library counts the steps of max_steps=25 from 0 to 25: the 26th is the last.
+    # The library counts steps from 0 to max_steps=25, so the 26th step is the last.
     assert env.env.max_steps == 25
     expected = np.zeros((2, 28, 3), bool)
     expected[:, 25] = True
@@ -182,24 +190,30 @@ def test_mpe_is_truncated_when_the_librarys_step_counter_says_so_and_never_termi
     assert reward.shape == (2, 28, 3)
 
 
+# Short environments that several tests share.
+BATTLE = {"scenario": "3m", "max_steps": 5}
+NAVIGATION = {"max_steps": 4, "lidar_num_beams": 8}
+REPETITIONS = {"num_inner_steps": 2, "num_outer_steps": 2}
+
+
 @pytest.mark.parametrize(
     ("name", "env_kwargs", "limit", "action"),
     [
-        # The library compares the count of steps before it counts: one step more than max_steps.
+        # The library compares the step count before incrementing it: one step beyond max_steps.
         (SPREAD, {"max_steps": 2}, 3, 0),
-        ("HeuristicEnemySMAX", {"scenario": "3m", "max_steps": 2}, 3, 4),
-        # It counts before it compares.
-        ("switch_riddle", {"num_agents": 3}, 4 * 3 - 6, 0),
+        ("HeuristicEnemySMAX", BATTLE, 6, 4),
+        # It increments the count first.
+        ("switch_riddle", {}, 4 * 3 - 6, 0),
         ("overcooked", {"max_steps": 2}, 2, 4),
         ("overcooked_v2", {"max_steps": 2}, 2, 4),
-        ("jaxnav", {"max_steps": 2}, 2, 0),
-        ("coin_game", {"num_inner_steps": 2, "num_outer_steps": 2}, 4, 0),
-        ("storm", {"num_inner_steps": 2, "num_outer_steps": 2}, 4, 4),
-        ("storm_2p", {"num_inner_steps": 2, "num_outer_steps": 2}, 4, 4),
-        ("storm_np", {"num_inner_steps": 2, "num_outer_steps": 2}, 4, 4),
+        ("jaxnav", NAVIGATION, 4, 0),
+        ("coin_game", REPETITIONS, 4, 0),
+        ("storm_2p", REPETITIONS, 4, 4),
+        pytest.param("storm", REPETITIONS, 4, 4, marks=pytest.mark.slow),
+        pytest.param("storm_np", REPETITIONS, 4, 4, marks=pytest.mark.slow),
     ],
 )
-def test_all_are_truncated_on_the_librarys_last_step_and_on_none_before(
+def test_all_actors_are_truncated_on_the_librarys_last_step_and_not_before(
     name, env_kwargs, limit, action
 ):
     env = make(name, **env_kwargs)
@@ -225,20 +239,20 @@ def test_all_are_truncated_on_the_librarys_last_step_and_on_none_before(
         ("hanabi", "never: the deck runs out"),
     ],
 )
-def test_truncation_rules_are_told_with_the_environments_own_limits(name, rule):
+def test_truncation_rules_are_described_with_the_environments_own_limits(name, rule):
     assert make(name).truncation_rule == rule
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def battle():
-    """SMAX with built-in enemies, at the step that reaches the time limit, and its steps."""
-    env = make("HeuristicEnemySMAX", scenario="3m", max_steps=5)
+    """SMAX with built-in enemies, its state before the time limit, and its compiled step."""
+    env = make("HeuristicEnemySMAX", **BATTLE)
     _, state = begin(env)
     return env, state.replace(state=state.state.replace(step=jnp.array(5))), stepper(env)
 
 
 def wounded(state, health):
-    """Give the units, allies first, another health; those without any die in the next step."""
+    """Set the units' health, allies first; units without health die in the next step."""
     return state.replace(state=state.state.replace(unit_health=jnp.array(health)))
 
 
@@ -273,17 +287,17 @@ def test_a_battle_decided_at_the_time_limit_terminates(battle, health, won):
     assert terminated.all()
     assert not truncated.any()
     assert info["won"] == won
-    # So the library's own logging of wins has it.
+    # The library's own log of wins uses this rule.
     assert np.all((reward >= 1) == won)
 
 
-def test_in_smax_death_lasts_until_the_reset_and_rewards_go_on(battle):
+def test_in_smax_death_lasts_until_the_reset_and_rewards_continue(battle):
     env, state, step = battle
     state = state.replace(state=state.state.replace(step=jnp.array(0)))
     state = wounded(state, [0.0, 45, 45, 45, 45, 45])
 
     for _ in range(3):
-        # A blow against an enemy earns all the allies the same, the dead one too.
+        # Damage to an enemy earns all allies the same, including dead ones.
         observation, state, reward, terminated, truncated, _ = step(state, STOP)
         np.testing.assert_array_equal(terminated, [True, False, False])
         assert not truncated.any()
@@ -324,19 +338,20 @@ def test_in_the_riddle_only_the_actor_in_the_room_has_a_choice():
     np.testing.assert_array_equal(observation.action_mask, expected)
 
 
-@pytest.mark.parametrize("evaporating", [False, True])
-def test_in_jaxnav_who_arrives_at_the_time_limit(evaporating):
-    env = make("jaxnav", evaporating=evaporating, max_steps=9, lidar_num_beams=8)
+@pytest.mark.parametrize("env_kwargs", [NAVIGATION, NAVIGATION | {"evaporating": True}])
+def test_in_jaxnav_an_arrival_at_the_time_limit_terminates_all_or_evaporating_actors(env_kwargs):
+    env = make("jaxnav", **env_kwargs)
+    evaporating = "evaporating" in env_kwargs
     step = stepper(env)
     _, state = begin(env)
-    state = state.replace(step=jnp.array(8))
+    state = state.replace(step=jnp.array(3))
     one = state.replace(goal=state.goal.at[0].set(state.pos[0]))
     both = state.replace(goal=state.pos)
 
     *_, terminated, truncated, _ = step(one, any_action(env))
     *_, terminated_both, truncated_both, _ = step(both, any_action(env))
 
-    # Who does not evaporate plays on for the team, and is cut off with the others.
+    # Without evaporation an arrived actor keeps playing for the team and is truncated with it.
     np.testing.assert_array_equal(terminated, [evaporating, False])
     np.testing.assert_array_equal(truncated, [not evaporating, True])
     assert terminated_both.all()
@@ -344,24 +359,24 @@ def test_in_jaxnav_who_arrives_at_the_time_limit(evaporating):
 
 
 def test_in_jaxnav_an_actor_that_has_evaporated_is_done_until_the_reset():
-    env = make("jaxnav", evaporating=True, max_steps=3, lidar_num_beams=8)
+    env = make("jaxnav", **NAVIGATION, evaporating=True)
     step = stepper(env)
     _, state = begin(env)
     state = state.replace(goal=state.goal.at[0].set(state.pos[0]))
 
     ends = []
-    for _ in range(3):
+    for _ in range(4):
         _, state, _, terminated, truncated, _ = step(state, any_action(env))
         ends.append([terminated.tolist(), truncated.tolist()])
 
-    assert ends == [[[True, False], [False, False]]] * 2 + [[[True, False], [False, True]]]
+    assert ends == [[[True, False], [False, False]]] * 3 + [[[True, False], [False, True]]]
 
 
 def test_hanabi_terminates_with_its_last_round():
     env = make("hanabi")
     _, state = begin(env)
     step = stepper(env)
-    # The first actor hints; the deck of 50 cards has run out two turns ago, or one.
+    # The first actor hints; the deck of 50 cards ran out one or two turns ago.
     hint = jnp.argmax(begin(env)[0].action_mask[0, 10:]) + 10
     state = state.replace(num_cards_dealt=jnp.array(50))
 
@@ -380,34 +395,33 @@ def test_hanabis_legal_moves_are_its_masks_and_actors_take_turns():
     env = make("hanabi")
     observation, state = begin(env)
     noop = np.arange(21) == 20
-    step = stepper(env)
+    step, legal_moves = stepper(env), compiled(env.env.get_legal_moves)
 
     for turn in range(3):
         on_turn = turn % 2
-        legal = env.env.get_legal_moves(state)
+        legal = legal_moves(state)
         mask = np.asarray(observation.action_mask)
         np.testing.assert_array_equal(mask, [legal["agent_0"] > 0, legal["agent_1"] > 0])
         np.testing.assert_array_equal(mask[1 - on_turn], noop)
         assert not mask[on_turn, 20]
         assert mask[on_turn].sum() > 5
-        # All information is there: nothing can be discarded before a hint was given.
+        # All hint tokens are available: nothing can be discarded before a hint.
         assert mask[on_turn, :5].any() == (turn > 0)
         action = jnp.where(jnp.arange(2) == on_turn, np.argmax(mask[on_turn, 10:]) + 10, 20)
         observation, state, *_ = step(state, action)
 
 
-@pytest.mark.parametrize("scenario", ["5m_vs_6m"])
-def test_smaxs_masks_are_the_librarys_with_the_smaller_teams_padding(scenario):
-    env = make("SMAX", scenario=scenario)
+def test_smax_masks_are_the_librarys_padded_for_the_smaller_team():
+    env = make("SMAX", scenario="5m_vs_6m")
     observation, state = begin(env)
-    # The last enemy stands before the allies.
+    # Put the last enemy in front of the allies.
     position = state.unit_positions[0] + jnp.array([2.0, 0.0])
     state = state.replace(unit_positions=state.unit_positions.at[10].set(position))
 
     observation, state, *_ = stepper(env)(state, jnp.full(11, 4))
 
     mask = np.asarray(observation.action_mask)
-    available = env.env.get_avail_actions(state)
+    available = compiled(env.env.get_avail_actions)(state)
     for i, name in enumerate(env.env.agents):
         own = np.asarray(available[name], bool)
         assert own.shape == (11 if i < 5 else 10,)
@@ -420,18 +434,20 @@ def test_smaxs_masks_are_the_librarys_with_the_smaller_teams_padding(scenario):
     ("name", "env_kwargs", "n_units"),
     [
         ("SMAX", {"scenario": "5m_vs_6m"}, 11),
-        ("HeuristicEnemySMAX", {"scenario": "3m"}, 6),
-        ("HeuristicEnemySMAX", {"action_type": "continuous"}, 10),
+        ("HeuristicEnemySMAX", BATTLE, 6),
+        pytest.param(
+            "HeuristicEnemySMAX", {"action_type": "continuous"}, 10, marks=pytest.mark.slow
+        ),
     ],
 )
-def test_smaxs_global_state_is_the_librarys_and_tells_of_all_units(name, env_kwargs, n_units):
+def test_the_global_state_of_smax_is_the_librarys_and_contains_all_units(name, env_kwargs, n_units):
     env = make(name, **env_kwargs)
     first, state = begin(env)
     observation, state, *_ = stepper(env)(state, any_action(env))
 
-    # Of each unit health, position, cooldown and one of six types, and its team and type once more.
+    # Each unit's health, position, cooldown and one-hot type; then every unit's team and type.
     assert observation.global_state.shape == (n_units * (10 + 2),)
-    expected = env.env.get_world_state(state)
+    expected = compiled(env.env.get_world_state)(state)
     np.testing.assert_allclose(observation.global_state, expected, rtol=1e-6)
     units = observation.global_state[: n_units * 10].reshape(n_units, 10)
     inner = getattr(state, "state", state)
@@ -441,23 +457,22 @@ def test_smaxs_global_state_is_the_librarys_and_tells_of_all_units(name, env_kwa
 
 def test_unequal_observations_are_padded_with_zeros_at_the_end():
     env = make("MPE_simple_speaker_listener_v4")
-    rng = jax.random.key(0)
 
-    observation, _ = env.reset(rng)
+    observation, _ = begin(env)
 
-    library, _ = env.env.reset(rng)
+    library, _ = compiled(env.env.reset)(jax.random.key(0))
     np.testing.assert_array_equal(observation.features[0], [*library["speaker_0"], *[0] * 8])
     np.testing.assert_array_equal(observation.features[1], library["listener_0"])
 
 
 def test_actors_with_fewer_actions_are_masked():
-    observation, _ = make("MPE_simple_speaker_listener_v4").reset(jax.random.key(0))
+    observation, _ = begin(make("MPE_simple_speaker_listener_v4"))
 
     np.testing.assert_array_equal(observation.action_mask, [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
 
 
 def test_actors_with_fewer_dimensions_are_masked():
-    observation, _ = make("MPE_simple_world_comm_v3").reset(jax.random.key(0))
+    observation, _ = begin(make("MPE_simple_world_comm_v3"))
 
     np.testing.assert_array_equal(
         observation.action_mask, [[True] * 9] + [[True] * 5 + [False] * 4] * 5
@@ -467,19 +482,24 @@ def test_actors_with_fewer_dimensions_are_masked():
 @pytest.mark.parametrize(
     ("name", "env_kwargs", "sizes"),
     [
-        ("MPE_simple_speaker_listener_v4", DISCRETE, [3, 5]),
-        ("MPE_simple_speaker_listener_v4", CONTINUOUS, [3, 5]),
-        ("MPE_simple_world_comm_v3", DISCRETE, [20, 5, 5, 5, 5, 5]),
-        ("MPE_simple_world_comm_v3", CONTINUOUS, [9, 5, 5, 5, 5, 5]),
-        ("MPE_simple_tag_v3", DISCRETE, [5, 5, 5, 5]),
-        ("MPE_simple_crypto_v3", CONTINUOUS, [4, 4, 4]),
+        ("MPE_simple_speaker_listener_v4", {}, [3, 5]),
+        ("MPE_simple_world_comm_v3", {}, [9, 5, 5, 5, 5, 5]),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("MPE_simple_speaker_listener_v4", CONTINUOUS, [3, 5]),
+                ("MPE_simple_world_comm_v3", DISCRETE, [20, 5, 5, 5, 5, 5]),
+                ("MPE_simple_tag_v3", DISCRETE, [5, 5, 5, 5]),
+                ("MPE_simple_crypto_v3", CONTINUOUS, [4, 4, 4]),
+            )
+        ),
     ],
 )
 def test_each_actor_acts_and_earns_as_in_the_library(name, env_kwargs, sizes):
     env = make(name, **env_kwargs)
     _, state = begin(env)
     largest = max(sizes)
-    if env_kwargs == DISCRETE:
+    if hasattr(env.action_space(), "n"):
         action = jnp.array([size - 1 - (i % 2) for i, size in enumerate(sizes)])
         library_action = dict(zip(env.env.agents, action, strict=True))
     else:
@@ -504,11 +524,18 @@ def test_each_actor_acts_and_earns_as_in_the_library(name, env_kwargs, sizes):
 
 
 @pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning")
-@pytest.mark.parametrize("name", ["storm", "storm_2p", "storm_np"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "storm_2p",
+        pytest.param("storm", marks=pytest.mark.slow),
+        pytest.param("storm_np", marks=pytest.mark.slow),
+    ],
+)
 def test_actors_without_names_act_and_earn_as_in_the_library(name):
-    env = make(name)
+    env = make(name, **REPETITIONS)
     _, state = begin(env)
-    action = jnp.array([0, 2])  # a turn, and a step forward
+    action = jnp.array([0, 2])  # a turn and a step forward
 
     _, next_state, reward, *_ = stepper(env)(state, action)
 
@@ -520,7 +547,7 @@ def test_actors_without_names_act_and_earn_as_in_the_library(name):
     np.testing.assert_array_equal(reward, jnp.stack(library_reward))
 
 
-def test_in_storm_inventories_are_further_channels():
+def test_in_storm_inventories_are_additional_channels():
     env = make("storm", num_agents=3)
     images = jnp.arange(3.0).reshape(3, 1, 1, 1) * jnp.ones((3, 5, 5, 2))
     # Rows: coins of two kinds, ready to interact, what others see; columns: actors.
@@ -536,7 +563,7 @@ def test_in_storm_inventories_are_further_channels():
 
 
 @pytest.mark.parametrize("name", ["overcooked", "overcooked_v2"])
-def test_shaped_rewards_are_stacked_apart_from_the_rewards(name):
+def test_shaped_rewards_are_stacked_separately_from_the_rewards(name):
     library_env = construct(name)
     step_env = library_env.step_env
 
@@ -548,7 +575,7 @@ def test_shaped_rewards_are_stacked_apart_from_the_rewards(name):
 
     library_env.step_env = shaping
     env = JaxMARLEnvironment(library_env)
-    _, state = begin(env)
+    _, state = begin(make(name, max_steps=2))
 
     *_, reward, _, _, info = stepper(env)(state, jnp.array([4, 4]))
 
@@ -563,7 +590,7 @@ def test_shaped_rewards_are_stacked_apart_from_the_rewards(name):
         (SPREAD, set()),
         ("coin_game", {"inner_episode_done"}),
         ("storm_np", {"discount", "coin_ratio"}),
-        ("jaxnav", set()),  # it has one value for each actor
+        ("jaxnav", set()),  # its infos have one value per actor
     ],
 )
 def test_infos_are_scalars(name, infos):
@@ -582,21 +609,25 @@ def test_bounds_are_the_librarys_dimension_by_dimension():
     np.testing.assert_allclose(space.high, [1.0, np.pi / 6])
 
 
-@pytest.mark.parametrize("action_type", ["Discrete", "Continuous"])
-def test_steps_are_the_librarys_with_actors_in_its_order(action_type):
+@pytest.mark.parametrize(
+    "action_type", ["Discrete", pytest.param("Continuous", marks=pytest.mark.slow)]
+)
+def test_steps_equal_the_librarys_with_actors_in_its_order(action_type):
     env = make(SPREAD, action_type=action_type, max_steps=0)
-    rng = jax.random.key(3)
-    first, state = env.reset(rng)
+    rng = jax.random.key(0)
+    first, state = begin(env)
     if action_type == "Discrete":
         action = jnp.array([1, 2, 4])
     else:
         action = jnp.arange(15, dtype=jnp.float32).reshape(3, 5) / 15
-    library_first, _ = env.env.reset(rng)
+    library_first, _ = compiled(env.env.reset)(rng)
     library_action = dict(zip(env.env.agents, action, strict=True))
-    # Without noise, which spread has none of, the key changes nothing.
-    library_observation, _, library_reward, _, _ = env.env.step_env(rng, state, library_action)
+    # Spread has no noise, so the key makes no difference.
+    library_observation, _, library_reward, _, _ = compiled(env.env.step_env)(
+        rng, state, library_action
+    )
 
-    observation, _, reward, _, truncated, info = env.step(rng, state, action)
+    observation, _, reward, _, truncated, info = compiled(env.step)(rng, state, action)
 
     names = ["agent_0", "agent_1", "agent_2"]
     assert truncated.all()
@@ -609,15 +640,14 @@ def test_steps_are_the_librarys_with_actors_in_its_order(action_type):
 
 
 def test_rewards_are_not_multiplied_by_the_number_of_actors():
-    env = make(SPREAD)
-    rng = jax.random.key(0)
-    _, state = env.reset(rng)
-    # Landmarks at the origin, the nearest actor 1 away and no two within reach: each landmark
-    # gives -1, and half of the sum (local_ratio is 0.5) is each actor's reward.
+    env = make(SPREAD, max_steps=2)
+    _, state = begin(env)
+    # All landmarks are at the origin, the nearest actor is 1 away, and no two actors collide. Each
+    # landmark contributes -1, and each actor earns half of the sum, as local_ratio is 0.5.
     positions = jnp.array([[1, 0], [0, 2], [-3, 0], [0, 0], [0, 0], [0, 0]], jnp.float32)
     state = state.replace(p_pos=positions, p_vel=jnp.zeros_like(positions))
 
-    _, _, reward, *_ = env.step_env(rng, state, jnp.zeros(3, jnp.int32), None)
+    _, _, reward, *_ = stepper(env)(state, jnp.zeros(3, jnp.int32))
 
     np.testing.assert_allclose(reward, [-1.5, -1.5, -1.5], rtol=1e-6)
 
@@ -627,7 +657,7 @@ def test_other_entries_of_the_observations_are_ignored():
     reset = library_env.reset
     library_env.reset = lambda key: (reset(key)[0] | {"world_state": jnp.zeros(54)}, reset(key)[1])
 
-    observation, _ = JaxMARLEnvironment(library_env).reset(jax.random.key(0))
+    observation, _ = jax.eval_shape(JaxMARLEnvironment(library_env).reset, jax.random.key(0))
 
     assert observation.features.shape == (3, 18)
 
@@ -650,7 +680,7 @@ def test_images_of_different_sizes_are_refused():
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_the_library_cannot_make_by_itself_is_refused_by_name(name):
+def test_unsupported_environments_are_refused_by_name(name):
     reason = "needs the enemies' policy" if name in UNSUPPORTED[:1] else "is not supported"
     with pytest.raises(ValueError, match=f"jaxmarl/{name} {reason}"):
         construct(name)
@@ -681,7 +711,7 @@ def test_mabrax_is_truncated_at_its_episode_length():
     "ignore:OvercookedV2 is now released:DeprecationWarning",
     "ignore:max_dist_to_goal .* exceeds the valid map range:UserWarning",
 )
-def test_environments_are_those_that_the_library_makes():
+def test_constructed_environments_equal_those_that_the_library_makes():
     for family in FAMILIES:
         for env_id in set(family.constructors) - set(MABRAX):
             constructed = construct(env_id)
@@ -690,12 +720,12 @@ def test_environments_are_those_that_the_library_makes():
             assert constructed.agents == library_env.agents
 
 
-def test_environments_of_other_kinds_are_refused():
+def test_objects_of_other_libraries_are_refused():
     with pytest.raises(ValueError, match="JaxMARL's SimpleNamespace is not supported"):
         JaxMARLEnvironment(SimpleNamespace())
 
 
-def test_learned_enemies_are_accepted_ready_made():
+def test_environments_with_learned_enemies_are_accepted_as_objects():
     enemy = SimpleNamespace(
         apply=lambda params, observation: (
             SimpleNamespace(sample=lambda seed: jnp.full(len(observation), 4) + params),
@@ -723,7 +753,8 @@ def test_learned_enemies_are_accepted_ready_made():
 )
 def test_maps_are_chosen_by_name(name, keyword, values):
     assert len(values) >= 5
-    for value in values:
+    assert supported_family(name).load_values()[keyword] is values
+    for value in (min(values), max(values)):
         env = construct(name, **{keyword: value})
         if name == "HeuristicEnemySMAX":
             expected = (values[value].num_allies, values[value].num_enemies)
@@ -740,7 +771,7 @@ def test_maps_are_chosen_by_name(name, keyword, values):
         ("overcooked_v2", {"layout": "???"}, r"'\?\?\?'. There are .*cramped_room"),
     ],
 )
-def test_unknown_maps_are_answered_with_the_nearest(name, env_kwargs, text):
+def test_unknown_maps_are_refused_with_the_nearest_names(name, env_kwargs, text):
     with pytest.raises(ValueError, match=f"unknown {next(iter(env_kwargs))} {text}"):
         construct(name, **env_kwargs)
 
@@ -766,7 +797,7 @@ def test_wrong_keywords_of_smax_are_refused():
         construct("HeuristicEnemySMAX", map_with=40)
 
 
-def test_what_the_library_prints_and_warns_of_is_hidden(capfd):
+def test_output_and_warnings_of_the_library_are_hidden(capfd):
     env = make("jaxnav", act_type="Discrete")
     _, state = jax.eval_shape(env.reset, jax.random.key(0))
 
@@ -783,26 +814,12 @@ def test_what_the_library_prints_and_warns_of_is_hidden(capfd):
 def test_copies_observe_as_the_original_does(duplicate):
     env = make("MPE_simple_v3")
 
-    original, copied = (each.reset(jax.random.key(0))[0].features for each in (env, duplicate(env)))
+    original, copied = (begin(each)[0].features for each in (env, duplicate(env)))
 
     np.testing.assert_array_equal(original, copied)
 
 
-def test_constructing_is_silent_and_leaves_the_standard_streams_alone():
-    run_fresh(
-        "import io, sys\n"
-        "sys.stdout, sys.stderr = streams = io.StringIO(), io.StringIO()\n"
-        "import jaxagents as ja\n"
-        "for env_id in ('jaxmarl/MPE_simple_v3', 'jaxmarl/storm'):\n"
-        "    ja.make(env_id)\n"
-        "import jaxmarl\n"
-        "jaxmarl.make('hanabi')\n"
-        "assert (sys.stdout, sys.stderr) == streams\n"
-        "assert [stream.getvalue() for stream in streams] == ['', '']\n"
-    )
-
-
-def test_streams_are_put_back_whoever_leaves_last():
+def test_streams_are_restored_in_any_order_of_exits():
     before = (sys.stdout, sys.stderr, sys.__stdout__, list(warnings.filters))
     first, second = contextlib.ExitStack(), contextlib.ExitStack()
     first.enter_context(SILENCE)
@@ -813,39 +830,65 @@ def test_streams_are_put_back_whoever_leaves_last():
     assert (sys.stdout, sys.stderr, sys.__stdout__, list(warnings.filters)) == before
 
 
-def test_threads_that_make_environments_leave_the_standard_streams_alone():
-    run_fresh(
-        "import sys\n"
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "import jaxagents as ja\n"
-        "streams = sys.stdout, sys.stderr, sys.__stdout__\n"
-        "ids = ['MPE_simple_v3', 'MPE_simple_tag_v3', 'SMAX', 'coin_game', 'switch_riddle']\n"
-        "with ThreadPoolExecutor(5) as pool:\n"
-        "    list(pool.map(lambda env_id: ja.make(f'jaxmarl/{env_id}'), ids))\n"
-        "assert (sys.stdout, sys.stderr, sys.__stdout__) == streams\n"
-    )
+FRESH_PROCESS = """
+import io, json, sys, traceback
+from concurrent.futures import ThreadPoolExecutor
+terminal = sys.stdout
+sys.excepthook = lambda *error: traceback.print_exception(*error, file=sys.__stderr__)
+sys.stdout, sys.stderr = streams = io.StringIO(), io.StringIO()
+before = sys.stdout, sys.stderr, sys.__stdout__
+
+import jaxagents as ja
+ids = ["MPE_simple_v3", "MPE_simple_tag_v3", "MPE_simple_spread_v3", "coin_game", "switch_riddle"]
+with ThreadPoolExecutor(5) as pool:
+    envs = list(pool.map(lambda env_id: ja.make(f"jaxmarl/{env_id}")[0], ids))
+restored = [(sys.stdout, sys.stderr, sys.__stdout__) == before]
+imported = [name for name in sys.modules if name.startswith("jaxmarl.environments.")]
+
+spread = envs[2]
+import copy, pickle, jaxmarl.environments.mpe
+same = {
+    "pickled": pickle.loads(pickle.dumps(spread)).n_actors == 3,
+    "of its package": jaxmarl.environments.mpe.SimpleSpreadMPE is type(spread.env),
+    "made by the library": type(jaxmarl.make("MPE_simple_spread_v3")) is type(spread.env),
+    "attributes": bool(jaxmarl.__version__ and jaxmarl.environments.spaces.Discrete),
+}
+ja.make("jaxmarl/storm")
+jaxmarl.make("hanabi")
+from jaxmarl.environments import SMAX, spaces
+same["imported by name"] = ja.make("jaxmarl/SMAX")[0].env.__class__ is SMAX
+restored.append((sys.stdout, sys.stderr, sys.__stdout__) == before)
+printed = [stream.getvalue() for stream in streams]
+print(json.dumps([restored, imported, same, printed]), file=terminal)
+"""
 
 
-def test_constructing_an_environment_does_not_import_the_others():
-    run_fresh(
-        "import sys, jaxagents as ja\n"
-        "env, _ = ja.make('jaxmarl/MPE_simple_spread_v3')\n"
-        "assert 'jaxmarl.environments.mpe.simple_spread' in sys.modules\n"
-        "assert not any('storm' in name or 'smax' in name for name in sys.modules)\n"
-        "import copy, pickle, jaxmarl.environments.mpe\n"
-        "assert pickle.loads(pickle.dumps(env)).n_actors == 3\n"
-        "assert jaxmarl.environments.mpe.SimpleSpreadMPE is type(env.env)\n"
-        "assert type(jaxmarl.make('MPE_simple_spread_v3')) is type(env.env)\n"
-        "assert jaxmarl.__version__ and jaxmarl.environments.spaces.Discrete\n"
-        "from jaxmarl.environments import SMAX, spaces\n"
-        "assert ja.make('jaxmarl/SMAX')[0].env.__class__ is SMAX\n"
-    )
-
-
-def run_fresh(program):
-    """Run a program where nothing is imported yet; it must end well, and without a word."""
+@pytest.fixture(scope="module")
+def fresh_process():
+    """What a process observes that imports JaxMARL for the first time, from several threads."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+        [sys.executable, "-c", FRESH_PROCESS], capture_output=True, text=True, env=environment
     )
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def test_making_environments_in_threads_is_silent_and_restores_the_streams(fresh_process):
+    restored, _, _, printed = fresh_process
+
+    assert restored == [True, True]
+    assert printed == ["", ""]
+
+
+def test_making_an_environment_does_not_import_the_others(fresh_process):
+    _, imported, _, _ = fresh_process
+
+    assert "jaxmarl.environments.mpe.simple_spread" in imported
+    assert not any("storm" in name or "smax" in name for name in imported)
+
+
+def test_the_library_can_be_used_as_usual_after_a_partial_import(fresh_process):
+    _, _, same, _ = fresh_process
+
+    assert [name for name, is_so in same.items() if not is_so] == []

@@ -1,4 +1,4 @@
-"""Importing what one module defines, without all that the packages around it import."""
+"""Import of one module without running the packages around it."""
 
 import importlib
 import sys
@@ -10,7 +10,7 @@ from jaxagents.environments.jaxmarl.lazy_import import load
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package that counts its runs, and fails until it is allowed to succeed."""
+    """A package whose import fails until ``MAY_RUN`` is set."""
     name = "package_to_postpone"
     folder = tmp_path / name
     folder.mkdir()
@@ -37,10 +37,10 @@ def test_a_module_is_imported_without_its_package(package):
     assert sys.modules[package].other.value == "other"
 
 
-def test_the_package_runs_once_it_is_asked_for_something_of_its_own(package, monkeypatch, capsys):
+def test_the_package_runs_when_one_of_its_own_attributes_is_read(package, monkeypatch, capsys):
     value = load(f"{package}.part.value")
     module = importlib.import_module(package)
-    for _ in range(2):  # as often as it is asked
+    for _ in range(2):  # at every access
         with pytest.raises(ImportError, match="not yet"):
             _ = module.own
     monkeypatch.setenv("MAY_RUN", "1")
@@ -50,7 +50,7 @@ def test_the_package_runs_once_it_is_asked_for_something_of_its_own(package, mon
         _ = module.nothing
 
 
-def test_what_is_not_there_cannot_be_imported(package):
+def test_missing_modules_and_packages_are_import_errors(package):
     with pytest.raises(ImportError):
         load(f"{package}.missing.value")
     with pytest.raises(ImportError, match="no package no_such_package"):

@@ -17,7 +17,19 @@ from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import make_environment
 from jaxagents.training.trackers import read_json_lines
 
-IDS = [each for each in registered_ids() if "MNIST" not in each]  # it would download its images
+# Without MNIST, which would download its images.
+IDS = [each for each in registered_ids() if "MNIST" not in each]
+# Of each family, and with each kind of entry: arguments with choices, parameters, lists, neither.
+REPRESENTATIVES = (
+    "gymnax/CartPole-v1",
+    "gymnax/Reacher-misc",
+    "hunting/continuous",
+    "jaxmarl/MPE_simple_tag_v3",
+    "jaxmarl/HeuristicEnemySMAX",
+    "jaxmarl/overcooked",
+    "jaxmarl/storm",
+    "jaxmarl/switch_riddle",
+)
 
 
 def flat_keys(values: dict, prefix: str = "") -> set[str]:
@@ -25,13 +37,16 @@ def flat_keys(values: dict, prefix: str = "") -> set[str]:
     return {f"{prefix}{key}" for key in values}.union(*nested)
 
 
-def with_everything(text: str) -> str:
-    """Undo the comments in front of what an environment takes."""
+def uncommented(text: str) -> str:
+    """Uncomment the environment's arguments and parameters."""
     before, start, rest = text.partition("# env_kwargs:")
     return before + re.sub("^# (env_|  )", r"\1", start + rest, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize(
+    "env_id",
+    [pytest.param(each, marks=() if each in REPRESENTATIVES else pytest.mark.slow) for each in IDS],
+)
 def test_the_file_of_every_environment_is_complete_and_can_be_read(env_id, tmp_path):
     text = starting_file(env_id)
     path = tmp_path / "start.yaml"
@@ -42,8 +57,8 @@ def test_the_file_of_every_environment_is_complete_and_can_be_read(env_id, tmp_p
     assert flat_keys(yaml.safe_load(text)) == fields.keys() - {"env_kwargs", "env_params"}
     assert max(map(len, text.splitlines())) <= 100
 
-    path.write_text(with_everything(text))
-    env, params = make_environment(load_config(path))  # which refuses what is unknown
+    path.write_text(uncommented(text))
+    env, params = make_environment(load_config(path))  # which refuses unknown names
     own_env, own_params = make(env_id)
     assert env.n_actors == own_env.n_actors
     rules = [getattr(each, "truncation_rule", None) for each in (env, own_env)]
@@ -53,7 +68,7 @@ def test_the_file_of_every_environment_is_complete_and_can_be_read(env_id, tmp_p
         np.testing.assert_array_equal(one, other)
 
 
-def test_what_an_environment_takes_is_listed_with_its_defaults_and_choices():
+def test_arguments_and_parameters_are_listed_with_defaults_and_choices():
     lines = starting_file("jaxmarl/overcooked").splitlines()
     start = lines.index("# env_kwargs:")
     assert lines[start + 1 : start + 3] == [
@@ -67,7 +82,7 @@ def test_what_an_environment_takes_is_listed_with_its_defaults_and_choices():
     assert lines[lines.index("# env_params:") + 3] == "#   prey_speed: 0.05"
 
 
-def test_every_key_has_its_meaning_type_and_default():
+def test_every_key_is_documented_with_its_type_and_default():
     text = " ".join(starting_file("hunting/discrete").replace("#", "").split())
     for key, field in keys_of(ExperimentConfig):
         assert len(field.meaning) >= 10, key
@@ -87,7 +102,7 @@ def test_every_key_has_its_meaning_type_and_default():
         ("gymnax/CartPole-v1", {}),
     ],
 )
-def test_what_is_suggested_follows_from_the_environment(env_id, expected):
+def test_suggestions_follow_from_the_environment(env_id, expected):
     of_all = {"name", "env", "n_steps", "eval_frequency", "learning_rate_schedule", "learning_rate"}
     suggestions = suggestions_for(describe(env_id)).items()
     named = {key.rpartition(".")[2]: each.value for key, each in suggestions}
@@ -116,7 +131,7 @@ def test_an_unknown_environment_is_refused(capsys):
 
 
 @pytest.mark.parametrize("env_id", ["gymnax/MemoryChain-bsuite", "jaxmarl/MPE_simple_tag_v3"])
-def test_what_is_suggested_fits_an_agent(env_id, tmp_path):
+def test_suggestions_fit_an_agent(env_id, tmp_path):
     path = tmp_path / "start.yaml"
     path.write_text(starting_file(env_id))
     Experiment(load_config(path))

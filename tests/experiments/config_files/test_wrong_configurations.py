@@ -1,7 +1,4 @@
-"""What is wrong with a configuration is said in one line that names the place, and nothing is run.
-
-Each of these is a slip of somebody who writes a file or a command.
-"""
+"""Errors in a configuration: one line that names the place, before anything is run."""
 
 import subprocess
 import sys
@@ -34,7 +31,7 @@ evaluation:
   n_evals: 5
 """
 
-WRONG_LINES = [  # what stands in the file, what is written instead, the line blamed, what is said
+WRONG_LINES = [  # text of the file, its replacement, the line in the message, the message
     # Keys.
     ("seed: 0", "sede: 0", 5, "unknown key sede; did you mean seed?"),
     ("agent:", "agnet:", 6, "unknown key agnet; did you mean agent?"),
@@ -111,12 +108,12 @@ WRONG_LINES = [  # what stands in the file, what is written instead, the line bl
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+def _in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
 def refusal(arguments: list[str], capsys) -> str:
-    """Run a command in vain, and return the one line that says why."""
+    """Run a command that fails; return its message of one line."""
     try:
         status = cli.main(arguments)
     except SystemExit as end:
@@ -124,20 +121,20 @@ def refusal(arguments: list[str], capsys) -> str:
     output = capsys.readouterr()
     assert (status, output.out) == (2, "")
     assert output.err.count("\n") == 1
-    assert not Path("runs").is_dir()  # it is made before training begins
+    assert not Path("runs").is_dir()  # training has not begun
     return output.err.removeprefix("jaxagents: error: ").rstrip()
 
 
-@pytest.mark.parametrize(("old", "new", "line", "said"), WRONG_LINES)
-def test_a_wrong_line_of_a_file_is_named(old, new, line, said, capsys):
+@pytest.mark.parametrize(("old", "new", "line", "message"), WRONG_LINES)
+def test_a_wrong_line_of_a_file_is_named(old, new, line, message, capsys):
     assert FILE.count(old) == 1
     Path("wrong.yaml").write_text(FILE.replace(old, new))
     refused = refusal(["train", "wrong.yaml", "--quiet"], capsys)
     assert refused.startswith(f"wrong.yaml:{line}: ")
-    assert said in refused
+    assert message in refused
 
 
-WRONG_FILES = [  # the name, what it holds (None: there is no such file), and what is said
+WRONG_FILES = [  # name, content (None: there is no such file), message
     ("missing.yaml", None, "missing.yaml: there is no such file; CONFIG comes before any --KEY"),
     ("empty.yaml", b"", "empty.yaml: the file is empty; jaxagents config ENV prints a full one"),
     ("comment.yaml", b"# to be written\n", "comment.yaml: the file is empty"),
@@ -150,28 +147,28 @@ WRONG_FILES = [  # the name, what it holds (None: there is no such file), and wh
 ]
 
 
-def test_the_line_of_a_tag_is_named_in_a_file_of_any_letters(capsys):
+def test_the_line_of_an_unknown_tag_is_named_in_a_file_with_any_letters(capsys):
     text = "# größer\n# or not\n" + FILE.replace("gamma: 0.9", "gamma: !larger 1")
     Path("wrong.yaml").write_text(text, encoding="utf-8")
     assert refusal(["train", "wrong.yaml", "--quiet"], capsys).startswith("wrong.yaml:17: ")
 
 
-@pytest.mark.parametrize(("name", "content", "said"), WRONG_FILES)
-def test_a_wrong_file_is_named(name, content, said, capsys):
+@pytest.mark.parametrize(("name", "content", "message"), WRONG_FILES)
+def test_a_wrong_file_is_named(name, content, message, capsys):
     if content is not None:
         Path(name).write_bytes(content)
     refused = refusal(["train", name, "--quiet"], capsys)
     assert refused.startswith(f"{name}: ")
-    assert said in refused
+    assert message in refused
 
 
-def test_a_directory_is_no_configuration_but_a_run_holds_one(capsys):
+def test_a_directory_is_refused_with_the_configuration_in_it(capsys):
     assert refusal(["train", "."], capsys) == ".: this is a directory; name a YAML file"
     Path("config.yaml").write_text(FILE)
     assert refusal(["train", "."], capsys).endswith("its configuration is config.yaml")
 
 
-WRONG_OVERRIDES = [  # what is given on the command line, and what is said
+WRONG_OVERRIDES = [  # arguments, message
     (["--agent.n_setps", "3"], "unknown key agent.n_setps; did you mean agent.n_steps?"),
     (["--n_steps=3"], "unknown key n_steps; did you mean agent.n_steps?"),
     (["--agent.n_steps", "x"], "agent.n_steps should be an integer, but is x"),
@@ -199,34 +196,34 @@ WRONG_OVERRIDES = [  # what is given on the command line, and what is said
 ]
 
 
-@pytest.mark.parametrize(("arguments", "said"), WRONG_OVERRIDES)
-def test_a_wrong_override_is_told_from_the_file(arguments, said, capsys):
+@pytest.mark.parametrize(("arguments", "message"), WRONG_OVERRIDES)
+def test_a_wrong_override_is_located_on_the_command_line(arguments, message, capsys):
     Path("tiny.yaml").write_text(FILE)
     refused = refusal(["train", "tiny.yaml", "--quiet", *arguments], capsys)
     assert refused.startswith("command line: ")
-    assert said in refused
+    assert message in refused
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--env_kwargs.size", "3"], "hunting/discrete cannot be constructed with size=3"),
         (["--runs_dir=tiny.yaml"], "runs_dir: tiny.yaml cannot be written to: [Errno 20] Not a di"),
     ],
 )
-def test_what_several_values_cause_is_explained(arguments, said, capsys):
+def test_an_error_of_several_values_names_them(arguments, message, capsys):
     Path("tiny.yaml").write_text(FILE)
-    assert said in refusal(["train", "tiny.yaml", "--quiet", *arguments], capsys)
+    assert message in refusal(["train", "tiny.yaml", "--quiet", *arguments], capsys)
 
 
-def test_a_saved_configuration_that_was_spoilt_is_named_by_eval_and_resume(capsys):
+def test_a_broken_configuration_of_a_run_is_named_by_eval_and_resume(capsys):
     Path("config.yaml").write_text(FILE.replace("gamma: 0.9", "gamma: 9"))
     for command in ("eval", "resume"):
         refused = refusal([command, "."], capsys)
         assert refused.startswith("config.yaml:15: gamma=9.0 is out of range")
 
 
-def test_a_process_says_it_in_one_line_too():
+def test_a_process_prints_one_line_and_exits_with_status_2():
     Path("wrong.yaml").write_text(FILE.replace("n_steps", "n_stpes"))
     command = [sys.executable, "-m", "jaxagents", "train", "wrong.yaml"]
     finished = subprocess.run(command, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""HTML is put together such that text stays text."""
+"""Text in HTML is escaped, and tables are accessible."""
 
 from jaxagents.experiments.report.markup import Markup, element, joined, table
 
@@ -14,12 +14,12 @@ def test_attributes_are_escaped_and_named_as_in_html():
     assert written == '<img alt="&quot;&gt;&lt;script&gt;" class="drawn" aria-label="x">'
 
 
-def test_what_is_taken_out_of_markup_is_text_again():
+def test_a_part_of_markup_is_text_again():
     assert not isinstance(element("b", "x")[:2], Markup)
     assert joined([element("b", "x")[:2]]) == "&lt;b"
 
 
-def test_a_table_names_its_rows_by_headers_and_scrolls_in_a_box():
+def test_a_table_has_row_headers_and_scrolls_in_a_box():
     written = table(["run", "mean"], [["a", "1.5"]], "What it holds.")
     assert '<th scope="row">a</th><td>1.5</td>' in written
     assert '<div class="box" role="region" aria-label="What it holds." tabindex="0">' in written

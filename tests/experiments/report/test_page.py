@@ -1,4 +1,4 @@
-"""The page about runs: what it says, what it loads, and where it is written."""
+"""The report of runs: its text, what it loads, and where it is written."""
 
 import itertools
 import json
@@ -20,12 +20,12 @@ COLUMNS = ("mean", "ci_low", "ci_high", "iqm", "std", "min", "median", "max")
 
 
 class Page(HTMLParser):
-    """What a browser would make of a page; ends of elements have to match their beginnings."""
+    """A parsed page; every end tag has to match its start tag."""
 
     def __init__(self, text: str):
         super().__init__()
         self.elements: list[tuple[str, dict[str, Any]]] = []
-        self.texts: list[tuple[str, str]] = []  # of which element, and what
+        self.texts: list[tuple[str, str]] = []  # tag of the element, and its text
         self._open: list[str] = []
         self.feed(text)
         self.close()
@@ -62,74 +62,105 @@ def run(tmp_path) -> Path:
     return write_run(tmp_path / "runs" / "spread-1")
 
 
-@pytest.fixture
-def seeds(tmp_path) -> list[Path]:
-    """Four runs that differ in their seed only."""
+def write_seeds(folder: Path) -> list[Path]:
+    """Write four runs that differ only in their seed."""
     return [
-        write_run(tmp_path / "runs" / f"spread-{i}", seed=i, mean=(-20.0 + i, -20.0 + i))
-        for i in range(4)
+        write_run(folder / f"spread-{i}", seed=i, mean=(-20.0 + i, -20.0 + i)) for i in range(4)
     ]
 
 
-# What it says.
+@pytest.fixture
+def seeds(tmp_path) -> list[Path]:
+    return write_seeds(tmp_path / "runs")
 
 
-def test_the_table_holds_the_numbers_of_the_summary(run):
-    page = report(run)
-    returns = json.loads((run / "summary.json").read_text())["returns"]
+@pytest.fixture
+def empty_plots(monkeypatch):
+    """Write empty SVGs in place of plots: drawing takes most of the time of a report."""
+
+    def plot_runs(groups, path, metrics):
+        path.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="9pt"></svg>')
+
+    monkeypatch.setattr("jaxagents.visual.plots.plot_runs", plot_runs)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A finished run whose directory holds its report; tests only read it."""
+    run = write_run(tmp_path_factory.mktemp("finished") / "spread-1")
+    write_report([run], replay=False)
+    return run
+
+
+@pytest.fixture(scope="module")
+def page(finished) -> Page:
+    """The report of the finished run."""
+    return read(finished / "report.html")
+
+
+@pytest.fixture(scope="module")
+def page_of_two_environments(tmp_path_factory) -> Page:
+    """The report of four seeds on one environment and a run on another."""
+    folder = tmp_path_factory.mktemp("two_environments")
+    other = write_run(folder / "other", name="other", env="hunting/discrete")
+    return report(*write_seeds(folder), other, path=folder / "all.html")
+
+
+def test_the_table_holds_the_statistics_of_the_summary(finished, page):
+    returns = json.loads((finished / "summary.json").read_text())["returns"]
     expected = [returns[name][i] for i in range(2) for name in COLUMNS]
     assert [float(value) for value in page.attributes("data", "value")] == expected
     shown = [text for tag, text in page.texts if tag == "data"]
     assert shown == [f"{value:.2f}" for value in expected]
 
 
-def test_actors_of_equal_returns_share_a_row(tmp_path):
+def test_actors_with_equal_returns_share_a_row(tmp_path, empty_plots):
     page = report(write_run(tmp_path / "run", mean=(-19.25, -19.25, -19.25)))
     assert len(page.attributes("data", "value")) == len(COLUMNS)
     assert "each of 3 actors" in page.text()
     assert (
-        "Trained for 102,400 environment steps on jaxmarl/MPE_simple_spread_v3, the policies of "
-        "the best checkpoint, of step 81,920, return -19.25 (95 % interval -20.12 to -18.44), "
-        "averaged over 100 greedy episodes."
+        "Trained for 102,400 environment steps on jaxmarl/MPE_simple_spread_v3. The policies of "
+        "the best checkpoint (step 81,920) reach a mean return of -19.25 (95 % interval -20.12 to "
+        "-18.44) over 100 greedy episodes."
     ) in page.text()
 
 
-def test_returns_that_are_no_numbers_are_shown_as_such(run):
+def test_returns_that_are_nan_or_infinite_are_named_as_such(run, empty_plots):
     summary = json.loads((run / "summary.json").read_text())
     summary["returns"]["mean"] = [None, None]
     (run / "summary.json").write_text(json.dumps(summary))
     page = report(run)
-    assert "return no finite number" in page.text()
+    assert "reach a mean return of NaN or infinity" in page.text()
     assert len(page.attributes("data", "value")) == 2 * (len(COLUMNS) - 1)
 
 
-def test_a_group_of_seeds_has_its_interquartile_mean_and_each_run_its_row(seeds):
+def test_a_group_of_seeds_has_an_interquartile_mean_and_every_run_a_row(seeds, empty_plots):
     page = report(*seeds, path=seeds[0].parent / "all.html")
     numbers = [float(value) for value in page.attributes("data", "value")]
     iqm, low, high = numbers[:3]
-    assert iqm == pytest.approx(-18.5)  # the mean of the two in the middle: -19 and -18
+    assert iqm == pytest.approx(-18.5)  # mean of the middle two, -19 and -18
     assert -20 <= low < -18.5 < high <= -17
     assert numbers[3 :: len(COLUMNS)] == [-20, -19, -18, -17]
     assert (
-        "of seeds 0, 1, 2 and 3: the interquartile mean of their returns is -18.50" in page.text()
+        "with seeds 0, 1, 2 and 3: the interquartile mean of their returns is -18.50" in page.text()
     )
     assert [each.name in page.text() for each in seeds] == [True] * 4
 
 
-def test_a_run_that_has_gone_on_since_its_summary_is_in_no_estimate(seeds):
+def test_a_run_resumed_after_its_summary_is_left_out_of_the_estimate(seeds, empty_plots):
     path = seeds[3] / "summary.json"
     summary = json.loads(path.read_text())
     path.write_text(
         json.dumps(summary | {"training": summary["training"] | {"n_updates_done": 40}})
     )
     page = report(*seeds, path=seeds[0].parent / "all.html")
-    # Of -20, -19 and -18, the outer ones weigh a quarter.
+    # Of -20, -19 and -18, the outer two have a weight of a quarter.
     assert float(page.attributes("data", "value")[0]) == pytest.approx(-19.0)
-    assert "3 of them evaluated" in page.text()
-    assert "spread-3 has not ended" in page.text()
+    assert "3 evaluated" in page.text()
+    assert "spread-3 is unfinished" in page.text()
 
 
-def test_groups_of_an_environment_are_compared_and_environments_drawn_apart(seeds, tmp_path):
+def test_only_groups_on_the_same_environment_are_compared(seeds, tmp_path, empty_plots):
     slow = [
         write_run(
             tmp_path / f"slow-{i}", name="slow", seed=i, mean=(-30.0 - i,), agent={"n_evals": 9}
@@ -142,24 +173,26 @@ def test_groups_of_an_environment_are_compared_and_environments_drawn_apart(seed
     # The interquartile means are -18.5 and -31.5.
     assert "spread earns 13.00 more than slow" in page.text()
     assert page.text().count("earns") == 1
-    # A single run has no interval over runs: its two actors have a dash for either bound.
+    # A single run has no interval over runs: both actors have a dash for either bound.
     assert [text for tag, text in page.texts if tag == "td"].count("-") == 4
+
+
+def test_every_environment_has_its_own_plots(page_of_two_environments):
+    page = page_of_two_environments
     titles = [text for tag, text in page.texts if tag == "h3"]
     assert titles == 2 * ["jaxmarl/MPE_simple_spread_v3", "hunting/discrete"]
     alt = page.attributes("img", "alt")
     assert [text.count("hunting") for text in alt] == [0, 1, 0, 1]
 
 
-def test_curves_have_words_that_say_where_they_lead(run):
-    page = report(run)
+def test_plots_have_alternative_texts_that_summarize_them(page):
     returns, losses = page.attributes("img", "alt")
-    assert "spread from -50.00 to -49.00 at first to -20.00 to -19.00 at last" in returns
-    assert "loss of the critic, KL divergence of an update" in losses
+    assert "spread starts at -50.00 to -49.00 and ends at -20.00 to -19.00" in returns
+    assert "critic loss, KL divergence and policy entropy" in losses
 
 
-def test_what_is_not_at_its_default_comes_first_and_the_rest_is_folded_away(run):
-    page = report(run)
-    body = (run / "report.html").read_text()
+def test_settings_off_their_defaults_are_listed_and_the_complete_file_is_collapsed(finished, page):
+    body = (finished / "report.html").read_text()
     config = body[body.index("<h2>Configuration") :]
     table, complete = config.split("<details>")
     rows = re.findall("<tr>.*?</tr>", table)[1:]
@@ -173,54 +206,50 @@ def test_what_is_not_at_its_default_comes_first_and_the_rest_is_folded_away(run)
     assert "details" not in [tag for tag, attributes in page.elements if "open" in attributes]
 
 
-def test_groups_are_set_beside_each_other_where_they_differ(run, tmp_path):
+def test_settings_of_groups_are_listed_side_by_side(run, tmp_path, empty_plots):
     other = write_run(tmp_path / "other", name="other", agent={"recurrent": "gru"})
     text = report(run, other, path=tmp_path / "both.html").text()
     assert re.search(r"\.recurrent\s+null\s+gru\s+null", text)
 
 
-def test_it_tells_how_to_have_the_run_again(run):
-    text = report(run).text()
-    assert f"jaxagents train {run}/config.yaml" in text
-    assert f"jaxagents report {run}" in text
+def test_the_page_tells_how_to_reproduce_the_run(finished, page):
+    text = page.text()
+    assert f"jaxagents train {finished}/config.yaml" in text
+    assert f"jaxagents report {finished}" in text
     assert re.search(r"jax\s+0\.10\.2", text)
 
 
-# Runs that have not ended.
-
-
-def test_a_run_in_training_is_reported_as_such(tmp_path):
+def test_a_run_in_training_is_reported_as_unfinished(tmp_path, empty_plots):
     page = report(write_run(tmp_path / "run", n_evaluations=3, ended=False))
-    assert "run has not ended: 20 of 50 updates are recorded." in page.text()
-    assert "after 40,960 environment steps, the policies return -38.00 to -37.00" in page.text()
+    assert "run is unfinished: 20 of 50 updates are recorded." in page.text()
+    assert (
+        "after 40,960 environment steps, its policies reach a mean return of -38.00 to -37.00"
+    ) in page.text()
     values = [float(value) for value in page.attributes("data", "value")]
     assert values == [-38.0, 3.0, -43.0, -33.0, -37.0, 3.0, -42.0, -32.0]
     assert len(page.attributes("img", "src")) == 2
 
 
 @pytest.mark.parametrize("n_evaluations", [0, 1])
-def test_a_run_that_has_just_begun_is_reported_too(n_evaluations, tmp_path):
+def test_a_run_without_updates_is_reported_too(n_evaluations, tmp_path):
     page = report(write_run(tmp_path / "run", n_evaluations=n_evaluations, ended=False))
-    assert "run has not ended: 0 of 50 updates" in page.text()
-    assert "There are none yet: no update has been recorded." in page.text()
+    assert "run is unfinished: 0 of 50 updates" in page.text()
+    assert "No losses yet: no update has been recorded." in page.text()
     assert len(page.attributes("img", "src")) == n_evaluations
 
 
-def test_a_run_that_goes_on_after_its_evaluation_is_reported_as_such(run):
+def test_a_run_resumed_after_its_evaluation_is_reported_as_unfinished(run, empty_plots):
     config = yaml.safe_load((run / "config.yaml").read_text())
     config["agent"]["n_steps"] = 90
     (run / "config.yaml").write_text(yaml.safe_dump(config))
-    assert "has not ended" not in report(run).text()
+    assert "is unfinished" not in report(run).text()
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"n_updates_done": 60, "n_environment_steps": 122880, "seconds": 9.0}\n')
-    assert "spread-1 has not ended: 60 of 90 updates are recorded." in report(run).text()
+    assert "spread-1 is unfinished: 60 of 90 updates are recorded." in report(run).text()
 
 
-# The page as such.
-
-
-def test_nothing_is_loaded_from_anywhere(seeds, tmp_path):
-    page = report(*seeds, path=tmp_path / "all.html")
+def test_the_page_loads_nothing(page_of_two_environments):
+    page = page_of_two_environments
     names = ("src", "srcset", "href", "action", "data", "poster", "background")
     for tag, attributes in page.elements:
         assert tag not in ("script", "link", "iframe", "object", "embed", "base")
@@ -231,9 +260,8 @@ def test_nothing_is_loaded_from_anywhere(seeds, tmp_path):
     assert "@import" not in style
 
 
-def test_headings_are_in_order_and_pictures_have_words(seeds, tmp_path):
-    other = write_run(tmp_path / "other", name="other", env="hunting/discrete")
-    page = report(*seeds, other, path=tmp_path / "all.html")
+def test_headings_are_nested_and_images_have_alternative_texts(page_of_two_environments):
+    page = page_of_two_environments
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
@@ -244,7 +272,7 @@ def test_headings_are_in_order_and_pictures_have_words(seeds, tmp_path):
     assert page.attributes("html", "lang") == ["en"]
 
 
-def test_names_cannot_become_elements(tmp_path):
+def test_names_cannot_inject_html(tmp_path):
     evil = '<script>alert("1")</script>&amp;'
     run = write_run(tmp_path / "run<b>", name=evil, env="<img src=x onerror=alert(1)>")
     page = report(run, path=tmp_path / "evil.html")
@@ -255,11 +283,8 @@ def test_names_cannot_become_elements(tmp_path):
     assert "<img src=x onerror=alert(1)>" in page.text()
 
 
-# Episodes.
-
-
 def replay_of(pictures: list[Any] | Exception):
-    """Stand in for rendering."""
+    """Make a replacement of `Experiment.replay` that writes these pictures, or fails."""
 
     def replay(self, directory: Path, n_episodes: int = 1) -> list[Path]:
         if isinstance(pictures, Exception):
@@ -271,7 +296,9 @@ def replay_of(pictures: list[Any] | Exception):
     return replay
 
 
-def test_an_episode_plays_and_stands_still_for_those_who_ask(run, monkeypatch):
+def test_an_episode_is_animated_unless_the_reader_prefers_reduced_motion(
+    run, monkeypatch, empty_plots
+):
     from PIL import Image
 
     from jaxagents.experiments.experiment import Experiment
@@ -287,33 +314,32 @@ def test_an_episode_plays_and_stands_still_for_those_who_ask(run, monkeypatch):
     assert page.attributes("source", "media") == ["(prefers-reduced-motion: reduce)"]
 
 
-def test_where_no_episode_can_be_shown_the_page_says_why(run, monkeypatch):
+def test_a_page_without_an_episode_says_why(run, monkeypatch, empty_plots):
     from jaxagents.experiments.experiment import Experiment
 
     monkeypatch.setattr(Experiment, "replay", replay_of(OSError("nothing draws this")))
     text = read(write_report([run])).text()
-    assert "No episode could be shown of spread-1: nothing draws this" in text
-    assert "None is shown: the report was made with --no-replay." in report(run).text()
+    assert "No episode of spread-1 can be shown: nothing draws this" in text
+    assert "No episode is shown: the report was made with --no-replay." in report(run).text()
 
 
-# Where it is written.
-
-
-def test_the_report_of_several_runs_is_in_the_working_folder(seeds, tmp_path, monkeypatch, capsys):
+def test_the_report_of_several_runs_is_in_the_working_directory(
+    seeds, tmp_path, monkeypatch, capsys, empty_plots
+):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["report", *map(str, seeds), "--no-replay"]) == 0
     assert capsys.readouterr().out == "report.html\n"
     assert "4 runs on" in read(tmp_path / "report.html").text()
 
 
-def test_an_earlier_report_is_replaced_and_nothing_else_is(run, capsys):
+def test_an_earlier_report_is_replaced_and_no_other_file_is(run, capsys, empty_plots):
     report(run)
     first = (run / "report.html").read_text()
     shutil.copy(run / "config.yaml", run / "mine.html")
     report(run, path=run / "report.html")
     assert "spread" in first
     for target, message in {
-        "mine.html": "mine.html is no report and stays as it is; name another file by --to",
+        "mine.html": "mine.html exists and is not a report; name another file with --to",
         "config.yaml": "config.yaml does not end in .html",
         "missing/report.html": "there is no folder",
     }.items():
@@ -334,7 +360,7 @@ def test_an_earlier_report_is_replaced_and_nothing_else_is(run, capsys):
         (["report", ".", "--replay"], "unrecognized arguments: --replay"),
     ],
 )
-def test_a_wrong_command_is_refused_in_one_line(arguments, message, capsys):
+def test_a_wrong_command_fails_with_one_line(arguments, message, capsys):
     try:
         status = cli.main(arguments)
     except SystemExit as end:

@@ -1,4 +1,4 @@
-"""Reports as a browser shows them, on a phone and on a desk, by day and by night."""
+"""Reports in a browser, on a phone and on a desktop, in light and dark colours."""
 
 import struct
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from tests.reported import write_run
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
-PHONE, DESK = (390, 844), (1280, 900)
-WINDOWS = [(*PHONE, "light"), (*PHONE, "dark"), (*DESK, "light"), (*DESK, "dark")]
+PHONE, DESKTOP = (390, 844), (1280, 900)
+WINDOWS = [(*PHONE, "light"), (*PHONE, "dark"), (*DESKTOP, "light"), (*DESKTOP, "dark")]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
-    """A page of long names, many columns, and everything else that is wide."""
+    """A report with long names and wide tables."""
     folder = tmp_path_factory.mktemp("browser")
     name = "a_name_of_a_run_that_is_much_too_long_for_a_phone_to_show_in_one_line"
     runs = [
@@ -36,21 +36,24 @@ def page(tmp_path_factory) -> Path:
 
 
 def luminance(colour: str) -> float:
-    """Of a colour as in "rgb(0, 0, 0)"; WCAG 2.2's relative luminance."""
+    """Return WCAG 2.2's relative luminance of a colour such as "rgb(0, 0, 0)"."""
     channels = [int(each) / 255 for each in colour[colour.index("(") + 1 : -1].split(",")[:3]]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def contrast(first: str, second: str) -> float:
+    """Return WCAG 2.2's contrast ratio of two colours."""
     dark, light = sorted((luminance(first), luminance(second)))
     return (light + 0.05) / (dark + 0.05)
 
 
 @pytest.mark.parametrize(("width", "height", "scheme"), WINDOWS)
-def test_the_page_fits_and_nothing_goes_wrong(browser, page, tmp_path, width, height, scheme):
+def test_the_page_fits_the_window_and_loads_without_errors(
+    browser, page, tmp_path, width, height, scheme
+):
     browser.open(page, width, height, scheme)
-    assert browser.complaints == []
+    assert browser.problems == []
     assert [each for each in browser.requested if not each.startswith("data:")] == [page.as_uri()]
     assert browser.evaluate("innerWidth") == width
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -59,22 +62,22 @@ def test_the_page_fits_and_nothing_goes_wrong(browser, page, tmp_path, width, he
     assert struct.unpack(">II", picture[16:24]) == (2 * width, 2 * height)
 
 
-@pytest.mark.parametrize(("width", "height"), [PHONE, DESK])
-def test_its_parts_are_there_to_be_seen(browser, page, width, height):
+@pytest.mark.parametrize(("width", "height"), [PHONE, DESKTOP])
+def test_every_section_is_visible(browser, page, width, height):
     browser.open(page, width, height)
     titles = browser.evaluate("[...document.querySelectorAll('h2')].map(each => each.innerText)")
     assert titles == [
         "Learning curves",
         "Evaluation",
-        "An episode",
-        "Losses and divergence",
+        "Episode",
+        "Losses and KL divergence",
         "Configuration",
-        "How to repeat this",
+        "How to reproduce",
     ]
     sizes = "[...document.images].map(each => [each.naturalWidth, each.clientWidth])"
     drawn = browser.evaluate(sizes)
     assert len(drawn) == 2
-    # None is shown so small that its letters could not be read.
+    # No plot is shrunk so far that its text becomes illegible.
     assert all(natural > 0 and shown > 0.6 * natural for natural, shown in drawn)
     assert not browser.evaluate("document.querySelector('details').open")
     folded = "document.querySelector('details pre').checkVisibility()"
@@ -83,7 +86,7 @@ def test_its_parts_are_there_to_be_seen(browser, page, width, height):
     assert browser.evaluate(folded) is True
 
 
-def test_what_is_too_wide_for_a_phone_scrolls_in_its_box(browser, page):
+def test_wide_content_scrolls_in_its_box_on_a_phone(browser, page):
     browser.open(page, *PHONE)
     wide = browser.evaluate(
         "[...document.querySelectorAll('.box')].filter(e => e.scrollWidth > e.clientWidth).length"
@@ -97,18 +100,18 @@ def test_what_is_too_wide_for_a_phone_scrolls_in_its_box(browser, page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_the_paper(browser, page, scheme):
+def test_text_contrasts_with_the_background(browser, page, scheme):
     browser.open(page, *PHONE, scheme)
-    paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (luminance(paper) > 0.5) == (scheme == "light")
+    background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (luminance(background) > 0.5) == (scheme == "light")
     for selector in ("body", "figcaption", ".faint", "summary", "thead th", "footer"):
         colour = f"getComputedStyle(document.querySelector('{selector}')).color"
-        assert contrast(browser.evaluate(colour), paper) > 4.5, selector
+        assert contrast(browser.evaluate(colour), background) > 4.5, selector
 
 
-def test_curves_drawn_in_dark_ink_are_turned_light_at_night(browser, page):
+def test_plots_are_inverted_in_dark_mode(browser, page):
     filters = "[...document.querySelectorAll('.drawn')].map(e => getComputedStyle(e).filter)"
-    browser.open(page, *DESK, "light")
+    browser.open(page, *DESKTOP, "light")
     assert set(browser.evaluate(filters)) == {"none"}
-    browser.open(page, *DESK, "dark")
+    browser.open(page, *DESKTOP, "dark")
     assert all("invert" in each for each in browser.evaluate(filters))
