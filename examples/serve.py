@@ -47,7 +47,9 @@ class Policy:
         self.description = json.loads((Path(directory) / "policy.json").read_text())
         self.tensors = load_tensors(Path(directory) / "policy.safetensors")
         if self.description["layers"] is None:
-            raise ValueError(f"only feed-forward layers are supported: {self.description['module']}")
+            raise ValueError(
+                f"only feed-forward layers are supported: {self.description['module']}"
+            )
 
     def act(self, observation, action_mask=None):
         """Choose an action for each actor.

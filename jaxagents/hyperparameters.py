@@ -9,9 +9,10 @@ import numpy as np
 import optax
 from flax import struct
 from jax.core import Tracer
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from jaxagents.compiler.reductions import global_norm
+from jaxagents.types import PyTree
 
 ScalarLike = float | Float[Array, ""]
 """A Python number or a traced one."""

@@ -5,14 +5,19 @@ environment's agents, ``policies`` the parameter sets. Leading axes are shown if
 them; the same type serves single and stacked values.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+if TYPE_CHECKING:
+    PyTree = Any  # jaxtyping's own is of unknown type to strict type checkers
+else:
+    from jaxtyping import PyTree
 
 Metrics = dict[str, Array]
 """Metrics of training and evaluation by name."""

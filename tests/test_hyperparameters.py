@@ -5,7 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.hyperparameters import HyperParameters, OptimizerParams, adam, as_arrays, check_hyperparams, flat_items, per_policy
+from jaxagents.hyperparameters import (
+    HyperParameters,
+    OptimizerParams,
+    adam,
+    as_arrays,
+    check_hyperparams,
+    flat_items,
+    per_policy,
+)
 from jaxagents.ppo.schedules import scale_learning_rates
 
 NAMES = [

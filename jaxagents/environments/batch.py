@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import apply_where
 from jaxagents.compiler.random_keys import THREEFRY, key_of, to_draw, to_store
@@ -22,7 +22,7 @@ from jaxagents.environments.observation_features import (
 from jaxagents.environments.protocol import Environment, as_observation
 from jaxagents.environments.protocol_check import examine
 from jaxagents.environments.spaces import Box, Discrete
-from jaxagents.types import Observation, TimeStep
+from jaxagents.types import Observation, PyTree, TimeStep
 
 _FEW_RESETS = 32  # environments; see benchmarks/RESULTS.md
 

@@ -4,10 +4,11 @@ from typing import Any, final
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.environments.protocol import Environment, StepResult
 from jaxagents.environments.spaces import as_space
+from jaxagents.types import PyTree
 
 
 @final

@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from jaxagents.types import Observation
+from jaxagents.types import Observation, PyTree
 
 StepResult = tuple[
     Array | Observation,

@@ -4,11 +4,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
 
 from jaxagents.compiler.random_keys import is_key
 from jaxagents.environments.spaces import Box, Discrete, as_space
-from jaxagents.types import Observation
+from jaxagents.types import Observation, PyTree
 
 
 class Interface(NamedTuple):

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
-from jaxagents.types import Observation, TimeStep
+from jaxagents.types import Observation, PyTree, TimeStep
 
 Act = Callable[[PRNGKeyArray, Observation, PyTree], tuple[Array, PyTree]]
 """From a random key, observations and recurrent state, ``[envs, actors, ...]``, to the actions for

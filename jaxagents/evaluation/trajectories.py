@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.evaluation.episodes import Act, Play, advance_play
 from jaxagents.training.named_arrays import strip_keys
-from jaxagents.types import Observation
+from jaxagents.types import Observation, PyTree
 
 
 class Trajectory(NamedTuple):

@@ -77,7 +77,7 @@ class Experiment:
         trackers: Sequence[Tracker] = (),
     ):
         self.config = config
-        self.directory = new_run_directory(config) if directory is None else Path(directory)
+        self.directory: Path = new_run_directory(config) if directory is None else Path(directory)
         self._own_trackers = tuple(trackers)
         self._trackers = Trackers(())
         self._start: dict[str, Any] | None = None  # written once resumed training is under way
@@ -90,7 +90,7 @@ class Experiment:
         )
         with explained():
             env, env_params = make_environment(config)
-            self.agent = agent_class(env, env_params)(
+            self.agent: IPPOBase = agent_class(env, env_params)(
                 env, env_params, agent_config, callbacks=[self._record, *callbacks]
             )
             check_hyperparams(config.hyperparams, self.agent.policies.n_policies)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.compiler.program_costs import Program, compiled, count_flops, inputs_read
 from jaxagents.compiler.random_keys import to_draw
@@ -20,7 +20,7 @@ from jaxagents.networks.network import Network
 from jaxagents.ppo.batches import Valuation
 from jaxagents.ppo.minibatches import draw_minibatches, take_minibatch, unit_of
 from jaxagents.ppo.policy_map import each_policy
-from jaxagents.types import Batch, Metrics, Observation, Runner, TimeStep, Transition
+from jaxagents.types import Batch, Metrics, Observation, PyTree, Runner, TimeStep, Transition
 
 
 def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:

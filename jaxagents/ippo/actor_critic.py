@@ -7,7 +7,7 @@ from typing import final
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import apply_where
 from jaxagents.compiler.random_keys import draw_in_one_row
@@ -21,7 +21,16 @@ from jaxagents.ppo.batches import Valuation
 from jaxagents.ppo.normalization import normalize_features
 from jaxagents.ppo.optimization import init_network
 from jaxagents.ppo.policy_map import PolicyMap
-from jaxagents.types import Batch, Inference, Memory, NetworkState, Observation, Runner, Transition
+from jaxagents.types import (
+    Batch,
+    Inference,
+    Memory,
+    NetworkState,
+    Observation,
+    PyTree,
+    Runner,
+    Transition,
+)
 
 _FEW_VALUES = 2_048  # time steps of environments; see benchmarks/RESULTS.md
 
@@ -53,12 +62,12 @@ class ActorCritic:
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype),
             (observation.features, jax.eval_shape(self.critic_features, observation)),
         )
-        self.actor = _make_actor(config, features, distribution.n_outputs)
+        self.actor: Network = _make_actor(config, features, distribution.n_outputs)
         self.torso: Network | None = None
         if config.shared_torso:
             self.torso, critic_features = torso_of(self.actor)
-        self.critic = _make_critic(config, critic_features)
-        self.value = Stack(self.torso, self.critic) if self.torso else self.critic
+        self.critic: Network = _make_critic(config, critic_features)
+        self.value: Network | Stack = Stack(self.torso, self.critic) if self.torso else self.critic
 
     def init(
         self,

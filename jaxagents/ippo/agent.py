@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig, structure_of
@@ -25,7 +25,7 @@ from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
 from jaxagents.training.named_arrays import Leaves
 from jaxagents.training.recorder import Recorder, highest_return
-from jaxagents.types import Memory, Metrics, MetricStats, Observation, Runner
+from jaxagents.types import Memory, Metrics, MetricStats, Observation, PyTree, Runner
 
 _logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxagents.compiler.jit import (
     Workload,
@@ -62,6 +62,7 @@ from jaxagents.types import (
     Metrics,
     Move,
     NetworkState,
+    PyTree,
     Rollout,
     Runner,
     Training,

@@ -12,10 +12,11 @@ import distrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxagents.compiler.reductions import sum_last_axis
 from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.types import PyTree
 
 UNAVAILABLE = -1e9  # not -inf: the logits of an inactive actor without any action stay finite
 LOG_STD_BOUNDS = (-5.0, 2.0)

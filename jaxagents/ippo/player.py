@@ -4,7 +4,7 @@ from functools import partial
 from typing import final
 
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxagents.compiler.jit import compiled_quickly
 from jaxagents.compiler.random_keys import to_draw
@@ -14,7 +14,7 @@ from jaxagents.evaluation.trajectories import RecordedStep, record_step
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ppo.normalization import RunningStatistics, denormalize
 from jaxagents.ppo.policy_map import PolicyMap
-from jaxagents.types import Inference, Memory, Metrics, Observation
+from jaxagents.types import Inference, Memory, Metrics, Observation, PyTree
 
 
 @final

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, PRNGKeyArray
 
 from jaxagents.config import Layers
 from jaxagents.networks.feed_forward import MLP, Torso, activation_of, make_torso
 from jaxagents.networks.recurrent import CellName, RecurrentNetwork
+from jaxagents.types import PyTree
 
 
 @final

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo.advantages import Estimates, generalized_advantages, vtrace
@@ -22,7 +22,7 @@ from jaxagents.ppo.normalization import (
     update_statistics,
 )
 from jaxagents.ppo.statistics import standardize
-from jaxagents.types import Batch, Memory, Path, Transition
+from jaxagents.types import Batch, Memory, Path, PyTree, Transition
 
 
 class Valuation(NamedTuple):

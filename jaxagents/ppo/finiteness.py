@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, Bool
 
 from jaxagents.compiler.reductions import nan_unless_finite
-from jaxagents.types import Batch, NetworkState, Runner
+from jaxagents.types import Batch, NetworkState, PyTree, Runner
 
 # In the order in which one follows from another.
 QUANTITIES = (

@@ -7,9 +7,10 @@ Recurrent networks learn from sequences: trajectories, or chunks of them.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxagents.config import AgentConfig
+from jaxagents.types import PyTree
 
 
 def unit_of(config: AgentConfig, is_recurrent: bool) -> str:

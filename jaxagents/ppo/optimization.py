@@ -5,13 +5,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import weighted_means_of_units
 from jaxagents.compiler.reductions import global_norm
 from jaxagents.ppo.minibatches import draw_minibatches, take_minibatch
 from jaxagents.ppo.statistics import weighted_mean
-from jaxagents.types import Batch, NetworkState
+from jaxagents.types import Batch, NetworkState, PyTree
 
 Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], tuple[PyTree, Float[Array, ""]]]]
 """From parameters and a minibatch to the loss, its statistics and the samples' total weight.

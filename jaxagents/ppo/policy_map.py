@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, Bool, Int
+
+from jaxagents.types import PyTree
 
 _POLICIES = "policies"  # the axis over which policies are vmapped
 Carry = TypeVar("Carry", bound=Any)  # a NamedTuple with a field rng
@@ -58,8 +60,8 @@ class PolicyMap:
 
     def __init__(self, policy_of_actor: Sequence[int]):
         """Group the actors by their policy, in their order."""
-        self.policy_of_actor = np.asarray(policy_of_actor, np.int32)
-        self.n_policies = int(self.policy_of_actor.max()) + 1
+        self.policy_of_actor: Int[np.ndarray, " actors"] = np.asarray(policy_of_actor, np.int32)
+        self.n_policies: int = int(self.policy_of_actor.max()) + 1
         members = [
             np.flatnonzero(self.policy_of_actor == policy) for policy in range(self.n_policies)
         ]

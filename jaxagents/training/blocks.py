@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Int
 
 from jaxagents.config import AgentConfig
 from jaxagents.training.metric_tables import pad_with_nan, stack
-from jaxagents.types import Metrics, Runner, Training, Updates
+from jaxagents.types import Metrics, PyTree, Runner, Training, Updates
 
 
 def block_sizes(n_updates_done: int, config: AgentConfig, initial: bool) -> list[int]:
@@ -38,7 +38,7 @@ def block_sizes(n_updates_done: int, config: AgentConfig, initial: bool) -> list
 def open_block(
     training: Training,
     n_updates: Int[Array, ""],
-    step_shapes: tuple[Runner, Metrics, Bool[Array, "policies quantities"]],
+    step_shapes: tuple[PyTree, PyTree, jax.ShapeDtypeStruct],
 ) -> Updates:
     """Initial carry of a block; a stopped run has no updates left.
 

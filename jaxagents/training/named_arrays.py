@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
 
 from jaxagents.compiler.random_keys import is_key
+from jaxagents.types import PyTree
 
 Leaves = dict[str, np.ndarray]
 

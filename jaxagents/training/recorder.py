@@ -6,7 +6,6 @@ from typing import Any, TypeVar, final
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig
@@ -18,7 +17,7 @@ from jaxagents.training.interruption import Interruption
 from jaxagents.training.metric_tables import stack, unstack
 from jaxagents.training.named_arrays import Leaves, from_leaves, subtree, to_leaves
 from jaxagents.training.progress_bar import ProgressBar
-from jaxagents.types import Runner
+from jaxagents.types import PyTree, Runner
 
 BestFn = Callable[[Leaves], int]
 """From the metrics of the kept checkpoints, ``[checkpoints, ...]``, to the row of the best one."""

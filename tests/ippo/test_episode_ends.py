@@ -11,6 +11,9 @@ from tests.agents import collect, opinionated_runner, shared_agent
 from tests.probes import TruncatedCycle, Walk
 
 
+LINEAR = ja.Layers(hidden_sizes=())
+
+
 @pytest.mark.parametrize("few", [2_048, pytest.param(1, marks=pytest.mark.slow)])
 def test_values_bootstrap_from_the_observation_before_the_reset(few, monkeypatch):
     """V(0) = 1 + V(1) / 2, V(1) = V(2) / 2, V(2) = V(0) / 2.
@@ -21,7 +24,7 @@ def test_values_bootstrap_from_the_observation_before_the_reset(few, monkeypatch
     monkeypatch.setattr(actor_critic, "_FEW_VALUES", few)
     config = ja.AgentConfig(
         n_steps=400, rollout_length=16, eval_frequency=400, n_evals=0, progress_bar=False,
-        anneal_learning_rate=True,
+        anneal_learning_rate=True, actor_layers=LINEAR, critic_layers=LINEAR,
     )  # fmt: skip
     optimizer = ja.OptimizerParams(learning_rate=3e-3)
     hyperparams = ja.HyperParameters(gamma=0.5, critic_optimizer_params=optimizer)

@@ -373,8 +373,8 @@ def test_a_newer_format_is_refused_and_left_unchanged(damaged):
             r"its policy_of_actor is \[0, 0\], .* \[0, 0, 0\]",
         ),
         (
-            lambda d: agent_with(d, actor_layers=ja.Layers((8,))),
-            r"its actor_layers is .*\(64, 64\)",
+            lambda d: agent_with(d, actor_layers=ja.Layers((9,))),
+            r"its actor_layers is .*, and this agent's is .*\(9,\)",
         ),
         (lambda d: agent_with(d, batch_size=8), "its batch_size is 4, and this agent's is 8"),
         (

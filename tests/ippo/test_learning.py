@@ -17,6 +17,8 @@ CONFIG = {
     "n_evals": 0,
     "anneal_learning_rate": True,
     "progress_bar": False,
+    "actor_layers": ja.Layers((16,)),
+    "critic_layers": ja.Layers((16,)),
 }
 OPTIMIZER = ja.OptimizerParams(learning_rate=5e-3)
 HYPERPARAMS = ja.HyperParameters(

@@ -250,8 +250,8 @@ def test_a_recurrent_run_is_resumed_bit_for_bit(tmp_path):
 
 def success_at_recall(cell: str | None, **changes) -> float:
     config = tiny(
-        n_steps=120,
-        eval_frequency=120,
+        n_steps=80,
+        eval_frequency=80,
         batch_size=32,
         minibatch_size=8,
         rollout_length=8,
@@ -259,8 +259,8 @@ def success_at_recall(cell: str | None, **changes) -> float:
         initial_evaluation=False,
         anneal_learning_rate=True,  # at a constant high rate it may be forgotten again
         recurrent=cell,
-        actor_layers=ja.Layers(hidden_sizes=(16,), memory_size=16),
-        critic_layers=ja.Layers(hidden_sizes=(16,), memory_size=16),
+        actor_layers=ja.Layers(hidden_sizes=(), memory_size=16),
+        critic_layers=ja.Layers(hidden_sizes=(), memory_size=16),
         **changes,
     )
     _, metrics = ja.DiscreteIPPO(Recall(), None, config).train(jax.random.key(0), FAST)

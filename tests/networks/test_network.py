@@ -436,7 +436,7 @@ def test_layers_after_the_cell_have_the_configured_activation(activation, shape,
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_layers_after_the_cell_are_normalised_as_configured(layer_norm):
     """With mean 0 and variance 1, two units are 1 and -1, and relu turns -1 into 0."""
-    layers = Layers((4,), "relu", layer_norm, memory_size=4, sizes_after_memory=(2,))
+    layers = Layers((16,), "relu", layer_norm, memory_size=16, sizes_after_memory=(2,))
     module = make_module((N_FEATURES,), layers, "gru", lambda torso: torso)
     network, params = recurrent_network(module)
     output, _ = apply_step(network, params, 10 * features_of(), network.empty_memory(*BATCH))

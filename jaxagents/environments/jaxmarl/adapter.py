@@ -10,7 +10,7 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray
 
 from jaxagents.environments.jaxmarl.families import (
     FAMILIES,
@@ -23,7 +23,7 @@ from jaxagents.environments.jaxmarl.lazy_import import load
 from jaxagents.environments.jaxmarl.muted_output import SILENCE
 from jaxagents.environments.protocol import Environment, StepResult
 from jaxagents.environments.spaces import Box, Discrete, as_space
-from jaxagents.types import Observation
+from jaxagents.types import Observation, PyTree
 
 
 @final

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, Bool
 
 from jaxagents.environments.jaxmarl.lazy_import import load
+from jaxagents.types import PyTree
 
 _LIBRARY = "jaxmarl.environments"
 

@@ -4,9 +4,8 @@ import contextlib
 import io
 from typing import Any
 
-from jaxtyping import PyTree
-
 from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.types import PyTree
 from jaxagents.visual.renderers.canvas import Canvas
 from jaxagents.visual.renderers.library_pictures import jax_state_at
 from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene
