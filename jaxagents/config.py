@@ -332,7 +332,7 @@ class AgentConfig:
 
     @property
     def n_minibatches(self) -> int:
-        """Minibatches an epoch."""
+        """Minibatches per epoch."""
         return self.batch_size // self.minibatch_size
 
     @property
@@ -342,12 +342,12 @@ class AgentConfig:
 
     @property
     def n_chunks(self) -> int:
-        """Sequences that each trajectory is learnt from in."""
+        """Chunks per trajectory."""
         return self.rollout_length // self.chunk_length
 
     @property
     def chunk_length(self) -> int:
-        """Steps of the sequences that networks learn from."""
+        """Steps per sequence."""
         return self.recurrent_chunk_length or self.rollout_length
 
 

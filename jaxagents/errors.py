@@ -1,4 +1,4 @@
-"""Errors that are caught where importing the modules that raise them would take long."""
+"""Errors in a module of their own, so that catching them does not import jax."""
 
 import contextlib
 from collections.abc import Iterator

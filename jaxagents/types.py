@@ -60,7 +60,7 @@ class Memory(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One step of a rollout, ``[envs, actors, ...]``."""
+    """What the scan of a rollout stacks: a step with its distribution, ``[envs, actors, ...]``."""
 
     observation: Observation  # before the step
     memory: PyTree  # the actor's recurrent state before the step
@@ -143,14 +143,14 @@ class Runner(struct.PyTreeNode):
         return (
             f"Runner(n_updates_done={_shown(self.n_updates_done)}, "
             f"n_updates_skipped={_shown(self.n_updates_skipped)}, "
-            f"actor: {_count(self.actor.params)} parameters, "
-            f"critic: {_count(self.critic.params)} parameters, "
-            f"environments: {_count(self.env_state)} numbers)"
+            f"actor: {_count(self.actor.params)} parameters in all, "
+            f"critic: {_count(self.critic.params)} parameters in all, "
+            f"environment state: {_count(self.env_state)} values)"
         )
 
 
 class Inference(NamedTuple):
-    """The arrays that applying a network takes, ``[policies, ...]``."""
+    """Parameters of a network and the statistics of its inputs, ``[policies, ...]``."""
 
     params: PyTree
     features: Any  # RunningStatistics that normalise observations; None: not normalised
@@ -218,10 +218,10 @@ class MetricStats(NamedTuple):
 
 
 def _shown(count: Any) -> str:
-    """Write counts, or their shape and dtype while they are traced."""
+    """Write counts, or their dtype and shape if they are abstract."""
     if isinstance(count, np.ndarray | jax.Array) and not isinstance(count, Tracer):
         return str(np.asarray(count).tolist())
-    return str(getattr(count, "shape", count))
+    return f"<{count.dtype}{list(count.shape)}>"
 
 
 def _count(tree: PyTree) -> str:

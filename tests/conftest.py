@@ -16,17 +16,19 @@ if jax.__version_info__ < (0, 11):  # later versions refuse the flag
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_use_fusion_emitters=false"
 
-# Commands in processes of their own share what they compile, but for those of other workers, and
-# leave nothing in the home of whoever tests.
+# Equal programs of different agents are compiled once. The commands that tests run as processes
+# share another directory. Each worker has its own: jax does not write these files atomically.
 _compiled = tempfile.TemporaryDirectory(prefix="jaxagents-compiled-")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
+os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{_compiled.name}/commands"
+jax.config.update("jax_compilation_cache_dir", f"{_compiled.name}/tests")
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 _tests = count(1)
-_MAPPINGS = Path("/proc/self/maps")  # a line for each, of which Linux permits a process 65,530
+_MAPPINGS = Path("/proc/self/maps")  # one line each; Linux permits a process 65,530
 _MOST_MAPPINGS = 15_000
 
 
-# Begun first, so that no worker is left alone with them in the end.
+# Started first, so that no worker is left alone with them at the end.
 _LONGEST = ("tests/test_annotations.py", "tests/test_readme.py")
 
 
@@ -37,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _release_compiled_programs() -> Iterator[None]:
-    """Let compiled programs go when they are many: each takes some of a process's mappings."""
+    """Drop compiled programs when there are many: each takes some of a process's mappings."""
     yield
     if next(_tests) % 20 == 0 and _n_mappings() > _MOST_MAPPINGS:
         jax.clear_caches()

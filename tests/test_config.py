@@ -1,3 +1,5 @@
+"""The checks of configurations, and the defaults."""
+
 import dataclasses
 import functools
 import json
@@ -63,7 +65,7 @@ def test_minibatches_and_steps_follow_from_the_sizes():
     assert (config.n_minibatches, config.steps_per_update) == (3, 120)
 
 
-def test_a_configuration_is_fixed_and_may_be_a_key():
+def test_a_configuration_is_immutable_and_hashable():
     config = AgentConfig(n_steps=1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.n_steps = 2
@@ -96,7 +98,7 @@ COUNTS = ["n_evals", "eval_seed", "keep_best"]
 
 @pytest.mark.parametrize("name", SIZES + COUNTS)
 @pytest.mark.parametrize("value", [True, 4.0, "4", np.float32(4.0), [4]])
-def test_a_size_that_is_no_integer_is_an_error_with_its_name_and_value(name, value):
+def test_a_size_that_is_not_an_integer_is_an_error_with_its_name_and_value(name, value):
     with pytest.raises(TypeError) as error:
         AgentConfig(**{"n_steps": 1, name: value})
     assert str(error.value) == f"{name}={value!r} is not an integer."
@@ -106,13 +108,13 @@ def test_a_size_that_is_no_integer_is_an_error_with_its_name_and_value(name, val
     ("name", "value", "minimum"),
     [(name, value, 1) for name in SIZES for value in (0, -1)] + [(name, -1, 0) for name in COUNTS],
 )
-def test_a_size_that_is_too_small_is_an_error_with_the_least_one(name, value, minimum):
+def test_a_size_that_is_too_small_is_an_error_with_the_smallest_valid_one(name, value, minimum):
     with pytest.raises(ValueError, match=r"too small") as error:
         AgentConfig(**{"n_steps": 1, name: value})
     assert str(error.value) == f"{name}={value} is too small; it must be at least {minimum}."
 
 
-def test_the_least_sizes_and_counts_are_valid():
+def test_the_smallest_sizes_and_counts_are_valid():
     AgentConfig(
         recurrent="gru",
         **dict.fromkeys(SIZES, 1),
@@ -120,7 +122,7 @@ def test_the_least_sizes_and_counts_are_valid():
     )
 
 
-def test_integers_of_numpy_are_sizes_too():
+def test_numpy_integers_are_valid_sizes():
     assert AgentConfig(n_steps=np.int64(3)).n_steps == 3
 
 
@@ -147,7 +149,7 @@ def test_time_rows_that_do_not_divide_into_the_minibatches_are_an_error():
     )
     with pytest.raises(ValueError, match=message):
         AgentConfig(**sizes, minibatch_unit="time")
-    # The other units never cut the time rows apart.
+    # Other units do not divide the time rows.
     assert AgentConfig(**sizes, minibatch_unit="step").n_minibatches == 3
     assert AgentConfig(**sizes, minibatch_unit="trajectory").n_minibatches == 3
 
@@ -189,13 +191,13 @@ def test_an_unknown_choice_is_an_error_that_lists_the_known_ones(name, value):
 
 
 @pytest.mark.parametrize("name", [name for name in CHOICES if None not in CHOICES[name]])
-def test_choices_may_be_left_out_only_where_none_is_one(name):
+def test_none_is_valid_only_where_it_is_a_choice(name):
     with pytest.raises(ValueError, match=f"^{name}=None is unknown"):
         AgentConfig(**{"n_steps": 1, name: None})
 
 
 @pytest.mark.parametrize("recurrent", ["gru", "lstm", "mingru"])
-def test_trajectories_are_learnt_from_whole_unless_they_are_cut_into_chunks(recurrent):
+def test_trajectories_stay_whole_unless_they_are_cut_into_chunks(recurrent):
     sizes = {"n_steps": 1, "rollout_length": 12, "recurrent": recurrent}
     whole = AgentConfig(**sizes)
     assert (whole.chunk_length, whole.n_chunks) == (12, 1)
@@ -204,7 +206,7 @@ def test_trajectories_are_learnt_from_whole_unless_they_are_cut_into_chunks(recu
 
 
 @pytest.mark.parametrize("unit", ["trajectory", "time", "step"])
-def test_networks_without_memory_have_one_chunk_to_a_trajectory(unit):
+def test_feed_forward_networks_have_one_chunk_per_trajectory(unit):
     config = AgentConfig(n_steps=1, rollout_length=12, minibatch_unit=unit)
     assert (config.chunk_length, config.n_chunks) == (12, 1)
 
@@ -219,14 +221,14 @@ def test_chunks_that_do_not_divide_the_rollout_are_an_error(length):
         AgentConfig(n_steps=1, rollout_length=12, recurrent="gru", recurrent_chunk_length=length)
 
 
-def test_chunks_without_a_memory_are_an_error_with_both_remedies():
+def test_chunks_without_a_recurrent_cell_are_an_error_with_both_remedies():
     with pytest.raises(ValueError, match="leave it None or choose a recurrent cell") as error:
         AgentConfig(n_steps=1, recurrent_chunk_length=4)
     assert str(error.value).startswith("recurrent_chunk_length=4, but recurrent=None: ")
     assert "\n" not in str(error.value)
 
 
-def test_a_rate_does_not_adapt_to_the_divergence_of_a_single_step():
+def test_an_adaptive_learning_rate_needs_more_than_one_gradient_step():
     sizes = {"n_steps": 1, "batch_size": 4, "actor_epochs": 1, "learning_rate_schedule": "kl"}
     with pytest.raises(ValueError, match="choose more epochs or smaller minibatches") as error:
         AgentConfig(**sizes, minibatch_size=4)
@@ -238,7 +240,7 @@ def descent(params, momentum):
     return optax.sgd(params.learning_rate, momentum)
 
 
-def test_what_checkpoints_depend_on_is_plain_data_alike_in_every_process():
+def test_the_structure_that_checkpoints_depend_on_is_plain_data_equal_in_every_process():
     described = AgentConfig(
         n_steps=1,
         batch_size=np.int64(16),
@@ -250,7 +252,7 @@ def test_what_checkpoints_depend_on_is_plain_data_alike_in_every_process():
     assert json.loads(json.dumps(structure)) == structure
     assert structure["batch_size"] == 16
     assert structure["actor_layers"] == repr(Layers(hidden_sizes=(8,), memory_size=32))
-    # No function by where this process holds it.
+    # Functions are not described by their addresses.
     assert "0x" not in json.dumps(structure)
     assert "tanh" in structure["actor_network"]
     assert structure["optimizer"] == "functools.partial(<function descent>, momentum=0.9)"
@@ -258,7 +260,7 @@ def test_what_checkpoints_depend_on_is_plain_data_alike_in_every_process():
 
 @pytest.mark.parametrize("unit", ["time", "step"])
 @pytest.mark.parametrize("recurrent", ["gru", "lstm", "mingru"])
-def test_a_memory_does_not_learn_from_steps_that_are_torn_apart(unit, recurrent):
+def test_a_recurrent_network_cannot_learn_from_single_steps_or_time_rows(unit, recurrent):
     with pytest.raises(ValueError, match="choose 'trajectory'") as error:
         AgentConfig(n_steps=1, minibatch_unit=unit, recurrent=recurrent)
     assert f"minibatch_unit={unit!r} " in str(error.value)
@@ -276,7 +278,7 @@ def test_annealing_the_learning_rate_by_two_schedules_is_an_error(schedule):
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear"])
-def test_annealing_the_learning_rate_goes_with_its_own_schedule_and_with_none(schedule):
+def test_annealing_the_learning_rate_is_compatible_with_the_linear_schedule(schedule):
     config = AgentConfig(n_steps=1, anneal_learning_rate=True, learning_rate_schedule=schedule)
     assert config.anneal_learning_rate
 
@@ -297,7 +299,7 @@ SEQUENCES = ["hidden_sizes", "channels", "sizes_after_memory"]
 
 @pytest.mark.parametrize("name", SEQUENCES)
 @pytest.mark.parametrize("make", [list, tuple, iter, np.array])
-def test_sizes_of_layers_become_tuples_and_the_configuration_remains_a_key(name, make):
+def test_sizes_of_layers_become_tuples_and_the_configuration_remains_hashable(name, make):
     layers = Layers(**{name: make([32, 8])})
     assert getattr(layers, name) == (32, 8)
     assert isinstance(getattr(layers, name), tuple)
@@ -309,13 +311,13 @@ def test_sizes_of_layers_become_tuples_and_the_configuration_remains_a_key(name,
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_there_may_be_no_layers(name):
+def test_a_network_may_have_no_layers(name):
     assert getattr(Layers(**{name: []}), name) == ()
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
 @pytest.mark.parametrize("value", [64, 64.0, np.int64(64), "64", "64, 64", "", None, True])
-def test_sizes_of_layers_that_are_no_sequence_are_an_error(name, value):
+def test_sizes_of_layers_that_are_not_a_sequence_are_an_error(name, value):
     with pytest.raises(TypeError) as error:
         Layers(**{name: value})
     assert str(error.value) == f"{name}={value!r} is not a sequence of integers."
@@ -323,7 +325,7 @@ def test_sizes_of_layers_that_are_no_sequence_are_an_error(name, value):
 
 @pytest.mark.parametrize("name", SEQUENCES)
 @pytest.mark.parametrize("value", [64.0, "64", True, None, (64,)])
-def test_a_layer_whose_size_is_no_integer_is_an_error(name, value):
+def test_a_layer_whose_size_is_not_an_integer_is_an_error(name, value):
     with pytest.raises(TypeError) as error:
         Layers(**{name: (32, value)})
     assert str(error.value) == f"{name}={value!r} is not an integer."
@@ -341,7 +343,7 @@ def test_a_layer_without_units_is_an_error(name, value):
     ("value", "error"),
     [(0, ValueError), (-1, ValueError), (64.0, TypeError), ("64", TypeError), ((64,), TypeError)],
 )
-def test_a_memory_without_units_is_an_error(value, error):
+def test_a_recurrent_cell_without_units_is_an_error(value, error):
     with pytest.raises(error, match=r"^memory_size=.* is (too small|not an integer)"):
         Layers(memory_size=value)
 

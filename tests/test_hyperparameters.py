@@ -1,8 +1,11 @@
+"""Hyperparameters: their checks, and what is made of them."""
+
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from jaxagents.hyperparameters import (
@@ -11,6 +14,7 @@ from jaxagents.hyperparameters import (
     adam,
     as_arrays,
     check_hyperparams,
+    clip_by_global_norm,
     flat_items,
     per_policy,
 )
@@ -37,7 +41,7 @@ NAMES = [
 
 
 def hyperparams_with(name, value):
-    """Make hyperparameters of which one, given by its dotted name, is not the default."""
+    """Replace one default, given by its dotted name."""
     network, _, field = name.rpartition(".")
     if network:
         return HyperParameters(**{network: OptimizerParams(**{field: value})})
@@ -65,7 +69,7 @@ def test_the_default_hyperparameters_are_the_documented_ones():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", [-0.1, math.nan, -math.inf, [0.5, -0.1], [0.5, math.nan]])
-def test_a_negative_or_undefined_hyperparameter_is_an_error_with_its_name(name, value):
+def test_a_negative_or_nan_hyperparameter_is_an_error_with_its_name(name, value):
     with pytest.raises(ValueError, match="is out of range; it must be") as error:
         check_hyperparams(hyperparams_with(name, value), n_policies=2)
     assert str(error.value).startswith(f"{name}={value} ")
@@ -108,7 +112,7 @@ def test_the_discount_and_lambda_lie_between_zero_and_one(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", [(3,), (1,), (2, 2), (0,)])
-def test_values_that_are_not_one_per_policy_are_an_error_with_both_shapes(name, shape):
+def test_a_shape_other_than_one_value_per_policy_is_an_error_with_both_shapes(name, shape):
     hyperparams = hyperparams_with(name, np.full(shape, 0.5))
     with pytest.raises(ValueError, match="scalar or one value") as error:
         check_hyperparams(hyperparams, n_policies=2)
@@ -125,7 +129,7 @@ def test_a_scalar_and_one_value_per_policy_are_valid(name, make):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", ["high", {}, [0.5, "high"], [0.5, [0.5]]])
-def test_a_value_that_is_no_number_is_an_error_with_its_name(name, value):
+def test_a_value_that_is_not_a_number_is_an_error_with_its_name(name, value):
     with pytest.raises(TypeError) as error:
         check_hyperparams(hyperparams_with(name, value), n_policies=2)
     message = f"{name}={value!r} is not a number or one number per policy."
@@ -139,18 +143,18 @@ def test_anything_but_hyperparameters_is_an_error_with_its_type(value):
         check_hyperparams(value, n_policies=1)
 
 
-def test_an_optimizer_given_as_a_number_is_an_error_that_names_the_class():
+def test_a_number_in_place_of_optimizer_parameters_is_an_error_that_names_the_class():
     with pytest.raises(TypeError, match=r"actor_optimizer_params=0.1 is not OptimizerParams"):
         check_hyperparams(HyperParameters(actor_optimizer_params=0.1), 1)
 
 
 @pytest.mark.parametrize("value", ["0.9", True])
-def test_strings_and_booleans_are_no_hyperparameters(value):
+def test_strings_and_booleans_are_not_numbers(value):
     with pytest.raises(TypeError, match="is not a number"):
         check_hyperparams(HyperParameters(gamma=value), 1)
 
 
-def test_hyperparameters_are_named_with_dots_in_their_order():
+def test_flat_items_are_named_with_dots_and_keep_their_order():
     hyperparams = HyperParameters(
         gamma=0.5, critic_optimizer_params=OptimizerParams(learning_rate=[0.1, 0.2])
     )
@@ -161,7 +165,7 @@ def test_hyperparameters_are_named_with_dots_in_their_order():
     assert items["actor_optimizer_params.learning_rate"] == 2.5e-4
 
 
-def test_all_hyperparameters_become_float32_arrays_of_their_own_shape():
+def test_as_arrays_gives_float32_arrays_of_the_same_shapes():
     hyperparams = HyperParameters(
         gamma=1, gae_lambda=[0.5, 1], eps_clip=(0.25, 0.5), ent_coeff=np.array([1.0, 2.0])
     )
@@ -176,7 +180,7 @@ def test_all_hyperparameters_become_float32_arrays_of_their_own_shape():
     assert items["actor_optimizer_params.grad_clip"] == 0.5
 
 
-def test_changing_a_value_never_compiles_anew():
+def test_changing_a_value_does_not_compile_again():
     n_traces = 0
 
     @jax.jit
@@ -190,7 +194,7 @@ def test_changing_a_value_never_compiles_anew():
     assert n_traces == 1
 
 
-def test_every_hyperparameter_can_be_given_to_each_policy():
+def test_per_policy_broadcasts_every_leaf_to_one_value_per_policy():
     hyperparams = per_policy(as_arrays(HyperParameters(gamma=0.5, vf_coeff=[1.0, 2.0])), 2)
     np.testing.assert_array_equal(hyperparams.gamma, [0.5, 0.5])
     np.testing.assert_array_equal(hyperparams.vf_coeff, [1.0, 2.0])
@@ -207,19 +211,69 @@ def test_hyperparameters_can_be_stacked_and_swept_by_vmap():
     assert isinstance(stacked.actor_optimizer_params, OptimizerParams)
 
     def product(hyperparams):
-        check_hyperparams(hyperparams, n_policies=1)  # what is swept has no concrete value
+        check_hyperparams(hyperparams, n_policies=1)  # swept values are not concrete
         return hyperparams.gamma * hyperparams.actor_optimizer_params.learning_rate
 
     np.testing.assert_allclose(jax.vmap(product)(stacked), [0.5 * 2.5e-4, 0.99 * 3.0], rtol=1e-6)
 
 
-def test_what_is_not_swept_is_checked_under_vmap_too():
+def test_values_that_are_not_swept_are_checked_under_vmap():
     def check(gamma):
         check_hyperparams(HyperParameters(gamma=gamma, eps_clip=-1.0), n_policies=1)
         return gamma
 
     with pytest.raises(ValueError, match=r"^eps_clip=-1.0 is out of range"):
         jax.vmap(check)(jnp.array([0.5, 0.9]))
+
+
+def clip(gradients, max_norm):
+    transformation = clip_by_global_norm(max_norm)
+    clipped, state = transformation.update(gradients, transformation.init(gradients))
+    assert state == optax.EmptyState()
+    return clipped
+
+
+def test_longer_gradients_are_scaled_down_to_the_largest_norm():
+    # Of norm 5, the root of 1 + 4 + 4 + 16.
+    gradients = {"kernel": jnp.array([[1.0, -2.0], [2.0, 0.0]]), "bias": jnp.array(-4.0)}
+    clipped = clip(gradients, 2.5)
+    np.testing.assert_array_equal(clipped["kernel"], [[0.5, -1.0], [1.0, 0.0]])
+    assert clipped["bias"] == -2.0
+
+
+@pytest.mark.parametrize("max_norm", [5.0, 6.0, np.inf])
+def test_shorter_gradients_are_not_clipped(max_norm):
+    np.testing.assert_array_equal(clip(jnp.array([3.0, 4.0]), max_norm), [3.0, 4.0])
+
+
+def test_gradients_of_zero_stay_zero():
+    np.testing.assert_array_equal(clip(jnp.zeros(3), 0.5), np.zeros(3))
+    assert clip({}, 0.5) == {}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_clipping_does_not_hide_nan_and_infinity(bad):
+    assert np.isnan(clip(jnp.array([1.0, bad]), 0.5)).any()
+
+
+@pytest.mark.parametrize("max_norm", [0.1, 1.0, 30.0, 100.0])
+def test_clipping_equals_that_of_optax_up_to_rounding(max_norm):
+    rngs = jax.random.split(jax.random.key(0), 3)
+    shapes = [(), (7,), (30, 50)]
+    gradients = [jax.random.normal(*each) for each in zip(rngs, shapes, strict=True)]
+    of_optax = optax.clip_by_global_norm(max_norm)
+    expected, _ = of_optax.update(gradients, of_optax.init(gradients))
+    jax.tree.map(
+        lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-6),
+        clip(gradients, max_norm),
+        expected,
+    )
+
+
+def test_clipped_gradients_keep_their_types():
+    clipped = clip([jnp.ones(2, jnp.bfloat16), jnp.ones(2)], 1.0)  # of norm 2
+    assert [leaf.dtype for leaf in clipped] == [jnp.bfloat16, jnp.float32]
+    np.testing.assert_array_equal(jnp.concatenate(clipped), np.full(4, 0.5))
 
 
 def test_the_default_optimizer_is_adam_behind_a_clip_of_the_global_norm():

@@ -1,4 +1,4 @@
-"""All that knows XLA: how programs are compiled, and what a CPU computes faster in another form.
+"""Everything specific to XLA: compile options, and operations in the form a CPU computes fastest.
 
 Every other room may import from here; this one imports nothing of the package. `plain_jax`
 switches all of it off.

@@ -66,7 +66,7 @@ def _gradient_of_kernel(
     if n_inputs == n_outputs:
         # Materialise the transposed inputs: the faster product soon pays for it.
         return _materialised(inputs.T) @ gradient
-    # Not if one matrix is narrow; then the narrow one should come first.
+    # Not worth it if one matrix is narrow; then put the narrow one first.
     if n_inputs < n_outputs:
         return _sum_over_samples(inputs, gradient)
     rows = _sum_over_samples(gradient, inputs)

@@ -11,8 +11,6 @@ from jaxtyping import Array, Float, Key
 from jaxagents.compiler.switch import is_plain
 from jaxagents.compiler.threefry import from_unrolled, to_unrolled
 
-THREEFRY = "threefry2x32"  # jax's default generator
-
 
 def is_key(leaf: Any) -> bool:
     """True if an array, or its shape and dtype, holds typed random keys."""

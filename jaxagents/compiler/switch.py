@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import jax
 
-_is_plain = os.environ.get("JAXAGENTS_PLAIN_JAX", "").lower() not in ("", "0", "false", "no")
+_is_plain = os.environ.get("JAXAGENTS_PLAIN_JAX", "").lower() not in (
+    "",
+    "0",
+    "false",
+    "f",
+    "no",
+    "n",
+    "off",
+)
 
 
 def is_plain() -> bool:
@@ -23,9 +31,10 @@ def plain_jax() -> Iterator[None]:
     thread's. Entering and leaving drop all compiled programs, also those of other code.
     """
     global _is_plain
-    before, _is_plain = _is_plain, True
-    jax.clear_caches()
+    before = _is_plain
     try:
+        _is_plain = True
+        jax.clear_caches()
         yield
     finally:
         _is_plain = before

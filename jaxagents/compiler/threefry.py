@@ -17,7 +17,7 @@ import numpy as np
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 from jaxtyping import Array, Key, UInt32
 
-_ROLLED = "threefry2x32"  # jax's default
+THREEFRY = "threefry2x32"  # jax's default generator
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 _MOST_NUMBERS = 2**32
@@ -28,14 +28,14 @@ def to_unrolled(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
 
     Keys of other generators are returned as they are.
     """
-    is_default = jax.random.key_impl(rng) == _ROLLED and _is_partitionable()
+    is_default = jax.random.key_impl(rng) == THREEFRY and _is_partitionable()
     return jax.random.wrap_key_data(jax.random.key_data(rng), impl=_UNROLLED) if is_default else rng
 
 
 def from_unrolled(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
     """Undo `to_unrolled`."""
     is_unrolled = jax.random.key_impl(rng) == _UNROLLED
-    return jax.random.wrap_key_data(jax.random.key_data(rng), impl=_ROLLED) if is_unrolled else rng
+    return jax.random.wrap_key_data(jax.random.key_data(rng), impl=THREEFRY) if is_unrolled else rng
 
 
 def _is_partitionable() -> bool:

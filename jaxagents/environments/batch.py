@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import apply_where
-from jaxagents.compiler.random_keys import THREEFRY, key_of, to_draw, to_store
+from jaxagents.compiler.random_keys import key_of, to_draw, to_store
+from jaxagents.compiler.threefry import THREEFRY
 from jaxagents.environments.observation_features import (
     append_agent_id,
     for_each_actor,

@@ -15,6 +15,7 @@ from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams
 from jaxagents.ippo.distributions import Distribution, Head
+from jaxagents.ippo.frozen import Frozen
 from jaxagents.networks.feed_forward import PolicyNetwork, ValueNetwork
 from jaxagents.networks.network import Network, Stack, make_module, torso_of
 from jaxagents.ppo.batches import Valuation
@@ -36,14 +37,14 @@ _FEW_VALUES = 2_048  # time steps of environments; see benchmarks/RESULTS.md
 
 
 @final
-class ActorCritic:
+class ActorCritic(Frozen):
     """The actor and critic networks of an agent's policies; holds no parameters.
 
     Attributes:
         actor: Maps an actor's observation to what its distribution is made of.
         torso: The actor's layers that the critic shares; None if it shares none.
-        critic: The critic's own layers: what its loss trains.
-        value: Maps what a critic observes to a value: the critic, behind any torso.
+        critic: The critic's trained layers.
+        value: The whole value function: any shared torso, then the critic.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class ActorCritic:
             self.torso, critic_features = torso_of(self.actor)
         self.critic: Network = _make_critic(config, critic_features)
         self.value: Network | Stack = Stack(self.torso, self.critic) if self.torso else self.critic
+        self._freeze()
 
     def init(
         self,
@@ -85,11 +87,11 @@ class ActorCritic:
             optimizer: Builds the optimizer of a network.
         """
 
-        def init_actor(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
+        def init_actor_state(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
             rng, params = args
             return init_network(self.init_actor(rng), optimizer(params))
 
-        def init_critic(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
+        def init_critic_state(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
             rng, params = args
             return init_network(self.init_critic(rng), optimizer(params))
 
@@ -98,8 +100,8 @@ class ActorCritic:
         rngs_critic = jax.random.split(rng_critic, n_policies)
         # Policy by policy: batched LAPACK calls of a user's initializer can deadlock on a CPU.
         return (
-            jax.lax.map(init_actor, (rngs_actor, hyperparams.actor_optimizer_params)),
-            jax.lax.map(init_critic, (rngs_critic, hyperparams.critic_optimizer_params)),
+            jax.lax.map(init_actor_state, (rngs_actor, hyperparams.actor_optimizer_params)),
+            jax.lax.map(init_critic_state, (rngs_critic, hyperparams.critic_optimizer_params)),
         )
 
     def init_actor(self, rng: PRNGKeyArray) -> PyTree:
@@ -118,11 +120,11 @@ class ActorCritic:
         )
 
     def actor_of(self, runner: Runner) -> Inference:
-        """Return what applying the actors of a runner takes."""
+        """Return the actors' parameters and observation statistics."""
         return Inference(params=runner.actor.params, features=runner.normalizers.observation)
 
     def critic_of(self, runner: Runner) -> Inference:
-        """Return what applying the critics of a runner takes."""
+        """Return the critics' parameters, with those of any shared torso, and statistics."""
         params, normalizers = runner.critic.params, runner.normalizers
         if self.torso is not None:
             params = (self._distribution.network_params(runner.actor.params), params)
@@ -130,7 +132,7 @@ class ActorCritic:
             params=params, features=normalizers.critic_features or normalizers.observation
         )
 
-    # All actors at once, each by its policy.
+    # All actors at once, each with its own policy.
 
     def heads(
         self, actor: Inference, observation: Observation, memory: PyTree
@@ -158,7 +160,7 @@ class ActorCritic:
     def draw_noise(self, rng: PRNGKeyArray, *batch_shape: int) -> Float[Array, "*batch outputs"]:
         """Draw the noise that actions are sampled from, which does not depend on heads."""
         shape = (*batch_shape, self._distribution.n_outputs)
-        return draw_in_one_row(self._distribution.noise, rng, shape)
+        return draw_in_one_row(self._distribution.draw_noise, rng, shape)
 
     def critic_features(self, observation: Observation) -> Array:
         """Return what every actor's critic observes, ``[*batch, actors, ...]``."""
@@ -218,7 +220,7 @@ class ActorCritic:
     def bootstrap_values(
         self, critic: Inference, transitions: Transition, memory: PyTree
     ) -> Float[Array, "policies time envs actors"]:
-        """Value the final observations of truncated steps; 0 for all other steps.
+        """Value final observations where any actor of an environment is truncated; 0 elsewhere.
 
         Args:
             critic: The critics.

@@ -1,4 +1,4 @@
-"""What every agent is: an environment, policies and networks, and acting by them."""
+"""The base class of agents: environment, policies, networks, and the methods that apply them."""
 
 import abc
 import logging
@@ -19,6 +19,7 @@ from jaxagents.evaluation.trajectories import Trajectory, record_episodes
 from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperparams, flat_items
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.distributions import Distribution
+from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.player import Player
 from jaxagents.networks.network import Network
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
@@ -30,12 +31,12 @@ from jaxagents.types import Memory, Metrics, MetricStats, Observation, PyTree, R
 _logger = logging.getLogger(__name__)
 
 
-class Agent(abc.ABC):
+class Agent(Frozen, abc.ABC):
     """Policies for an environment, and the public methods that apply them.
 
     An agent is static under `jax.jit`: what its compiled methods read is fixed at construction,
-    and assigning it raises. Trained states are `Runner` arguments; the agent only keeps the one
-    given to `collect_training` or loaded by `restore`.
+    and assigning an attribute raises AttributeError. Trained states are `Runner` arguments; the
+    agent only keeps the one given to `collect_training` or loaded by `restore`.
 
     Attributes:
         env: The environment.
@@ -47,7 +48,7 @@ class Agent(abc.ABC):
         networks: The actor and critic networks.
     """
 
-    _is_frozen = False
+    _mutable = ("_collected",)
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Agent(abc.ABC):
         if config.shaped_reward_steps is not None and not self.environments.has_shaped_reward:
             raise ValueError(
                 f"shaped_reward_steps={config.shaped_reward_steps}, but {type(env).__name__} "
-                "shapes no rewards; leave it None."
+                "has no shaped reward; leave it None."
             )
         self.networks: ActorCritic = ActorCritic(
             self.environments, self.policies, self.distribution, config
@@ -92,7 +93,7 @@ class Agent(abc.ABC):
         }
         self._recorder = Recorder(config, callbacks, structure)
         self._collected: tuple[Runner, Metrics | Leaves] | None = None
-        self._is_frozen = True
+        self._freeze()
 
     @abc.abstractmethod
     def _make_distribution(self, space: Discrete | Box) -> Distribution:
@@ -105,14 +106,6 @@ class Agent(abc.ABC):
     @abc.abstractmethod
     def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
         """Build the runner with which training starts; traceable."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if self._is_frozen and name != "_collected":
-            raise AttributeError(
-                f"{type(self).__name__}.{name} is fixed at construction, because compiled code "
-                "would go on with the old value; build a new agent."
-            )
-        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         config, n_actors = self.config, self.environments.n_actors
@@ -128,8 +121,8 @@ class Agent(abc.ABC):
                 f"  action:      {_described(self.environments.space)}",
                 f"  actor:       {_network_text(networks.actor, networks.init_actor)}",
                 f"  critic:      {_network_text(networks.critic, networks.init_critic)}",
-                f"  training:    {config.n_steps:,} updates of {config.steps_per_update:,} "
-                "environment steps",
+                f"  training:    {config.n_steps:,} update{'' if config.n_steps == 1 else 's'} of "
+                f"{config.steps_per_update:,} environment steps",
             ]
         )
 
@@ -146,12 +139,15 @@ class Agent(abc.ABC):
             rng: Random key.
             n_evals: Number of episodes; None: the configuration's.
             greedy: Take the most probable actions instead of sampling.
-            runner: Whose policies; None: the collected training's.
+            runner: The runner whose policies act; None: that of the collected training.
 
         Returns:
             ``returns`` (undiscounted sums of the environment's rewards), ``final_rewards``,
             ``terminated`` and ``truncated`` ``[n_evals, n_actors]``; ``episode_lengths`` and the
             last step's scalar infos, as ``info_<name>``, ``[n_evals]``.
+
+        Raises:
+            ValueError: ``n_evals`` is below 1; or no runner is given and no training collected.
         """
         n_evals = self.config.n_evals if n_evals is None else n_evals
         if n_evals < 1:
@@ -176,6 +172,12 @@ class Agent(abc.ABC):
                 first of those that `eval` plays with the same key and number.
             greedy: As for `eval`.
             runner: As for `eval`.
+
+        Returns:
+            One `Trajectory` of numpy arrays per episode.
+
+        Raises:
+            ValueError: ``n_episodes`` is below 1; or no runner is given and no training collected.
         """
         if n_episodes < 1:
             raise ValueError(f"n_episodes={n_episodes}; record at least 1.")
@@ -201,7 +203,7 @@ class Agent(abc.ABC):
         """Choose every actor's action, as the environment takes it.
 
         Args:
-            runner: Whose policies; None: the collected training's.
+            runner: The runner whose policies act; None: that of the collected training.
             observation: One environment's, ``[n_actors, *obs]``.
             carry: The recurrent state of a recurrent agent: first `initial_carry`, then what this
                 method returned; see also `reset_carry`.
@@ -212,7 +214,8 @@ class Agent(abc.ABC):
             that and the carry for the next step.
 
         Raises:
-            ValueError: the agent is recurrent and there is no carry, or the other way round.
+            ValueError: the agent is recurrent and there is no carry, or the other way round; or no
+                runner is given and no training collected.
         """
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)
@@ -233,6 +236,9 @@ class Agent(abc.ABC):
             runner: As for `policy`.
             observation: As for `policy`.
             carry: The one that `policy` gets with this observation.
+
+        Raises:
+            ValueError: as for `policy`.
         """
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)
@@ -273,7 +279,8 @@ class Agent(abc.ABC):
             The runner, and the metrics of all evaluations up to the last checkpoint.
 
         Raises:
-            ValueError: there is no checkpoint, or it belongs to an agent of another structure.
+            ValueError: there is no checkpoint, or it belongs to an agent of another structure; the
+                mode is unknown; "best" without evaluations; or ``best_fn`` returned no row.
         """
         if mode not in ("best", "last"):
             raise ValueError(f"mode={mode!r} is unknown; choose 'best' or 'last'.")
@@ -284,7 +291,14 @@ class Agent(abc.ABC):
         return runner, history
 
     def log_hyperparams(self, hyperparams: HyperParameters) -> dict[str, Any]:
-        """Log the hyperparameters by name, and return them as plain data."""
+        """Log the hyperparameters by name, and return them as plain data.
+
+        Args:
+            hyperparams: The hyperparameters.
+
+        Returns:
+            Numbers, or lists of one per policy, by dotted name.
+        """
         values = flat_items(hyperparams)
         items = {name: np.asarray(value).tolist() for name, value in values.items()}
         for name, value in items.items():
@@ -330,5 +344,5 @@ def _network_text(network: Network, init: Callable[[PRNGKeyArray], PyTree]) -> s
 
 def _described(space: Discrete | Box) -> str:
     if isinstance(space, Discrete):
-        return f"1 of {space.n}"
+        return f"one of {space.n}"
     return f"float32{list(space.shape)}"

@@ -51,7 +51,7 @@ class Distribution(abc.ABC):
         """Parametrise the distribution by one policy's parameters and network outputs."""
 
     @abc.abstractmethod
-    def noise(self, rng: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    def draw_noise(self, rng: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
         """Draw the noise ``[*batch, outputs]`` that `sample` takes."""
 
     @abc.abstractmethod
@@ -77,7 +77,7 @@ class Distribution(abc.ABC):
 
 @final
 class Categorical(Distribution):
-    """One choice among several; a head is its logits ``[*batch, n_actions]``.
+    """A categorical distribution; its head is the logits ``[*batch, n_actions]``.
 
     Actions that the observation's ``action_mask`` excludes have probability 0.
     """
@@ -90,7 +90,7 @@ class Categorical(Distribution):
         return network_params
 
     def network_params(self, params: PyTree) -> PyTree:
-        """Likewise."""
+        """Return the parameters as they are."""
         return params
 
     def head(
@@ -102,18 +102,18 @@ class Categorical(Distribution):
         """Return the logits, ``UNAVAILABLE`` for masked actions."""
         return outputs if action_mask is None else jnp.where(action_mask, outputs, UNAVAILABLE)
 
-    def noise(self, rng: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    def draw_noise(self, rng: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
         """Draw from the standard Gumbel distribution."""
         return jax.random.gumbel(rng, shape)
 
     def sample(
         self, head: Float[Array, "*batch actions"], noise: Float[Array, "*batch actions"]
     ) -> Int[Array, "*batch"]:
-        """Return the largest logit plus noise: the Gumbel-max trick (Gumbel 1954)."""
+        """Return the action of the largest logit plus noise: the Gumbel-max trick (Gumbel 1954)."""
         return jnp.argmax(head + noise, axis=-1)
 
     def mode(self, head: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
-        """Return the largest logit."""
+        """Return the action of the largest logit."""
         return jnp.argmax(head, axis=-1)
 
     def log_prob(
@@ -182,7 +182,7 @@ class DiagonalGaussian(Distribution):
             exists=action_mask,
         )
 
-    def noise(self, rng: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    def draw_noise(self, rng: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
         """Draw from the standard normal distribution."""
         return jax.random.normal(rng, shape)
 

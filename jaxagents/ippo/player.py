@@ -12,19 +12,21 @@ from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.evaluation.episodes import Act, Play, begin_play, play_episodes
 from jaxagents.evaluation.trajectories import RecordedStep, record_step
 from jaxagents.ippo.actor_critic import ActorCritic
+from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.normalization import RunningStatistics, denormalize
 from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.types import Inference, Memory, Metrics, Observation, PyTree
 
 
 @final
-class Player:
-    """Plays an agent's environments by its networks."""
+class Player(Frozen):
+    """Runs an agent's networks in its environments."""
 
     def __init__(self, environments: EnvironmentBatch, policies: PolicyMap, networks: ActorCritic):
         self._environments = environments
         self._policies = policies
         self._networks = networks
+        self._freeze()
 
     @compiled_quickly(static_argnames=("self", "n_evals", "greedy"))
     def evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:

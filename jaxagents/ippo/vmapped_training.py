@@ -37,7 +37,7 @@ class Trainable(Protocol):
     ) -> tuple[Training, Metrics]: ...
 
 
-def refuse_what_vmap_cannot_do(agent: Trainable, runner: Runner | None) -> None:
+def check_can_be_traced(agent: Trainable, runner: Runner | None) -> None:
     """Raise ValueError if a training cannot be a part of a `jax.vmap` or a compiled program."""
     if agent._recorder.has_work:
         raise ValueError(
@@ -45,7 +45,10 @@ def refuse_what_vmap_cannot_do(agent: Trainable, runner: Runner | None) -> None:
             "agent with checkpoint_dir=None and without callbacks there."
         )
     if runner is not None:
-        raise ValueError("train continues a runner only outside of jax transformations.")
+        raise ValueError(
+            "train cannot continue a runner under jax transformations; call it outside of jax.vmap "
+            "and jax.jit."
+        )
     if agent.config.prng_impl is not None:
         raise ValueError(
             f"prng_impl={agent.config.prng_impl!r} would draw for all members of a jax.vmap by "

@@ -78,7 +78,7 @@ def vtrace(
     ratio supplies it. With ratios of 1 and clips of at least 1, the estimates equal those of GAE.
 
     Args:
-        reward: As in `generalized_advantages`, and so are the next four.
+        reward: Received at each step.
         value: Of the current policy.
         next_value: Of the current policy.
         terminated: The actor's episode ended in a terminal state.

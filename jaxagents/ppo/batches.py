@@ -66,15 +66,17 @@ def make_batch(
     # NaN in a sample makes the network's gradient NaN even if the sample has zero weight.
     batch = Batch(
         observation=step.observation._replace(
-            features=_weighted(normalize_features(normalizers.observation, own), weight)
+            features=_zero_unweighted(normalize_features(normalizers.observation, own), weight)
         ),
-        critic_features=_weighted(normalize_features(critic_statistics, critics), value_weight),
+        critic_features=_zero_unweighted(
+            normalize_features(critic_statistics, critics), value_weight
+        ),
         begins=jnp.roll(step.episode_over, 1, axis=0).at[0].set(False),
         memory=Memory(
-            actor=_weighted(step.memory, weight),
-            critic=_weighted(valuation.memory, value_weight),
+            actor=_zero_unweighted(step.memory, weight),
+            critic=_zero_unweighted(valuation.memory, value_weight),
         ),
-        action=_weighted(step.action, weight),
+        action=_zero_unweighted(step.action, weight),
         log_prob=step.log_prob,
         path=path,
         advantage=jnp.zeros_like(path.value),
@@ -165,8 +167,8 @@ def _updated(
     return None if statistics is None else update_statistics(statistics, values, weight)
 
 
-def _weighted(tree: PyTree, weight: Float[Array, "time envs actors"]) -> PyTree:
-    """Replace samples ``[time, envs, actors, ...]`` of zero weight by zeros."""
+def _zero_unweighted(tree: PyTree, weight: Float[Array, "time envs actors"]) -> PyTree:
+    """Zero the samples ``[time, envs, actors, ...]`` of zero weight."""
 
     def keep(leaf: Array) -> Array:
         has_weight = (weight > 0).reshape(*weight.shape, *[1] * (leaf.ndim - weight.ndim))

@@ -46,6 +46,9 @@ def find_nonfinite(
         nan_unless_finite(jnp.where(has_weight, batch.path.reward, 0.0)),
         nan_unless_finite(batch.observation.features),
         nan_unless_finite(normalizers),
+        # Reads the explained variance as well, although it follows from the targets: read nowhere
+        # else, it would be computed last, and actor and critic could not be trained at the same
+        # time (benchmarks/RESULTS.md).
         nan_unless_finite(jnp.where(has_weight, batch.value_target, 0.0))
         + jnp.where(jnp.isnan(explained), explained, 0.0),
         metrics["actor_loss"],

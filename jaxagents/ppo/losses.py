@@ -41,8 +41,8 @@ def actor_loss(
 
     Source: Schulman et al. 2017, https://arxiv.org/abs/1707.06347, eq. 7 and 9.
     """
-    log_ratio = _weighted(log_prob - old_log_prob, weight)
-    advantage = _weighted(advantage, weight)
+    log_ratio = _zero_unweighted(log_prob - old_log_prob, weight)
+    advantage = _zero_unweighted(advantage, weight)
     ratio = probability_ratio(log_ratio)
     clipped_ratio = jnp.clip(ratio, 1.0 - eps_clip, 1.0 + eps_clip)
     surrogate = jnp.minimum(ratio * advantage, clipped_ratio * advantage)
@@ -114,15 +114,15 @@ def critic_loss(
             OpenAI's baselines, https://github.com/openai/baselines.
         eps_clip: Largest change of a value; see ``old_value``.
     """
-    cost = error_cost(_weighted(value - value_target, weight))
+    cost = error_cost(_zero_unweighted(value - value_target, weight))
     if old_value is not None:
         clipped_value = old_value + jnp.clip(value - old_value, -eps_clip, eps_clip)
-        cost = jnp.maximum(cost, error_cost(_weighted(clipped_value - value_target, weight)))
+        cost = jnp.maximum(cost, error_cost(_zero_unweighted(clipped_value - value_target, weight)))
     return vf_coeff * weighted_mean(cost, weight)
 
 
-def _weighted(
+def _zero_unweighted(
     values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """Keep the values of samples with zero weight, which may be NaN, out of the gradient."""
+    """Zero the values of samples with zero weight: NaN there must not reach the gradient."""
     return jnp.where(weight > 0, values, 0.0)

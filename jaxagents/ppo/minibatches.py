@@ -1,7 +1,7 @@
 """Minibatches of a policy's batch, shuffled anew every epoch.
 
 Their units are trajectories, time rows or single steps, never actors: a policy's actors stay
-together. An epoch draws indices, and each minibatch is gathered from them when its turn comes.
+together. An epoch draws indices, and each minibatch is gathered only when it is used.
 Recurrent networks learn from sequences: trajectories, or chunks of them.
 """
 

@@ -30,7 +30,7 @@ class RewardScale(NamedTuple):
 
 
 class Normalizers(NamedTuple):
-    """Running statistics, ``[policies, ...]`` in a `Runner`; None if it is not normalised."""
+    """Running statistics, ``[policies, ...]`` in a `Runner`; None: not normalised."""
 
     observation: RunningStatistics | None = None
     critic_features: RunningStatistics | None = None  # None: as for the actor
@@ -38,7 +38,7 @@ class Normalizers(NamedTuple):
     reward: RewardScale | None = None
 
 
-def no_statistics(shape: tuple[int, ...]) -> RunningStatistics:
+def empty_statistics(shape: tuple[int, ...]) -> RunningStatistics:
     """Return the statistics of no samples: they normalise everything to 0."""
     return RunningStatistics(weight=jnp.zeros(()), mean=jnp.zeros(shape), variance=jnp.zeros(shape))
 
@@ -55,19 +55,19 @@ def init_normalizers(
         config: What is normalised.
         observation_shape: Of one actor's observation.
         critic_shape: Of what one actor's critic observes.
-        policies_shape: Number of policies, and of the actors of the largest.
+        policies_shape: ``(n_policies, n_members)``.
     """
     n_policies, n_members = policies_shape
     normalizers = Normalizers()
     if config.normalize_observations:
-        normalizers = normalizers._replace(observation=no_statistics(observation_shape))
+        normalizers = normalizers._replace(observation=empty_statistics(observation_shape))
         if config.centralized_critic:
-            normalizers = normalizers._replace(critic_features=no_statistics(critic_shape))
+            normalizers = normalizers._replace(critic_features=empty_statistics(critic_shape))
     if config.normalize_values:
-        normalizers = normalizers._replace(value=no_statistics(()))
+        normalizers = normalizers._replace(value=empty_statistics(()))
     if config.scale_rewards:
         returns = jnp.zeros((config.batch_size, n_members))
-        normalizers = normalizers._replace(reward=RewardScale(no_statistics(()), returns))
+        normalizers = normalizers._replace(reward=RewardScale(empty_statistics(()), returns))
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_policies, *leaf.shape)), normalizers)
 
 

@@ -21,7 +21,7 @@ Carry = TypeVar("Carry", bound=Any)  # a NamedTuple with a field rng
 
 
 def each_policy(stage: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn a stage of an update, written for one policy, into one of all: ``[policies, ...]``."""
+    """Vmap a stage of an update, written for one policy, over all: ``[policies, ...]``."""
     return jax.vmap(stage, axis_name=_POLICIES)
 
 
@@ -33,11 +33,12 @@ def while_any_policy(
 ) -> Carry:
     """Run a `jax.lax.while_loop` within `each_policy` until every policy has finished.
 
-    A finished policy keeps its carry, except for ``carry.rng``: generators that draw for all
-    policies by the first one's key need it to go on.
+    A finished policy keeps its carry, but ``carry.rng`` still advances: jax's "rbg" generator draws
+    for the whole batch from the first policy's key.
     """
 
     def any_unfinished(carry: Carry) -> Bool[Array, ""]:
+        # One predicate for all policies: with one for each, jax would select every leaf.
         return jax.lax.pmax(unfinished(carry), _POLICIES)
 
     def advance_unfinished(carry: Carry) -> Carry:

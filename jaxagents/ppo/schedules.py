@@ -24,10 +24,10 @@ def factor_at(schedule: str, progress: Float[Array, ""]) -> Float[Array, ""]:
     }[schedule]
 
 
-def reward_to_learn_from(
+def training_reward(
     step: TimeStep, config: AgentConfig, n_updates_done: Int[Array, ""]
 ) -> Float[Array, "*time envs actors"]:
-    """Return the environment's reward, plus its shaped reward as long as that is configured."""
+    """Return the reward plus the shaped reward times its annealed factor, if that is configured."""
     if step.shaped_reward is None or config.shaped_reward_steps is None:
         return step.reward
     # By updates, not by environment steps: these can be too many for an int32.
@@ -42,7 +42,7 @@ def scheduled(
     progress: Float[Array, ""],
     actor_learning_rate: Float[Array, " policies"] | None,
 ) -> HyperParameters:
-    """Return the hyperparameters after a share ``progress`` of all updates.
+    """Return the hyperparameters at a fraction ``progress`` of training.
 
     Args:
         hyperparams: The initial ones.

@@ -82,6 +82,8 @@ def update_repeatedly(
         return Updates(
             runner=runner,
             n_left=updates.n_left - 1,
+            # Read as well as written: the memory of a result that is never read is shared with
+            # temporary arrays of actor and critic, which would then wait for each other.
             nonfinite=updates.nonfinite | nonfinite,
             n_finite=updates.n_finite + finite,
             total=jax.tree.map(

@@ -204,9 +204,8 @@ import jax, jax.numpy as jnp
 from jaxagents.compiler.jit import keeps_compiled_programs, with_overlapping_loops
 assert keeps_compiled_programs()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-with_overlapping_loops(jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda _, x: jnp.sin(x @ x), x)), ())(
-    jnp.ones((8, 8))
-)
+loop = jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda _, x: jnp.sin(x @ x), x))
+with_overlapping_loops(loop)(jnp.ones((8, 8)))
 jax.config.update("jax_enable_compilation_cache", False)
 assert not keeps_compiled_programs()
 """
@@ -309,7 +308,7 @@ def test_a_tree_is_traced_as_soon_as_one_leaf_is():
     assert not is_traced(None)
 
 
-LARGE = Workload(n_samples=1_000_000, n_samples_per_call=500_000, has_independent_loops=True)
+LARGE = Workload(n_samples=1_000_000, n_samples_at_once=500_000, has_independent_loops=True)
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="only a CPU overlaps loops")
@@ -319,7 +318,7 @@ LARGE = Workload(n_samples=1_000_000, n_samples_per_call=500_000, has_independen
         ({}, True, False),
         ({"n_samples": 999_999}, False, False),  # compiling takes longer than it saves
         ({"n_samples": 5_000_000}, True, True),  # otherwise a cached program is faster
-        ({"n_samples_per_call": 500_001}, False, False),  # takes too much memory
+        ({"n_samples_at_once": 500_001}, False, False),  # takes too much memory
         ({"n_samples": 10**9, "has_independent_loops": False}, False, False),
     ],
     ids=str,

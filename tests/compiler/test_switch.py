@@ -1,29 +1,30 @@
-import subprocess
-import sys
+"""The switch from tuned programs to plain jax."""
+
+import runpy
 
 import jax
 import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.compiler import switch
 from jaxagents.compiler.switch import is_plain, plain_jax
+from tests.agents import FAST, tiny
+from tests.probes import Walk
 
 TUNED_PRIMITIVES = ("optimization_barrier", "custom_vjp", "platform_index", "unrolled")
+MORTAL_WALK = Walk((2, 100), limit=5)
 
 
-def agent_on_simple_spread(**changes):
-    config = ja.AgentConfig(
-        n_steps=20, batch_size=4, minibatch_size=2, rollout_length=32, eval_frequency=20,
-        n_evals=0, progress_bar=False, **changes,
-    )  # fmt: skip
-    return ja.DiscreteIPPO(*ja.make("jaxmarl/MPE_simple_spread_v3"), config)
+def new_agent(**changes):
+    return ja.DiscreteIPPO(MORTAL_WALK, None, tiny(**changes))
 
 
 @pytest.mark.parametrize("sharing", ["shared", pytest.param("independent", marks=pytest.mark.slow)])
 def test_plain_jax_trains_as_the_tuned_programs_do_up_to_rounding(sharing):
     def train():
-        agent = agent_on_simple_spread(parameter_sharing=sharing)
-        runner, metrics = agent.train(jax.random.key(0), ja.HyperParameters(kl_threshold=0.01))
+        agent = new_agent(parameter_sharing=sharing)
+        runner, metrics = agent.train(jax.random.key(0), FAST.replace(kl_threshold=0.01))
         return runner.actor.params, runner.critic.params, metrics
 
     tuned = train()
@@ -33,8 +34,8 @@ def test_plain_jax_trains_as_the_tuned_programs_do_up_to_rounding(sharing):
 
 
 def primitives_of_an_update(**changes):
-    agent = agent_on_simple_spread(**changes)
-    runner = jax.eval_shape(agent._init, jax.random.key(0), ja.HyperParameters())
+    agent = new_agent(**changes)
+    runner = agent._runner_shapes()
     text = str(jax.make_jaxpr(agent._update)(runner))
     return {name for name in TUNED_PRIMITIVES if name in text}
 
@@ -46,7 +47,24 @@ def test_plain_jax_uses_no_tuned_form(changes):
         assert not primitives_of_an_update(**changes)
 
 
-def test_the_context_manager_switches_back_also_after_an_error():
+@pytest.fixture
+def clearings(monkeypatch):
+    """Record the switch whenever compiled programs are dropped, and keep them."""
+    positions = []
+    monkeypatch.setattr(jax, "clear_caches", lambda: positions.append(is_plain()))
+    return positions
+
+
+def test_compiled_programs_are_dropped_after_the_switch_has_turned(clearings):
+    with plain_jax():
+        assert clearings == [True]
+        with plain_jax():
+            assert is_plain()
+        assert is_plain()
+    assert clearings == [True, True, True, False]
+
+
+def test_the_context_manager_switches_back_also_after_an_error(clearings):
     assert not is_plain()
 
     def fail():
@@ -59,9 +77,7 @@ def test_the_context_manager_switches_back_also_after_an_error():
     assert not is_plain()
 
 
-@pytest.mark.parametrize(("value", "expected"), [("1", "True"), ("0", "False")])
-def test_an_environment_variable_sets_the_switch(value, expected, monkeypatch):
+@pytest.mark.parametrize("value", ["", "0", "false", "No", "1", "true"])
+def test_an_environment_variable_sets_the_switch(value, monkeypatch):
     monkeypatch.setenv("JAXAGENTS_PLAIN_JAX", value)
-    code = "from jaxagents.compiler.switch import is_plain; print(is_plain())"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert process.stdout.strip() == expected
+    assert runpy.run_path(switch.__file__)["is_plain"]() == (value in ("1", "true"))

@@ -42,7 +42,7 @@ def test_the_actions_of_a_categorical_have_the_probabilities_of_its_logits():
     entropy = -np.sum(probabilities * np.log(probabilities))
     np.testing.assert_allclose(distribution.entropy(head), entropy, rtol=1e-5)
     assert distribution.mode(head) == 2
-    noise = distribution.noise(jax.random.key(0), (20_000, 3))
+    noise = distribution.draw_noise(jax.random.key(0), (20_000, 3))
     actions = distribution.sample(head, noise)
     assert actions.dtype == jnp.int32
     np.testing.assert_allclose(np.bincount(actions) / 20_000, probabilities, atol=0.01)
@@ -53,7 +53,7 @@ def test_masked_actions_are_never_drawn_and_the_others_share_their_probability()
     distribution = Categorical(Discrete(3))
     mask = jnp.array([[True, True, False], [False, False, True]])
     head = distribution.head({}, jnp.zeros((2, 3)), mask)
-    noise = distribution.noise(jax.random.key(0), (1_000, 2, 3))
+    noise = distribution.draw_noise(jax.random.key(0), (1_000, 2, 3))
     actions = np.asarray(distribution.sample(head, noise))
     assert set(actions[:, 0]) == {0, 1}
     assert set(actions[:, 1]) == {2}
@@ -116,7 +116,7 @@ def test_the_log_probability_and_entropy_of_a_gaussian_by_hand():
 def test_gaussian_actions_scatter_around_the_mean_by_the_standard_deviation(gaussian):
     distribution = gaussian(box())
     head = gaussian_head(distribution, jnp.log(jnp.array([0.5, 3.0])), [1.0, -2.0])
-    actions = distribution.sample(head, distribution.noise(jax.random.key(0), (20_000, 2)))
+    actions = distribution.sample(head, distribution.draw_noise(jax.random.key(0), (20_000, 2)))
     np.testing.assert_allclose(np.mean(actions, axis=0), [1.0, -2.0], atol=0.05)
     np.testing.assert_allclose(np.std(actions, axis=0), [0.5, 3.0], rtol=0.02)
     np.testing.assert_array_equal(distribution.mode(head), [1.0, -2.0])

@@ -10,7 +10,6 @@ from jaxagents.ippo import actor_critic
 from tests.agents import collect, opinionated_runner, shared_agent
 from tests.probes import TruncatedCycle, Walk
 
-
 LINEAR = ja.Layers(hidden_sizes=())
 
 

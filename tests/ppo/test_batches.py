@@ -11,7 +11,12 @@ from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo import batches
 from jaxagents.ppo.batches import Valuation, normalize_targets, with_estimates
 from jaxagents.ppo.minibatches import cut
-from jaxagents.ppo.normalization import Normalizers, RewardScale, RunningStatistics, no_statistics
+from jaxagents.ppo.normalization import (
+    Normalizers,
+    RewardScale,
+    RunningStatistics,
+    empty_statistics,
+)
 from jaxagents.ppo.statistics import explained_variance
 from jaxagents.types import Observation, Transition
 
@@ -24,7 +29,7 @@ NEXT_VALUE = np.array([2.0, 4.0, 8.0], np.float32)
 
 
 def transition(reward, terminated=False, truncated=False, active=True, episode_over=False):
-    """Make transitions with rewards ``[time, envs, actors]``, and numbered observations and actions."""
+    """Make transitions of rewards ``[time, envs, actors]``; number observations and actions."""
     reward = np.asarray(reward, np.float32)
     marks = np.arange(reward.size, dtype=np.float32).reshape(reward.shape)
     flags = (
@@ -48,7 +53,7 @@ def transition(reward, terminated=False, truncated=False, active=True, episode_o
 
 
 def valuation_of(step, value=0.0, next_value=0.0):
-    """Let the critic's features be 100, and its recurrent state 2000, more than the actor's features."""
+    """Give the critic 100 more than the actor's features, and a recurrent state of 2000 more."""
     features = step.observation.features
     return Valuation(
         features=100 + features,
@@ -326,7 +331,9 @@ def test_a_critic_with_its_own_features_has_its_own_statistics():
 def test_statistics_are_of_the_samples_that_each_network_learns_from():
     """The first actor sees 0, the second, which is dead, 1, the third, which is padding, 2."""
     step = transition([[[5.0, 7.0, 9.0]]], active=[True, False, True])
-    nothing = Normalizers(observation=no_statistics((1,)), critic_features=no_statistics((1,)))
+    nothing = Normalizers(
+        observation=empty_statistics((1,)), critic_features=empty_statistics((1,))
+    )
     for rewards_after_death, mean in ((False, 100.0), (True, 100.5)):
         _, updated = learn_from(
             step,
@@ -359,7 +366,7 @@ def test_value_targets_are_in_units_of_reward_if_the_critic_is_normalised():
 
 def test_scaled_rewards_are_divided_by_the_deviation_of_their_discounted_sums():
     """Without a discount each sum is a reward: 1 and 3, of standard deviation 1, or 2 and 6."""
-    nothing = Normalizers(reward=RewardScale(no_statistics(()), jnp.zeros((1, 1))))
+    nothing = Normalizers(reward=RewardScale(empty_statistics(()), jnp.zeros((1, 1))))
     for factor in (1.0, 2.0):
         step = transition(factor * np.array([[[1.0]], [[3.0]]]))
         batch, updated = learn_from(step, normalizers=nothing, gamma=0.0)
@@ -390,8 +397,8 @@ def test_estimates_of_a_policy_that_has_not_moved_equal_gae(chunk_length):
 
 @pytest.mark.parametrize("chunk_length", [1, 3])
 def test_estimates_of_a_policy_that_has_moved_follow_vtrace_over_whole_trajectories(chunk_length):
-    # At ratio 1/2 each step's own error halves, and later ones decay by 1/8 instead of 1/4. From the
-    # last step back: 2, 1 + 2/8, 1/2 + 1.25/8.
+    # At ratio 1/2 each step's own error halves, and later ones decay by 1/8 instead of 1/4. From
+    # the last step back: 2, 1 + 2/8, 1/2 + 1.25/8.
     _, estimated = estimates_of(np.log(0.5), chunk_length)
     np.testing.assert_allclose(estimated.value_target.ravel(), [1.65625, 3.25, 6.0], rtol=1e-6)
     # Without the actor's own ratio, which PPO's loss supplies: 1 + 1.25/4, 2 + 2/4, 4.
@@ -422,7 +429,7 @@ def test_value_targets_are_normalised_by_statistics_that_include_them():
     same, none = normalize_targets(batch, None)
     assert same is batch
     assert none is None
-    normalized, updated = normalize_targets(batch, no_statistics(()))
+    normalized, updated = normalize_targets(batch, empty_statistics(()))
     np.testing.assert_allclose(normalized.value_target[0, 0, :2], [-1.0, 1.0], rtol=1e-6)
     np.testing.assert_allclose((updated.mean, updated.variance), (2.0, 1.0), rtol=1e-6)
     # The same targets again: mean and variance stay, and earlier samples count 1% less.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxagents.ppo import normalization
-from jaxagents.ppo.normalization import RewardScale, RunningStatistics, no_statistics
+from jaxagents.ppo.normalization import RewardScale, RunningStatistics, empty_statistics
 
 update_statistics = jax.jit(normalization.update_statistics)
 normalize = jax.jit(normalization.normalize)
@@ -17,7 +17,7 @@ scale_rewards = jax.jit(normalization.scale_rewards)
 
 def statistics_of(*pieces, weights=None, decay=1.0):
     """Update statistics by pieces ``[samples, *shape]``, one after the other."""
-    statistics = no_statistics(np.shape(pieces[0])[1:])
+    statistics = empty_statistics(np.shape(pieces[0])[1:])
     for index, piece in enumerate(pieces):
         weight = np.ones(len(piece)) if weights is None else weights[index]
         statistics = update_statistics(
@@ -49,7 +49,7 @@ def test_statistics_do_not_depend_on_how_samples_are_cut_into_pieces(sizes):
 
 def test_the_axes_of_the_weights_are_those_of_the_samples():
     samples = np.random.default_rng(0).normal(size=(6, 4, 3, 5, 2)).astype(np.float32)
-    statistics = update_statistics(no_statistics((5, 2)), samples, jnp.ones((6, 4, 3)))
+    statistics = update_statistics(empty_statistics((5, 2)), samples, jnp.ones((6, 4, 3)))
     assert statistics.weight == 72.0
     np.testing.assert_allclose(statistics.mean, samples.mean(axis=(0, 1, 2)), atol=1e-6)
     np.testing.assert_allclose(statistics.variance, samples.var(axis=(0, 1, 2)), rtol=1e-5)
@@ -163,8 +163,8 @@ def test_denormalising_undoes_normalising():
 
 
 def test_without_a_sample_everything_is_zero():
-    np.testing.assert_array_equal(normalize(no_statistics((2,)), jnp.full((3, 2), 1e6)), 0.0)
-    np.testing.assert_array_equal(denormalize(no_statistics(()), jnp.full(3, 1e6)), 0.0)
+    np.testing.assert_array_equal(normalize(empty_statistics((2,)), jnp.full((3, 2), 1e6)), 0.0)
+    np.testing.assert_array_equal(denormalize(empty_statistics(()), jnp.full(3, 1e6)), 0.0)
 
 
 def test_constants_are_denormalised_to_themselves():
@@ -197,7 +197,7 @@ def column(values, dtype=np.float32):
 
 def scaled(*rollouts, over=None, weight=None, discount=0.5):
     """Scale the rewards of one actor in one environment, rollout after rollout."""
-    scale = RewardScale(no_statistics(()), jnp.zeros((1, 1)))
+    scale = RewardScale(empty_statistics(()), jnp.zeros((1, 1)))
     rewards = []
     for index, reward in enumerate(rollouts):
         flags = np.zeros(len(reward)) if over is None else over[index]
@@ -243,7 +243,7 @@ def test_discounted_sums_continue_across_rollouts():
 def test_every_environment_and_actor_has_its_own_sums():
     reward = jnp.array([[[1.0, 2.0], [3.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]]])
     over = jnp.zeros((2, 2, 2), bool).at[0, 1].set(True)
-    scale = RewardScale(no_statistics(()), jnp.zeros((2, 2)))
+    scale = RewardScale(empty_statistics(()), jnp.zeros((2, 2)))
     scale, _ = scale_rewards(scale, reward, over, jnp.ones((2, 2, 2)), 0.5)
     np.testing.assert_array_equal(scale.discounted_return, [[0.5, 1.0], [0.0, 0.0]])
     sums = np.array([1, 2, 3, 4, 0.5, 1, 0, 0])

@@ -178,7 +178,7 @@ def reward_after(n_updates_done, shaped_reward_steps, shaped=10.0):
     config = ja.AgentConfig(
         n_steps=4, batch_size=4, rollout_length=6, shaped_reward_steps=shaped_reward_steps
     )
-    reward = schedules.reward_to_learn_from(step, config, jnp.int32(n_updates_done))
+    reward = schedules.training_reward(step, config, jnp.int32(n_updates_done))
     np.testing.assert_array_equal(reward, reward[0, 0])
     return float(reward[0, 0])
 
@@ -195,7 +195,7 @@ def test_shaped_rewards_fade_over_more_environment_steps_than_an_int32_counts():
 
 
 @pytest.mark.parametrize("n_updates_done", [2**31 // 24 + 1, 2**31 - 1])
-def test_shaped_rewards_stay_away_after_billions_of_steps(n_updates_done):
+def test_shaped_rewards_do_not_return_after_billions_of_steps(n_updates_done):
     assert reward_after(n_updates_done, 48) == 3.0
 
 

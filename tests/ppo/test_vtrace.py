@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from jaxagents.ppo import advantages, batches
 from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ppo import advantages, batches
 from jaxagents.ppo.minibatches import cut
 from jaxagents.types import Batch, Memory, Observation, Path
 from tests.ppo.test_advantages import (
