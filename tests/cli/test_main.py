@@ -61,6 +61,8 @@ def commands(tmp_path_factory) -> Commands:
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv("JAX_COMPILATION_CACHE_DIR")
         environment.setenv("XDG_CACHE_HOME", str(folder / "caches"))
+        # By default jax caches what took a second to compile, which depends on the machine's load.
+        environment.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         # As in this process, which resumes the run to the same numbers.
         environment.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         command = [*COMMAND, "train", "tiny.yaml", "--hyperparams.gamma", "0.5"]

@@ -54,7 +54,7 @@ class Constant(nn.Module):
         (
             lambda: ja.DiscreteIPPO(WALK, None, tiny(shaped_reward_steps=9)),
             ValueError,
-            "shaped_reward_steps=9, but Walk shapes no rewards; leave it None",
+            "shaped_reward_steps=9, but Walk has no shaped reward; leave it None",
         ),
         (lambda: ja.DiscreteIPPO(object(), None, TINY), TypeError, "has no n_actors"),
     ],

@@ -339,7 +339,7 @@ def test_training_with_overlapping_loops_gives_the_same_bits(monkeypatch):
 def test_long_trainings_of_independent_networks_overlap_their_loops(monkeypatch, changes, overlaps):
     monkeypatch.setattr(compilation, "keeps_compiled_programs", lambda: False)
     monkeypatch.setattr(compilation, "_MANY_SAMPLES", 1_000)
-    monkeypatch.setattr(compilation, "_TOO_MANY_SAMPLES_PER_CALL", 1_000)
+    monkeypatch.setattr(compilation, "_TOO_MANY_SAMPLES_AT_ONCE", 1_000)
     agent = ja.DiscreteIPPO(COORDINATION, None, tiny(**changes))
     update = agent._updates_compiled_for(begin(coordinated()))
     assert (update is base._update_repeatedly_overlapping) == overlaps
@@ -465,6 +465,12 @@ def test_changing_hyperparameter_values_does_not_trace_again():
 def test_assigning_an_attribute_raises(name):
     with pytest.raises(AttributeError, match="build a new agent"):
         setattr(shared_agent(), name, None)
+
+
+@pytest.mark.parametrize("name", ["actor", "critic", "torso", "value"])
+def test_assigning_a_network_raises(name):
+    with pytest.raises(AttributeError, match="ActorCritic.*build a new agent"):
+        setattr(shared_agent().networks, name, None)
 
 
 def test_metrics_have_the_documented_shapes():
