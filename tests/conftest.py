@@ -1,5 +1,6 @@
 """Shared by all tests."""
 
+import gc
 import math
 import os
 import tempfile
@@ -10,7 +11,8 @@ from pathlib import Path
 import jax
 import pytest
 
-# Tests compile much and run little.
+# Tests compile much and run little. What tracing allocates is rarely garbage.
+gc.set_threshold(100_000, 20, 100)
 jax.config.update("jax_disable_most_optimizations", True)
 if jax.__version_info__ < (0, 11):  # later versions refuse the flag
     flags = os.environ.get("XLA_FLAGS", "")

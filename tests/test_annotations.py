@@ -55,6 +55,6 @@ def test_calls_keep_to_the_annotations(group):
     checked = [f"jaxagents.{name}" for name in sorted(module_names() - UNCHECKED)]
     hook = f"--jaxtyping-packages={','.join(checked)},beartype.beartype"
     files = [str(TESTS / name) for name in GROUPS[group]]
-    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-x", "--tb=short", hook, *files]
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "--tb=short", hook, *files]
     finished = subprocess.run(command, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stdout[-4000:]

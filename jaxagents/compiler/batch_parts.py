@@ -115,7 +115,7 @@ def _accumulate(
         sums = jax.tree.map(lambda sum_, mean: sum_ + weight * mean, total[0], means)
         return (sums, total[1] + weight), None
 
-    def zeros_of(leaf: Array) -> Array:
+    def zeros_of(leaf: jax.ShapeDtypeStruct) -> Array:
         return jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))
 
     zeros = jax.tree.map(zeros_of, means), jnp.zeros(weight.shape, weight.dtype)

@@ -118,17 +118,18 @@ class RealSixOrSeven(SixOrSeven, RealWalk):
 
 
 KINDS = {
-    "discrete": (SixOrSeven((2, 100)), ja.DiscreteIPPO),
-    "continuous": (RealSixOrSeven((2, 100)), ja.ContinuousIPPO),
+    "discrete": (SixOrSeven((2, 100)), ja.DiscreteIPPO, "gru"),
+    "continuous": (RealSixOrSeven((2, 100)), ja.ContinuousIPPO, "mingru"),
 }
 
 
 def agent_of_one_epoch(kind, sharing):
     """Return an agent that takes one gradient step per update, from the whole batch."""
-    env, agent_class = KINDS[kind]
+    env, agent_class, cell = KINDS[kind]
     return recurrent(
         env,
-        agent_class=agent_class,
+        cell,
+        agent_class,
         minibatch_size=4,
         actor_epochs=1,
         recurrent_chunk_length=3,

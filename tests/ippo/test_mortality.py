@@ -96,7 +96,7 @@ KINDS = {
     "recurrent": (
         ja.DiscreteIPPO,
         Walk(DEATHS, limit=100),
-        {"recurrent": "lstm", "recurrent_chunk_length": 2},
+        {"recurrent": "mingru", "recurrent_chunk_length": 2},
     ),
     "optional": (ja.DiscreteIPPO, Walk(DEATHS, limit=100), OPTIONS),
 }

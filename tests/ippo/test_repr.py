@@ -33,4 +33,4 @@ def test_a_runners_repr_is_one_short_line():
     text = repr(runner)
     assert text.startswith("Runner(n_updates_done=0, n_updates_skipped=[0], actor: ")
     assert len(text) < 200
-    assert repr(jax.eval_shape(lambda: runner)).startswith("Runner(n_updates_done=()")
+    assert repr(jax.eval_shape(lambda: runner)).startswith("Runner(n_updates_done=<int32[]>")

@@ -136,7 +136,7 @@ FEED_FORWARD = {
     "normalize_observations": True,
     "agent_id": True,
 }
-RECURRENT = {"recurrent": "lstm", "recurrent_chunk_length": 2, "clip_values": True}
+RECURRENT = {"recurrent": "mingru", "recurrent_chunk_length": 2, "clip_values": True}
 with_other_options = pytest.mark.parametrize(
     "options", [FEED_FORWARD, RECURRENT], ids=["feed-forward", "recurrent"]
 )
@@ -185,7 +185,7 @@ def test_observations_are_normalised_once_before_the_torso():
 
 
 def test_a_task_that_needs_memory_is_learnt_with_a_shared_torso():
-    assert success_at_recall("gru", shared_torso=True) > 0.95
+    assert success_at_recall("mingru", shared_torso=True) > 0.95
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ OTHER_GRADIENTS = {"parameter_sharing": "independent", "advantages": "vtrace", "
     "changes",
     [
         {"minibatch_unit": "step"},
-        {"recurrent": "gru", **OTHER_GRADIENTS},
+        {"recurrent": "mingru", **OTHER_GRADIENTS},
         pytest.param({"recurrent": "gru"}, marks=pytest.mark.slow),
         pytest.param(OTHER_GRADIENTS, marks=pytest.mark.slow),
     ],
@@ -469,7 +469,7 @@ def test_assigning_an_attribute_raises(name):
 
 @pytest.mark.parametrize("name", ["actor", "critic", "torso", "value"])
 def test_assigning_a_network_raises(name):
-    with pytest.raises(AttributeError, match="ActorCritic.*build a new agent"):
+    with pytest.raises(AttributeError, match=r"ActorCritic.*build a new agent"):
         setattr(shared_agent().networks, name, None)
 
 
