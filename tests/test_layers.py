@@ -119,6 +119,17 @@ def test_importing_the_package_imports_nothing_heavy():
     assert output.stdout.strip() == "[]"
 
 
+def test_a_discrete_agent_imports_no_library_that_it_does_not_need():
+    code = (
+        "import sys, jaxagents as ja; ja.DiscreteIPPO;"
+        "print([m for m in ('distrax', 'orbax', 'matplotlib', 'jaxmarl') if m in sys.modules])"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == "[]"
+
+
 def test_every_public_name_can_be_imported():
     for name in jaxagents.__all__:
         assert getattr(jaxagents, name) is not None

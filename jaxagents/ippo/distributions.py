@@ -8,7 +8,6 @@ takes such a head.
 import abc
 from typing import Any, NamedTuple, final
 
-import distrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -204,6 +203,8 @@ class DiagonalGaussian(Distribution):
         return action.reshape(*action.shape[:-1], *self._space.shape)
 
     def _normal(self, head: NormalHead) -> Any:
+        import distrax  # here, as it takes a second to import and discrete agents do without it
+
         return distrax.Normal(head.mean, jnp.exp(head.log_std))
 
 

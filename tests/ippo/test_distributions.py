@@ -43,7 +43,7 @@ def test_the_actions_of_a_categorical_have_the_probabilities_of_its_logits():
     np.testing.assert_allclose(distribution.entropy(head), entropy, rtol=1e-5)
     assert distribution.mode(head) == 2
     noise = distribution.draw_noise(jax.random.key(0), (20_000, 3))
-    actions = distribution.sample(head, noise)
+    actions = distribution.sample(jnp.broadcast_to(head, noise.shape), noise)
     assert actions.dtype == jnp.int32
     np.testing.assert_allclose(np.bincount(actions) / 20_000, probabilities, atol=0.01)
     np.testing.assert_array_equal(distribution.to_environment(actions), actions)
@@ -54,7 +54,7 @@ def test_masked_actions_are_never_drawn_and_the_others_share_their_probability()
     mask = jnp.array([[True, True, False], [False, False, True]])
     head = distribution.head({}, jnp.zeros((2, 3)), mask)
     noise = distribution.draw_noise(jax.random.key(0), (1_000, 2, 3))
-    actions = np.asarray(distribution.sample(head, noise))
+    actions = np.asarray(distribution.sample(jnp.broadcast_to(head, noise.shape), noise))
     assert set(actions[:, 0]) == {0, 1}
     assert set(actions[:, 1]) == {2}
     log_prob = distribution.log_prob(head, jnp.array([0, 2]))
