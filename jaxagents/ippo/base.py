@@ -181,8 +181,8 @@ class IPPOBase(Agent):
     def step(self, runner: Runner) -> tuple[Runner, Metrics]:
         """Do one update: collect a rollout and learn from it.
 
-        A policy whose update has a NaN or infinite quantity stays as it was, and is counted in
-        ``runner.n_updates_skipped``.
+        A policy whose update has a NaN or infinite quantity keeps its actor, critic, normalizers and
+        learning rate, and is counted in ``runner.n_updates_skipped``.
 
         Args:
             runner: As `init`, `train`, `restore` or this method returned it.
@@ -226,7 +226,7 @@ class IPPOBase(Agent):
         )
 
     def _update(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
-        """Do one update, but leave policies with NaN or infinite quantities as they were."""
+        """Do one update; policies with NaN or infinite quantities learn nothing from it."""
         before, hyperparams = runner, self._scheduled(runner)
         rng, rng_rollout, *rngs = jax.random.split(to_draw(runner.rng), 4)
         rng_actor, rng_critic = (jax.random.split(each, self.policies.n_policies) for each in rngs)
@@ -341,7 +341,8 @@ class IPPOBase(Agent):
         loss = partial(self._actor_loss, hyperparams=hyperparams)
 
         def unfinished(loop: ActorLoop) -> Bool[Array, ""]:
-            # Stop on the whole epoch's KL: one minibatch's estimate is too noisy.
+            # Stop on the whole epoch's KL: one minibatch's estimate is too noisy. Each minibatch's is
+            # computed before its own step.
             return (loop.epoch < self.config.actor_epochs) & (
                 loop.stats.kl <= hyperparams.kl_threshold
             )
@@ -523,7 +524,7 @@ class IPPOBase(Agent):
     def _run_block(
         self, training: Training, n_updates: Int[Array, ""], update: Callable[..., Updates]
     ) -> tuple[Training, Metrics]:
-        """Do some updates, evaluate, and report to the host; do nothing after a stop."""
+        """Do some updates, evaluate, and report to the host; no updates after a stop."""
         updates = update(self, self._open_block(training, n_updates))
         evaluation = {}
         if self.config.n_evals:
