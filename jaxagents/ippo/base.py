@@ -181,8 +181,8 @@ class IPPOBase(Agent):
     def step(self, runner: Runner) -> tuple[Runner, Metrics]:
         """Do one update: collect a rollout and learn from it.
 
-        A policy whose update has a NaN or infinite quantity keeps its actor, critic, normalizers and
-        learning rate, and is counted in ``runner.n_updates_skipped``.
+        A policy whose update has a NaN or infinite quantity keeps its actor, critic, normalizers
+        and learning rate, and is counted in ``runner.n_updates_skipped``.
 
         Args:
             runner: As `init`, `train`, `restore` or this method returned it.
@@ -341,8 +341,8 @@ class IPPOBase(Agent):
         loss = partial(self._actor_loss, hyperparams=hyperparams)
 
         def unfinished(loop: ActorLoop) -> Bool[Array, ""]:
-            # Stop on the whole epoch's KL: one minibatch's estimate is too noisy. Each minibatch's is
-            # computed before its own step.
+            # Stop on the whole epoch's KL: one minibatch's estimate is too noisy. Each minibatch's
+            # is computed before its own step.
             return (loop.epoch < self.config.actor_epochs) & (
                 loop.stats.kl <= hyperparams.kl_threshold
             )
