@@ -59,24 +59,19 @@ def begin(agent: ja.IPPOBase, **hyperparams: Any) -> ja.Runner:
     return agent.init(jax.random.key(0), FAST.replace(**hyperparams))
 
 
-def opinionated(runner: ja.Runner) -> ja.Runner:
-    """Draw parameters so large that every observation and recurrent state affects the actions."""
-    return runner.replace(
-        actor=runner.actor._replace(params=_draw(runner.actor.params, seed=1)),
-        critic=runner.critic._replace(params=_draw(runner.critic.params, seed=2)),
-    )
-
-
 def opinionated_runner(agent: ja.IPPOBase) -> ja.Runner:
-    """Return an opinionated runner, without compiling the initialisers of the networks."""
+    """Return a runner with parameters so large that all it observes and remembers has an effect.
+
+    The initialisers of the networks, which take long to compile, are left out.
+    """
     shapes = agent._runner_shapes()
 
-    def untrained(network: NetworkState) -> NetworkState:
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), network)
+    def draw(network: NetworkState, seed: int) -> NetworkState:
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), network)
+        return zeros._replace(params=_draw(network.params, seed))
 
     runner = _begin_without_networks(agent, jax.random.key(0))
-    runner = runner.replace(actor=untrained(shapes.actor), critic=untrained(shapes.critic))
-    return opinionated(runner)
+    return runner.replace(actor=draw(shapes.actor, 1), critic=draw(shapes.critic, 2))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -20,7 +20,6 @@ from tests.agents import (
     shared_agent,
     tiny,
 )
-from tests.agents import opinionated as opinionated  # for other tests
 from tests.probes import RealWalk, Recall, Walk
 
 CELLS = ("gru", "lstm", "mingru")

@@ -71,7 +71,7 @@ class Family(NamedTuple):
         if self.silent_class is None:
             return self.silent_keywords
         cls = _load(self.silent_class)
-        return self.silent_keywords | inspect.signature(cls.__init__).parameters.keys()
+        return self.silent_keywords.union(inspect.signature(cls.__init__).parameters)
 
 
 def _load(path: str) -> Any:
