@@ -42,17 +42,13 @@ def _identity(rng: Any) -> Any:
     return rng
 
 
-def _plain_draw(draw: Callable[..., Any], rng: Any, shape: tuple[int, ...]) -> Any:
-    return draw(rng, shape)
+def _plain_sums(values: Any, weight: Any) -> Any:
+    return jnp.stack([jnp.sum(weight * each) for each in values])
 
 
 def _plain_select(needed: Any, function: Any, samples: Any, others: Any, smallest_part: int) -> Any:
     with mock.patch.object(batch_parts, "is_plain", return_value=True):
         return batch_parts.apply_where(needed, function, samples, others, smallest_part)
-
-
-def _plain_sums(values: Any, weight: Any) -> Any:
-    return jnp.stack([jnp.sum(weight * each) for each in values])
 
 
 def _plain_finiteness(tree: Any) -> Any:
@@ -85,7 +81,6 @@ FORMS: dict[str, list[tuple[Any, str, Any]]] = {
     ],
     "finiteness as a row": [(finiteness, "nan_unless_finite", _plain_finiteness)],
     "unrolled Threefry": [(base, "to_draw", _identity), (batch, "to_draw", _identity)],
-    "noise in a row": [(actor_critic, "draw_in_one_row", _plain_draw)],
     "gradients in parts": [(batch_parts, "count_parts", lambda *_: 1)],
     "resets where needed": [(batch, "apply_where", _plain_select)],
     "bootstrap values where needed": [(actor_critic, "apply_where", _plain_select)],

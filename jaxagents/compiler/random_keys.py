@@ -1,12 +1,10 @@
-"""Random keys: typed or raw, of one generator or another, and how numbers are drawn fast."""
+"""Random keys: typed or raw, of one generator or another, and those that draw fast."""
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 from jaxagents.compiler.switch import is_plain
 from jaxagents.compiler.threefry import from_unrolled, to_unrolled
@@ -56,18 +54,3 @@ def to_draw(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
 def to_store(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
     """Return the keys that keys of `to_draw` stand for."""
     return from_unrolled(rng)
-
-
-def draw_in_one_row(
-    draw: Callable[..., Float[Array, "..."]], rng: Key[Array, ""], shape: tuple[int, ...]
-) -> Float[Array, "..."]:
-    """Draw numbers of a shape whose last axes are short, which a CPU would not vectorise.
-
-    Args:
-        draw: Takes a key and a shape, such as `jax.random.normal`.
-        rng: The key.
-        shape: Of the result.
-    """
-    row = draw(rng, (math.prod(shape),))
-    # The barrier keeps XLA from drawing in the shape of the result after all.
-    return (row if is_plain() else jax.lax.optimization_barrier(row)).reshape(shape)

@@ -10,7 +10,6 @@ import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import apply_where
-from jaxagents.compiler.random_keys import draw_in_one_row
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams
@@ -160,7 +159,7 @@ class ActorCritic(Frozen):
     def draw_noise(self, rng: PRNGKeyArray, *batch_shape: int) -> Float[Array, "*batch outputs"]:
         """Draw the noise that actions are sampled from, which does not depend on heads."""
         shape = (*batch_shape, self._distribution.n_outputs)
-        return draw_in_one_row(self._distribution.draw_noise, rng, shape)
+        return self._distribution.draw_noise(rng, shape)
 
     def critic_features(self, observation: Observation) -> Array:
         """Return what every actor's critic observes, ``[*batch, actors, ...]``."""
@@ -201,8 +200,11 @@ class ActorCritic(Frozen):
         memory = self._policies.to_policies(runner.memory.critic, axis=1)
         value, memories = jax.vmap(self.sequence_value)(critic, features, memory, begins)
 
-        before_reset = jax.tree.map(lambda leaf: leaf[:, :-1], memories)
-        final_value = self.bootstrap_values(critic, transitions, before_reset)
+        next_value = value[:, 1:]
+        if not self._environments.time_limit.is_terminal:
+            before_reset = jax.tree.map(lambda leaf: leaf[:, :-1], memories)
+            final_value = self.bootstrap_values(critic, transitions, before_reset)
+            next_value = jnp.where(to_policies(transitions.truncated), final_value, next_value)
         valuation = Valuation(
             features=features[:, :-1],
             memory=jax.tree.map(
@@ -211,7 +213,7 @@ class ActorCritic(Frozen):
                 memories,
             ),
             value=value[:, :-1],
-            next_value=jnp.where(to_policies(transitions.truncated), final_value, value[:, 1:]),
+            next_value=next_value,
         )
         last = jax.tree.map(lambda leaf: leaf[:, -2], memories)
         last = self.value.reset_memory(self._policies.to_actors(last, axis=1), over[-1])

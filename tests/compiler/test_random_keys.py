@@ -7,7 +7,6 @@ import pytest
 
 from jaxagents.compiler.random_keys import (
     as_key,
-    draw_in_one_row,
     is_key,
     key_of,
     to_draw,
@@ -58,9 +57,3 @@ def test_only_typed_keys_are_keys():
     assert is_key(jax.random.key(0))
     assert is_key(jax.eval_shape(lambda: jax.random.key(0)))
     assert not any(map(is_key, (jax.random.PRNGKey(0), 0, None)))
-
-
-def test_numbers_drawn_in_one_row_have_the_shape_asked_for():
-    key = jax.random.key(0)
-    drawn = draw_in_one_row(jax.random.normal, key, (4, 3, 2))
-    np.testing.assert_array_equal(drawn, jax.random.normal(key, (24,)).reshape(4, 3, 2))
