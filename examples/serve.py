@@ -4,7 +4,7 @@ jaxagents export RUN
 python examples/serve.py RUN/export < observations.jsonl
 
 Each line of the input is a JSON list of all actors' observations; each line of the output is a list
-of their actions.
+of their actions. For policies that observe the time, the lines are those of an episode.
 """
 
 import json
@@ -40,6 +40,14 @@ def load_tensors(path):
     }
 
 
+def append(features, values):
+    """Append values ``[actors, n]`` to the last axis of features ``[actors, *obs]``."""
+    features = features[:, None] if features.ndim == 1 else features
+    values = values.reshape(len(values), *[1] * (features.ndim - 2), -1)
+    values = np.broadcast_to(values, (*features.shape[:-1], values.shape[-1]))
+    return np.concatenate([features, values.astype(np.float32)], axis=-1)
+
+
 class Policy:
     """The most probable actions of trained actors."""
 
@@ -51,17 +59,22 @@ class Policy:
                 f"only feed-forward layers are supported: {self.description['module']}"
             )
 
-    def act(self, observation, action_mask=None):
+    def act(self, observation, action_mask=None, elapsed=None):
         """Choose an action for each actor.
 
         Args:
-            observation: ``[actors, *obs]``, without the one-hot index of `agent_id`.
+            observation: ``[actors, *obs]``, without the one-hot index of `agent_id` and the time.
             action_mask: True for available actions, ``[actors, n_actions]``.
+            elapsed: Steps since the reset, for policies that observe the time.
         """
         features = np.asarray(observation, np.float32)
-        features = features.reshape(len(features), -1)
         if self.description["observation"]["agent_id"]:
-            features = np.concatenate([features, np.eye(len(features), dtype=np.float32)], axis=1)
+            features = append(features, np.eye(len(features)))
+        time_limit = self.description["observation"]["time_limit"]
+        if time_limit is not None:
+            share = min(elapsed / time_limit, 1.0)
+            features = append(features, np.full((len(features), 1), share))
+        features = features.reshape(len(features), -1)
         policies = self.description["policy_of_actor"]
         outputs = np.stack(
             [self._outputs(policy, each) for policy, each in zip(policies, features, strict=True)]
@@ -97,5 +110,5 @@ class Policy:
 
 if __name__ == "__main__":
     policy = Policy(sys.argv[1])
-    for line in sys.stdin:
-        print(json.dumps(policy.act(json.loads(line)).tolist()), flush=True)
+    for elapsed, line in enumerate(sys.stdin):
+        print(json.dumps(policy.act(json.loads(line), elapsed=elapsed).tolist()), flush=True)

@@ -57,6 +57,7 @@ def use_python_integers(config: Any) -> None:
 
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
 Schedule = Literal["constant", "linear", "cosine"]
+TimeLimits = Literal["bootstrap", "terminal"]
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,14 @@ class AgentConfig:
             never include it.
         max_episode_steps: Truncate episodes at this length, in environment steps; None leaves it
             to the environment.
+        time_limits: What truncation means for learning. "bootstrap": the time limit is no part of
+            the task, and the value of the final observation stands for the rest of the return.
+            "terminal": it is a part of the task, and ends the return. Reports say truncated either
+            way. None: as the environment says. Source: Pardo et al. 2018,
+            https://arxiv.org/abs/1712.00378.
+        observe_time: Append the share of the time limit that has passed to what actors and critics
+            observe. None: if the environment says that its time limit is a part of the task, and
+            time_limits has not been changed.
         progress_bar: Show a progress bar; it advances with each evaluation.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
         compute_dtype: "bfloat16" computes the hidden layers of the default networks in bfloat16,
@@ -226,7 +235,7 @@ class AgentConfig:
     shared_torso: bool = False
     # Normalisation
     normalize_observations: bool = False
-    normalize_values: bool = False
+    normalize_values: bool = True
     scale_rewards: bool = False
     # Losses and schedules
     advantages: Literal["gae", "vtrace"] = "gae"
@@ -240,6 +249,8 @@ class AgentConfig:
     on_nonfinite: Literal["stop", "skip"] = "stop"
     shaped_reward_steps: int | None = None
     max_episode_steps: int | None = None
+    time_limits: TimeLimits | None = None
+    observe_time: bool | None = None
     progress_bar: bool = True
     squash: bool = False
     compute_dtype: Literal["bfloat16"] | None = None
@@ -372,6 +383,7 @@ _CHOICES = (
     "ent_coeff_schedule",
     "eps_clip_schedule",
     "on_nonfinite",
+    "time_limits",
     "compute_dtype",
     "prng_impl",
 )

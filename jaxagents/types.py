@@ -30,13 +30,14 @@ class Observation(NamedTuple):
     # True: the action may be chosen, or the actor has this dimension of a Box
     action_mask: Bool[Array, "*batch actors n_actions"] | None = None
     global_state: Array | None = None  # [*batch, *state], for centralised critics
+    elapsed: Int[Array, "*batch"] | None = None  # steps since the reset, for agents that observe it
 
 
 class TimeStep(NamedTuple):
     """A step of a batch of environments."""
 
     observation: Observation  # after any reset
-    final_observation: Observation  # before any reset
+    final_observation: Observation | None  # before any reset; None: nobody needs it
     reward: Float[Array, "envs actors"]
     shaped_reward: Float[Array, "envs actors"] | None  # for learning only
     terminated: Bool[Array, "envs actors"]  # the state is terminal
@@ -81,7 +82,7 @@ class Transition(NamedTuple):
     truncated: Bool[Array, "*batch"]
     active: Bool[Array, "*batch"]
     episode_over: Bool[Array, "*batch"]  # for every actor
-    final_observation: Observation
+    final_observation: Observation | None  # before any reset; None: no value is taken from it
 
 
 class Path(NamedTuple):
@@ -171,7 +172,8 @@ class Updates(NamedTuple):
     n_left: Int[Array, ""]
     nonfinite: Bool[Array, "policies quantities"]  # quantities found NaN or infinite
     n_finite: Int[Array, " policies"]
-    total: dict[str, Float[Array, " policies"]]  # of the training metrics, over finite updates
+    # Sums of the training metrics over finite updates; of some, maxima
+    total: dict[str, Float[Array, " policies"]]
 
 
 class Rollout(NamedTuple):

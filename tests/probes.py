@@ -29,6 +29,27 @@ class TruncatedCycle(Environment):
         return jax.nn.one_hot(position, 3)[None], position, reward, ~yes, yes, {}
 
 
+class Clock(Environment):
+    """Nothing to see or to choose: reward 1 for each of the 4 steps that are the task."""
+
+    n_actors = 1
+    time_limits = "terminal"
+    n_steps = 4
+
+    def max_episode_steps(self, params: Any) -> int:
+        return self.n_steps
+
+    def action_space(self, params: Any) -> Discrete:
+        return Discrete(2)
+
+    def reset_env(self, rng, params):
+        return jnp.zeros((1, 1)), jnp.zeros((), jnp.int32)
+
+    def step_env(self, rng, state, action, params):
+        over = jnp.broadcast_to(state + 1 >= self.n_steps, 1)
+        return jnp.zeros((1, 1)), state + 1, jnp.ones(1), jnp.zeros(1, bool), over, {}
+
+
 class Coordination(Environment):
     """One step: all earn the fraction of actors that choose the action they observe."""
 

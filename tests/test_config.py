@@ -34,7 +34,7 @@ def test_the_defaults_of_a_configuration_are_the_documented_ones():
         "centralized_critic": False,
         "shared_torso": False,
         "normalize_observations": False,
-        "normalize_values": False,
+        "normalize_values": True,
         "scale_rewards": False,
         "advantages": "gae",
         "critic_error": "squared",

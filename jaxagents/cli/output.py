@@ -125,6 +125,11 @@ def early_end_text(experiment: "Experiment", summary: dict[str, Any]) -> str:
     )
 
 
+def diagnosis_text(summary: dict[str, Any]) -> str:
+    """Say what a training suffers from; empty if it is healthy."""
+    return "".join(f"\nWarning: {sentence}" for sentence in summary["diagnosis"])
+
+
 def next_steps_text(experiment: "Experiment") -> str:
     """List the commands for a run that has ended."""
     directory = experiment.directory

@@ -28,8 +28,10 @@ def _add_plot(commands: Commands) -> None:
     command.add_argument(
         "--metrics",
         metavar="NAME,...",
-        default="return",
-        help="metrics to plot, named as in metrics.jsonl, such as return,kl,actor_loss",
+        help=(
+            "metrics to plot, named as in metrics.jsonl, such as return,kl,actor_loss; by default "
+            "the return and what tells whether training is healthy"
+        ),
     )
     command.add_argument(
         "--to",
@@ -79,6 +81,7 @@ def plot(parsed: argparse.Namespace) -> None:
     from pathlib import Path
 
     from jaxagents.errors import explained
+    from jaxagents.evaluation.learning_curves import HEALTH
     from jaxagents.evaluation.runs import read_groups
     from jaxagents.visual.plots import check_replaceable, check_suffix, plot_runs
 
@@ -86,10 +89,10 @@ def plot(parsed: argparse.Namespace) -> None:
     path = Path(parsed.to or os.path.join(directory, "curves.png"))
     check_suffix(path)
     groups = read_groups(parsed.runs)
-    metrics = list(dict.fromkeys(parsed.metrics.split(",")))
+    metrics = parsed.metrics.split(",") if parsed.metrics else ["return", *HEALTH]
     with explained(kinds=(OSError,)):
         check_replaceable(path)
-        plot_runs(groups, path, metrics=metrics)
+        plot_runs(groups, path, metrics=list(dict.fromkeys(metrics)))
     print(path)
 
 

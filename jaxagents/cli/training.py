@@ -12,6 +12,7 @@ from jaxagents.cli.exit_status import FAILED, INTERRUPTED, complain
 from jaxagents.cli.output import (
     EvaluationLines,
     described,
+    diagnosis_text,
     early_end_text,
     next_steps_text,
     summary_text,
@@ -123,7 +124,11 @@ def _run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: b
     if quiet:
         print(experiment.directory)
     else:
-        texts = (early_end_text(experiment, summary), summary_text(summary))
+        texts = (
+            early_end_text(experiment, summary),
+            summary_text(summary),
+            diagnosis_text(summary),
+        )
         print(*filter(None, texts), next_steps_text(experiment), sep="\n")
     return 0
 

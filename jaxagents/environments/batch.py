@@ -17,15 +17,18 @@ from jaxagents.compiler.random_keys import key_of, to_draw, to_store
 from jaxagents.compiler.threefry import THREEFRY
 from jaxagents.environments.observation_features import (
     append_agent_id,
+    append_time,
     for_each_actor,
     joint_features,
 )
 from jaxagents.environments.protocol import Environment, as_observation
 from jaxagents.environments.protocol_check import examine
 from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
 _FEW_RESETS = 32  # environments; see benchmarks/RESULTS.md
+_NO_LIMIT = TimeLimit(n_steps=None, is_terminal=False, is_observed=False)
 
 
 class BatchState(NamedTuple):
@@ -46,6 +49,7 @@ class EnvironmentBatch(abc.ABC):
         teams: Each actor's team, or None.
         rewards_after_death: True if dead actors earn rewards until the end of the episode.
         has_shaped_reward: True if steps return a shaped reward.
+        time_limit: Of the episodes.
     """
 
     n_actors: int
@@ -54,10 +58,14 @@ class EnvironmentBatch(abc.ABC):
     teams: Sequence[int] | None
     rewards_after_death: bool
     has_shaped_reward: bool
+    time_limit: TimeLimit
 
     @abc.abstractmethod
     def prepare(self, observation: Array | Observation) -> Observation:
-        """Add agent ids and the global state to an observation, ``[*batch, actors, *obs]``."""
+        """Add what is configured to an observation ``[*batch, actors, *obs]``.
+
+        That is agent ids, the global state, and the time, which is read from ``elapsed``.
+        """
 
     @abc.abstractmethod
     def global_features(self, observation: Observation) -> Array:
@@ -86,6 +94,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         env: Any,
         env_params: PyTree,
         max_episode_steps: int | None = None,
+        time_limit: TimeLimit = _NO_LIMIT,
         agent_id: bool = False,
         global_state: bool = False,
     ):
@@ -95,6 +104,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             env: The environment.
             env_params: Its parameters.
             max_episode_steps: Truncate episodes at this length.
+            time_limit: What truncation means, and whether the time is observed.
             agent_id: Append each actor's one-hot index to its observation.
             global_state: Add a global state to observations: the environment's own if it has one,
                 otherwise the observations of all actors.
@@ -105,6 +115,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self._env = env
         self._env_params = env_params
         self._max_episode_steps = max_episode_steps
+        self.time_limit = time_limit
         self._agent_id = agent_id
         self._global_state = global_state
         # An overridden `step` or `reset` may do more than `step_env` and `reset_env`.
@@ -122,10 +133,29 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self.rewards_after_death = getattr(env, "rewards_after_death", False)
         self._offers_global_state = interface.observation.global_state is not None
         self._n_observation_axes = interface.observation.features.ndim - 1
-        self.observation = jax.eval_shape(self.prepare, interface.observation)
+        self.observation = jax.eval_shape(
+            lambda observation: self._prepare(observation, jnp.zeros((), jnp.int32)),
+            interface.observation,
+        )
 
     def prepare(self, observation: Array | Observation) -> Observation:
-        """Add agent ids and the global state to an observation, ``[*batch, actors, *obs]``."""
+        """Add what is configured to an observation ``[*batch, actors, *obs]``.
+
+        Raises:
+            ValueError: the time is observed, and the observation does not hold it.
+        """
+        observation = as_observation(observation)
+        if observation.elapsed is None and self.time_limit.is_observed:
+            raise ValueError(
+                "the agent observes the time (observe_time), which this observation does not hold; "
+                "give the Observation that the environment returned, or jaxagents.Observation("
+                "features, elapsed=...) with the number of steps since the reset."
+            )
+        return self._prepare(observation, observation.elapsed)
+
+    def _prepare(
+        self, observation: Array | Observation, elapsed: Int[Array, "*batch"] | None
+    ) -> Observation:
         observation = as_observation(observation)
         features, global_state = observation.features, observation.global_state
         if not self._global_state:
@@ -134,7 +164,13 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             global_state = joint_features(features, self._n_observation_axes)
         if self._agent_id:
             features = append_agent_id(features, self._n_observation_axes)
-        return observation._replace(features=features, global_state=global_state)
+        if self.time_limit.is_observed:
+            share = self.time_limit.share(elapsed)
+            n_axes = features.ndim - share.ndim - 1
+            features = append_time(features, share, n_axes)
+            if global_state is not None:
+                global_state = append_time(global_state, share, global_state.ndim - share.ndim)
+        return Observation(features, observation.action_mask, global_state)
 
     def global_features(self, observation: Observation) -> Array:
         """Return the global state with each actor's index, ``[*batch, actors, ...]``.
@@ -169,16 +205,19 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         observation, env_state, reward, terminated, truncated, info = jax.vmap(
             step, in_axes=(0, 0, 0, None)
         )(jax.random.split(rng_step, n_envs), state.env_state, action, self._env_params)
-        observation = self.prepare(observation)
-        final_observation = (
-            observation if self._resets_as_batch else self.prepare(info["final_observation"])
-        )
-        final_state = env_state if self._resets_as_batch else None
-
         terminated, truncated = terminated.astype(bool), truncated.astype(bool)
+        elapsed = state.episode_steps + 1
+        if self._resets_as_batch:
+            observation = final_observation = self._prepare(observation, elapsed)
+            final_state = env_state
+        else:
+            final_observation = self._prepare(info["final_observation"], elapsed)
+            has_reset = jnp.all(~state.active | terminated | truncated, axis=1)
+            observation = self._prepare(observation, jnp.where(has_reset, 0, elapsed))
+            final_state = None
         needs_reset = self._resets_as_batch
         if self._max_episode_steps is not None:
-            timed_out = state.episode_steps + 1 >= self._max_episode_steps
+            timed_out = elapsed >= self._max_episode_steps
             truncated |= timed_out[:, None] & ~terminated
             needs_reset = True
         finished = ~state.active | terminated | truncated
@@ -207,7 +246,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         return time_step, BatchState(
             env_state=env_state,
             active=episode_over[:, None] | ~finished,
-            episode_steps=jnp.where(episode_over, 0, state.episode_steps + 1),
+            episode_steps=jnp.where(episode_over, 0, elapsed),
         )
 
     def _fast(self, rng: PRNGKeyArray) -> PRNGKeyArray:
@@ -237,7 +276,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
     def _reset_each(self, rngs: Key[Array, " envs"]) -> tuple[Observation, PyTree]:
         reset = self._env.reset_env if self._resets_as_batch else self._env.reset
         observation, env_state = jax.vmap(reset, in_axes=(0, None))(rngs, self._env_params)
-        return self.prepare(observation), env_state
+        return self._prepare(observation, jnp.zeros(len(rngs), jnp.int32)), env_state
 
 
 def _is_scalar(value: Any) -> bool:

@@ -10,6 +10,8 @@ from jaxagents.environments.protocol import Environment, StepResult
 from jaxagents.environments.spaces import as_space
 from jaxagents.types import PyTree
 
+_NEVER_TRUNCATED = ("DeepSea-bsuite",)  # its episodes terminate at the step of the limit
+
 
 @final
 class GymnaxEnvironment(Environment):
@@ -37,6 +39,11 @@ class GymnaxEnvironment(Environment):
     def default_params(self) -> PyTree:
         """The library's own default parameters."""
         return self.env.default_params
+
+    def max_episode_steps(self, params: PyTree) -> int | None:
+        """Return the time limit; see `Environment.max_episode_steps`."""
+        limit = getattr(params, "max_steps_in_episode", None)
+        return None if limit is None or self.name in _NEVER_TRUNCATED else int(limit)
 
     @property
     def truncation_rule(self) -> str:

@@ -1,7 +1,7 @@
-"""Features for networks: agent ids and global states."""
+"""Features for networks: agent ids, the time, and global states."""
 
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 
 def append_agent_id(features: Array, n_observation_axes: int) -> Array:
@@ -19,6 +19,22 @@ def append_agent_id(features: Array, n_observation_axes: int) -> Array:
     identity = identity.reshape(n_actors, *[1] * (n_observation_axes - 1), n_actors)
     identity = jnp.broadcast_to(identity, (*features.shape[:-1], n_actors))
     return jnp.concatenate([features, identity], axis=-1)
+
+
+def append_time(features: Array, share: Float[Array, "*batch"], n_feature_axes: int) -> Array:
+    """Append a number to features that share it; images get it as an additional channel.
+
+    Args:
+        features: ``[*batch, *any, *features]``; integers become float32.
+        share: The number.
+        n_feature_axes: Number of axes of ``*features``.
+    """
+    if n_feature_axes == 0:
+        features, n_feature_axes = features[..., None], 1
+    features = features.astype(jnp.promote_types(features.dtype, jnp.float32))
+    share = share.reshape(*share.shape, *[1] * (features.ndim - share.ndim))
+    column = jnp.broadcast_to(share, (*features.shape[:-1], 1)).astype(features.dtype)
+    return jnp.concatenate([features, column], axis=-1)
 
 
 def joint_features(features: Array, n_observation_axes: int) -> Array:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from jaxagents.config import TimeLimits
 from jaxagents.types import Observation, PyTree
 
 StepResult = tuple[
@@ -33,15 +34,26 @@ class Environment(abc.ABC):
         teams: Each actor's team, counted from 0, for ``parameter_sharing="team"``.
         rewards_after_death: True if an actor that has died earns rewards until the episode ends for
             all actors, as in team games.
+        time_limits: "terminal" if the time limit is a part of the task, so that truncation ends the
+            return; "bootstrap" if not. See ``AgentConfig.time_limits``.
     """
 
     n_actors: int
     teams: Sequence[int] | None = None
     rewards_after_death: bool = False
+    time_limits: TimeLimits = "bootstrap"
 
     @property
     def default_params(self) -> PyTree:
         """The parameters that `jaxagents.make` returns with the environment."""
+        return None
+
+    def max_episode_steps(self, params: PyTree) -> int | None:
+        """Return after how many steps an episode is truncated at the latest; None: unknown.
+
+        Agents that observe the time need it, and ``Observation.elapsed`` for `policy` and `value`.
+        """
+        del params
         return None
 
     @abc.abstractmethod

@@ -137,9 +137,11 @@ def registered_ids() -> list[str]:
 def describe(env_id: str) -> EnvironmentInfo:
     """Construct an environment and describe it."""
     from jaxagents.environments.batch import JaxEnvironmentBatch
+    from jaxagents.environments.time_limits import time_limit_of
 
     env, params = make(env_id)
-    environments = JaxEnvironmentBatch(env, params)
+    limit = time_limit_of(env, params, max_episode_steps=None, time_limits=None, observe_time=False)
+    environments = JaxEnvironmentBatch(env, params, time_limit=limit)
     features = environments.observation.features
     return EnvironmentInfo(
         id=env_id,
@@ -236,6 +238,8 @@ def _traits(environments: Any) -> Iterator[str]:
         yield "rewards after death"
     if environments.has_shaped_reward:
         yield "shaped rewards"
+    if environments.time_limit.is_terminal:
+        yield "terminal time limit"
 
 
 def _time_limit_text(params: Any) -> str:

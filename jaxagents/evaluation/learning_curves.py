@@ -14,6 +14,15 @@ from jaxagents.evaluation.bootstrap import (
 )
 from jaxagents.evaluation.runs import Run
 
+HEALTH = (
+    "explained_variance",
+    "clip_fraction",
+    "entropy",
+    "actor_gradient_norm",
+    "critic_gradient_norm",
+)
+"""Metrics that tell whether a training is healthy."""
+
 _MOST_DIFFERENT = 6  # actors with panels of their own; beyond that, a policy's actors share one
 _MOST_PANELS = 12  # panels of a metric; beyond that, one panel shows the mean
 _NOT_METRICS = ("n_updates_done", "n_environment_steps", "seconds")

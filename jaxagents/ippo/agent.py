@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from jaxagents.compiler.jit import is_traced
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig, structure_of
 from jaxagents.environments.batch import EnvironmentBatch, JaxEnvironmentBatch
 from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.time_limits import time_limit_of, warn_of_far_bootstrapping
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.trajectories import Trajectory, record_episodes
 from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperparams, flat_items
@@ -69,6 +71,13 @@ class Agent(Frozen, abc.ABC):
             env,
             env_params,
             max_episode_steps=config.max_episode_steps,
+            time_limit=time_limit_of(
+                env,
+                env_params,
+                config.max_episode_steps,
+                config.time_limits,
+                config.observe_time,
+            ),
             agent_id=config.agent_id,
             global_state=config.centralized_critic,
         )
@@ -89,6 +98,7 @@ class Agent(Frozen, abc.ABC):
             "agent": type(self).__name__,
             "environment": type(env).__name__,
             "policy_of_actor": self.policies.policy_of_actor.tolist(),
+            "observes_time": self.environments.time_limit.is_observed,
             **structure_of(config),
         }
         self._recorder = Recorder(config, callbacks, structure)
@@ -311,6 +321,9 @@ class Agent(Frozen, abc.ABC):
 
     def _checked(self, hyperparams: HyperParameters) -> HyperParameters:
         check_hyperparams(hyperparams, self.policies.n_policies)
+        if not is_traced(hyperparams.gamma):
+            discounts = np.ravel(np.asarray(hyperparams.gamma, float)).tolist()
+            warn_of_far_bootstrapping(self.environments.time_limit, discounts)
         return as_arrays(hyperparams)
 
     def _checked_carry(self, carry: Memory | None) -> Memory:

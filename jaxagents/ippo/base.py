@@ -45,7 +45,7 @@ from jaxagents.ppo.normalization import RunningStatistics, init_normalizers
 from jaxagents.ppo.optimization import run_epoch
 from jaxagents.ppo.policy_map import each_policy, while_any_policy
 from jaxagents.ppo.schedules import adapt_learning_rate, scheduled, training_reward
-from jaxagents.ppo.statistics import explained_variance
+from jaxagents.ppo.statistics import explained_variance, value_statistics
 from jaxagents.training.blocks import (
     block_sizes,
     metrics_of_block,
@@ -119,8 +119,10 @@ class IPPOBase(Agent):
             n_evals]``, ``n_updates_done`` ``[n_evaluations]``, ``n_updates_skipped``
             ``[n_evaluations, n_policies]``, and as means over the block's updates, of the same
             shape, ``actor_loss``, ``critic_loss``, ``entropy``, ``kl``, ``clip_fraction``,
-            ``explained_variance``, ``actor_epochs``, ``learning_rate``, ``actor_gradient_norm``
-            and ``critic_gradient_norm``. Rows that did not run are NaN.
+            ``explained_variance``, ``actor_epochs``, ``learning_rate``, ``actor_gradient_norm``,
+            ``critic_gradient_norm``, ``value_mean``, ``value_std`` and ``target_std``; and, as
+            maxima over them, ``largest_value`` and ``largest_reward``, by magnitude, in the unit of
+            the rewards that the critic learns from. Rows that did not run are NaN.
 
         Raises:
             TypeError: ``rng`` is not a random key, or ``hyperparams`` not `HyperParameters`.
@@ -267,6 +269,7 @@ class IPPOBase(Agent):
     def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:
         """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``."""
         distribution, actor = self.distribution, self.networks.actor_of(runner)
+        time_limit = self.environments.time_limit
 
         def act(rollout: Rollout, now: tuple[PRNGKeyArray, Array]) -> tuple[Rollout, Move]:
             rng, noise = now
@@ -277,6 +280,8 @@ class IPPOBase(Agent):
             )
             memory = self.networks.actor.reset_memory(memory, step.episode_over_for_actors)
             step = step._replace(info={}, final_state=None)
+            if time_limit.is_terminal:
+                step = step._replace(final_observation=None)
             move = Move(rollout.observation, rollout.memory, head, action, step)
             return Rollout(env_state, step.observation, memory), move
 
@@ -289,17 +294,19 @@ class IPPOBase(Agent):
             (jax.random.split(rng_env, n_steps), noise),
         )
         step = moves.step
+        terminated, truncated = time_limit.for_learning(step.terminated, step.truncated)
+        final = step.final_observation
         transitions = Transition(
             observation=moves.observation,
             memory=moves.memory,
             action=moves.action,
             log_prob=distribution.log_prob(moves.head, moves.action),
             reward=training_reward(step, self.config, runner.n_updates_done),
-            terminated=step.terminated,
-            truncated=step.truncated,
+            terminated=terminated,
+            truncated=truncated,
             active=step.active,
             episode_over=step.episode_over_for_actors,
-            final_observation=step.final_observation._replace(action_mask=None),
+            final_observation=None if final is None else final._replace(action_mask=None),
         )
         runner = runner.replace(
             env_state=rollout.env_state,
@@ -318,7 +325,7 @@ class IPPOBase(Agent):
         """Turn a rollout into each policy's batch, ``[policies, ...]``, and update normalizers."""
         local = transitions.observation._replace(global_state=None)
         # Final observations have been valued: the policies do not need them.
-        transitions = transitions._replace(observation=local, final_observation=local)
+        transitions = transitions._replace(observation=local, final_observation=None)
         make = partial(
             make_batch,
             chunk_length=self.config.chunk_length,
@@ -407,23 +414,37 @@ class IPPOBase(Agent):
     def _make_targets(
         self, runner: Runner, actor: NetworkState, batch: Batch, hyperparams: HyperParameters
     ) -> tuple[Runner, Batch, Metrics]:
-        """Make the critics' targets and inputs; update the running statistics of the targets."""
+        """Make the critics' targets and inputs; update the running statistics of the targets.
+
+        Values do not change with the statistics: the critics' last layers are rescaled.
+        """
 
         def make(
             actor: NetworkState,
+            critic: NetworkState,
             batch: Batch,
             statistics: RunningStatistics | None,
             hyperparams: HyperParameters,
-        ) -> tuple[Batch, RunningStatistics | None, Metrics]:
+        ) -> tuple[NetworkState, Batch, RunningStatistics | None, Metrics]:
             batch = self._reestimated(actor, batch, hyperparams)
-            explained = explained_variance(batch.path.value, batch.value_target, batch.value_weight)
-            batch, statistics = normalize_targets(batch, statistics)
+            path, weight = batch.path, batch.value_weight
+            metrics = {
+                "explained_variance": explained_variance(path.value, batch.value_target, weight),
+                **value_statistics(path.value, batch.value_target, path.reward, weight)._asdict(),
+            }
+            if statistics is not None:
+                batch, statistics, rescale = normalize_targets(batch, statistics)
+                params = self.networks.critic.with_rescaled_values(critic.params, *rescale)
+                critic = critic._replace(params=params)
             batch = self.networks.with_torso_features(actor.params, batch)
-            return batch, statistics, {"explained_variance": explained}
+            return critic, batch, statistics, metrics
 
         normalizers = runner.normalizers
-        batch, value, metrics = each_policy(make)(actor, batch, normalizers.value, hyperparams)
-        return runner.replace(normalizers=normalizers._replace(value=value)), batch, metrics
+        critic, batch, value, metrics = each_policy(make)(
+            actor, runner.critic, batch, normalizers.value, hyperparams
+        )
+        normalizers = normalizers._replace(value=value)
+        return runner.replace(critic=critic, normalizers=normalizers), batch, metrics
 
     def _update_critic(
         self, critic: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray

@@ -151,6 +151,7 @@ class PolicyNetwork(nn.Module):
 class ValueNetwork(nn.Module):
     """State values: a torso and a linear layer."""
 
+    LAST_LAYER = "Dense_0"  # its name among the parameters
     torso: nn.Module
 
     @nn.compact

@@ -8,10 +8,16 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxagents.config import Layers
-from jaxagents.networks.feed_forward import MLP, Torso, activation_of, make_torso
+from jaxagents.networks.feed_forward import (
+    MLP,
+    Torso,
+    ValueNetwork,
+    activation_of,
+    make_torso,
+)
 from jaxagents.networks.recurrent import CellName, RecurrentNetwork
 from jaxagents.types import PyTree
 
@@ -71,6 +77,29 @@ class Network:
         batch_shape = features.shape[: features.ndim - len(self.observation.shape)]
         results = self(params, features[None], memory, jnp.zeros((1, *batch_shape), bool))
         return jax.tree.map(lambda leaf: leaf[0], results)
+
+    def with_rescaled_values(
+        self, params: PyTree, scale: Float[Array, ""], shift: Float[Array, ""]
+    ) -> PyTree:
+        """Turn the values V into ``scale * V + shift`` by changing the last layer's parameters.
+
+        Those of a user's own module are returned as they are: its last layer is unknown.
+        """
+        module: Any = self.module
+        path = ["params"]
+        if isinstance(module, RecurrentNetwork):
+            module, path = module.after, [*path, "after"]
+        if not isinstance(module, ValueNetwork):
+            return params
+        path = [*path, ValueNetwork.LAST_LAYER]
+
+        def change(name_path: Any, leaf: Array) -> Array:
+            names = [entry.key for entry in name_path]
+            if names[:-1] != path:
+                return leaf
+            return scale * leaf + (shift if names[-1] == "bias" else 0.0)
+
+        return jax.tree_util.tree_map_with_path(change, params)
 
     def _example(self) -> tuple[Any, ...]:
         features = jnp.zeros((1, 1, *self.observation.shape), self.observation.dtype)

@@ -13,11 +13,13 @@ from jaxagents.ppo.minibatches import cut, join
 from jaxagents.ppo.normalization import (
     VALUE_DECAY,
     Normalizers,
+    Rescaling,
     RewardScale,
     RunningStatistics,
     denormalize,
     normalize,
     normalize_features,
+    rescaling,
     scale_rewards,
     update_statistics,
 )
@@ -124,13 +126,20 @@ def with_estimates(
 
 
 def normalize_targets(
-    batch: Batch, statistics: RunningStatistics | None
-) -> tuple[Batch, RunningStatistics | None]:
-    """Normalise value targets by running statistics that include them."""
-    if statistics is None:
-        return batch, None
-    statistics = update_statistics(statistics, batch.value_target, batch.value_weight, VALUE_DECAY)
-    return batch._replace(value_target=normalize(statistics, batch.value_target)), statistics
+    batch: Batch, statistics: RunningStatistics
+) -> tuple[Batch, RunningStatistics, Rescaling]:
+    """Normalise value targets by running statistics that include them.
+
+    Returns:
+        The batch, with the critic's earlier outputs rescaled too; the statistics; and how the
+        critic's outputs are to be rescaled for its values to remain what they are.
+    """
+    updated = update_statistics(statistics, batch.value_target, batch.value_weight, VALUE_DECAY)
+    rescale = rescaling(statistics, updated)
+    batch = batch._replace(
+        value_target=normalize(updated, batch.value_target), value=rescale(batch.value)
+    )
+    return batch, updated, rescale
 
 
 def _make_path(

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from jaxagents.compiler.reductions import nan_unless_finite
+from jaxagents.ppo.statistics import ValueStats
 from jaxagents.types import Batch, NetworkState, PyTree, Runner
 
 # In the order in which one follows from another.
@@ -41,16 +42,15 @@ def find_nonfinite(
     Samples with zero weight may hold anything. The batch holds normalised observations and values,
     which may be finite where the running statistics no longer are.
     """
-    has_weight, explained = batch.value_weight > 0, metrics["explained_variance"]
+    has_weight = batch.value_weight > 0
+    # The metrics follow from the targets. Read nowhere else, they would be computed last, and actor
+    # and critic could not be trained at the same time (benchmarks/RESULTS.md).
+    of_values = [metrics["explained_variance"], *(metrics[name] for name in ValueStats._fields)]
     residues = [
         nan_unless_finite(jnp.where(has_weight, batch.path.reward, 0.0)),
         nan_unless_finite(batch.observation.features),
         nan_unless_finite(normalizers),
-        # Reads the explained variance as well, although it follows from the targets: read nowhere
-        # else, it would be computed last, and actor and critic could not be trained at the same
-        # time (benchmarks/RESULTS.md).
-        nan_unless_finite(jnp.where(has_weight, batch.value_target, 0.0))
-        + jnp.where(jnp.isnan(explained), explained, 0.0),
+        nan_unless_finite([jnp.where(has_weight, batch.value_target, 0.0), of_values]),
         metrics["actor_loss"],
         metrics["actor_gradient_norm"],
         nan_unless_finite(actor.params),

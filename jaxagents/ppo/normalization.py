@@ -38,8 +38,22 @@ class Normalizers(NamedTuple):
     reward: RewardScale | None = None
 
 
+class Rescaling(NamedTuple):
+    """A linear map of normalised values, ``scale * value + shift``."""
+
+    scale: Float[Array, ""]
+    shift: Float[Array, ""]
+
+    def __call__(self, values: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+        """Apply it."""
+        return self.scale * values + self.shift
+
+
 def empty_statistics(shape: tuple[int, ...]) -> RunningStatistics:
-    """Return the statistics of no samples: they normalise everything to 0."""
+    """Return the statistics of no samples: they normalise everything to 0.
+
+    Learning then does not depend on the unit of what is normalised, from the first update on.
+    """
     return RunningStatistics(weight=jnp.zeros(()), mean=jnp.zeros(shape), variance=jnp.zeros(shape))
 
 
@@ -135,6 +149,23 @@ def denormalize(
 ) -> Float[Array, "*batch"]:
     """Undo `normalize`."""
     return statistics.mean + standard_deviation(statistics) * values
+
+
+def rescaling(before: RunningStatistics, after: RunningStatistics) -> Rescaling:
+    """Return what keeps denormalised values as they are while their statistics change.
+
+    The first statistics do change them, from 0 to those of an untrained critic in the unit of the
+    targets; and so do targets that have always been equal, which normalise to 0.
+
+    Source: PopArt, van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714, eq. 2.
+    """
+    std_before, std_after = standard_deviation(before), standard_deviation(after)
+    keeps = (std_before > 0) & (std_after > 0)
+    divisor = jnp.where(keeps, std_after, 1.0)
+    return Rescaling(
+        scale=jnp.where(keeps, std_before / divisor, 1.0),
+        shift=jnp.where(keeps, (before.mean - after.mean) / divisor, 0.0),
+    )
 
 
 def scale_rewards(

@@ -4,6 +4,7 @@ Every mean over samples is a `weighted_mean`, or one of several `weighted_means`
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,6 +60,41 @@ def explained_variance(
     _, (residual, variance) = jax.vmap(_deviation_and_variance, (0, None))(both, weight)
     explained = 1 - residual / jnp.where(variance > 0, variance, 1)
     return jnp.where(variance > 0, explained, 0)
+
+
+class ValueStats(NamedTuple):
+    """A critic's values over a rollout, beside their targets and the rewards that bound them."""
+
+    value_mean: Float[Array, ""]
+    value_std: Float[Array, ""]
+    target_std: Float[Array, ""]
+    largest_value: Float[Array, ""]  # by magnitude
+    largest_reward: Float[Array, ""]  # by magnitude
+
+
+def value_statistics(
+    value: Float[Array, "*batch"],
+    value_target: Float[Array, "*batch"],
+    reward: Float[Array, "*batch"],
+    weight: Float[Array, "*batch"],
+) -> ValueStats:
+    """Describe values, their targets and rewards, all in the same unit."""
+    mean, square, target_mean, target_square = weighted_means(
+        (value, jnp.square(value), value_target, jnp.square(value_target)), weight
+    )
+    both = jnp.where(weight > 0, jnp.abs(jnp.stack([value, reward])), 0.0)
+    largest_value, largest_reward = jnp.max(both.reshape(2, -1), axis=1)
+    return ValueStats(
+        value_mean=mean,
+        value_std=_root(square - jnp.square(mean)),
+        target_std=_root(target_square - jnp.square(target_mean)),
+        largest_value=largest_value,
+        largest_reward=largest_reward,
+    )
+
+
+def _root(variance: Float[Array, ""]) -> Float[Array, ""]:
+    return jnp.sqrt(jnp.maximum(variance, 0.0))  # which rounding may have made negative
 
 
 def _deviation_and_variance(

@@ -12,6 +12,9 @@ from jaxagents.config import AgentConfig
 from jaxagents.training.metric_tables import pad_with_nan, stack
 from jaxagents.types import Metrics, PyTree, Runner, Training, Updates
 
+MAXIMA = ("largest_value", "largest_reward")
+"""Training metrics, never negative, of which a block reports the maximum over its updates."""
+
 
 def block_sizes(n_updates_done: int, config: AgentConfig, initial: bool) -> list[int]:
     """Divide the remaining updates into blocks.
@@ -62,9 +65,9 @@ def update_repeatedly(
     updates: Updates,
     has_failed: Callable[[Bool[Array, "policies quantities"]], Bool[Array, ""]],
 ) -> Updates:
-    """Run a block's updates and sum their metrics; stop after an update that fails.
+    """Run a block's updates and accumulate their metrics; stop after an update that fails.
 
-    Each policy's sums leave out the updates in which one of its quantities is NaN or infinite.
+    Each policy's metrics leave out the updates in which one of its quantities is NaN or infinite.
 
     Args:
         step: Does one update. Returns the runner, the update's metrics, and which quantities of
@@ -86,9 +89,10 @@ def update_repeatedly(
             # temporary arrays of actor and critic, which would then wait for each other.
             nonfinite=updates.nonfinite | nonfinite,
             n_finite=updates.n_finite + finite,
-            total=jax.tree.map(
-                lambda total, value: total + jnp.where(finite, value, 0.0), updates.total, metrics
-            ),
+            total={
+                name: _accumulate(name, total, jnp.where(finite, metrics[name], 0.0))
+                for name, total in updates.total.items()
+            },
         )
 
     # The number of updates is traced, so that a shorter last block needs no second program.
@@ -99,19 +103,27 @@ def metrics_of_block(updates: Updates, evaluation: Metrics, lost: Bool[Array, ""
     """Assemble a block's row of metrics, as float32.
 
     Args:
-        updates: The carry after the block. The row holds the means of the training metrics, which
-            are NaN if there were no finite updates.
+        updates: The carry after the block. The row holds the means of the training metrics, and the
+            maxima of `MAXIMA`, which are NaN if there were no finite updates.
         evaluation: Metrics of the evaluation that ends the block.
         lost: True if the block did not run or failed; the whole row is then NaN.
     """
     metrics = {
-        **jax.tree.map(lambda total: total / updates.n_finite, updates.total),
+        **{
+            # A maximum divided by 0 or 1: NaN without finite updates.
+            name: total / jnp.minimum(updates.n_finite, 1 if name in MAXIMA else jnp.inf)
+            for name, total in updates.total.items()
+        },
         "n_updates_done": updates.runner.n_updates_done,
         "n_updates_skipped": updates.runner.n_updates_skipped,
         **evaluation,
     }
     # Integers have no NaN for the rows of blocks that never run.
     return jax.tree.map(lambda leaf: jnp.where(lost, jnp.nan, leaf.astype(jnp.float32)), metrics)
+
+
+def _accumulate(name: str, total: Array, value: Array) -> Array:
+    return jnp.maximum(total, value) if name in MAXIMA else total + value
 
 
 def run_blocks(

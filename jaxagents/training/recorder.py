@@ -23,6 +23,8 @@ BestFn = Callable[[Leaves], int]
 """From the metrics of the kept checkpoints, ``[checkpoints, ...]``, to the row of the best one."""
 Result = TypeVar("Result")
 
+# Metadata that checkpoints of version 1.0 lack: what its agents did.
+_BEFORE_IT_WAS_SAVED = {"observes_time": False}
 _SHARE_OF_WAITING = 0.01  # part of a block's time that may be spent on waiting for its checkpoint
 
 
@@ -255,10 +257,11 @@ class Recorder:
     def _refuse_another_structure(self, saved: Mapping[str, Any]) -> None:
         """Raise if an agent of another structure trained the run."""
         for name, mine in self._metadata.items():
-            if saved.get(name) != mine:
+            before = saved.get(name, _BEFORE_IT_WAS_SAVED.get(name))
+            if before != mine:
                 raise CheckpointError(
                     f"the run in {self._config.checkpoint_dir} belongs to another agent: its "
-                    f"{name} is {saved.get(name)}, and this agent's is {mine}."
+                    f"{name} is {before}, and this agent's is {mine}."
                 )
 
     def _checkpoints(self) -> Checkpoints:

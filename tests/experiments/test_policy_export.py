@@ -85,6 +85,24 @@ def test_discrete_actions_are_the_agents(tmp_path, serve, options):
         np.testing.assert_array_equal(policy.act(observation), expected)
 
 
+@pytest.mark.parametrize("elapsed", [0, 3, 9])
+def test_the_time_is_observed(tmp_path, serve, elapsed):
+    time = {"max_episode_steps": 5, "observe_time": True, "agent_id": True}
+    agent, runner = exported(tmp_path, *time.items())
+    policy = serve.Policy(tmp_path)
+    for features in OBSERVATIONS:
+        observation = ja.Observation(jnp.array(features), elapsed=jnp.array(elapsed))
+        expected = agent.policy(runner, observation)
+        np.testing.assert_array_equal(policy.act(features, elapsed=elapsed), expected)
+
+
+def test_values_are_appended_to_the_last_axis(serve):
+    appended = serve.append(np.zeros((2, 3, 1), np.float32), np.array([[1.0, 2.0], [3.0, 4.0]]))
+    expected = [[[0.0, 1.0, 2.0]] * 3, [[0.0, 3.0, 4.0]] * 3]
+    np.testing.assert_array_equal(appended, expected)
+    assert serve.append(np.zeros(2, np.float32), np.ones((2, 1))).shape == (2, 2)
+
+
 def test_masked_actions_are_not_chosen(tmp_path, serve):
     exported(tmp_path)
     policy = serve.Policy(tmp_path)

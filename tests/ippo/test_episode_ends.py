@@ -13,24 +13,33 @@ from tests.probes import TruncatedCycle, Walk
 LINEAR = ja.Layers(hidden_sizes=())
 
 
-@pytest.mark.parametrize("few", [2_048, pytest.param(1, marks=pytest.mark.slow)])
-def test_values_bootstrap_from_the_observation_before_the_reset(few, monkeypatch):
-    """V(0) = 1 + V(1) / 2, V(1) = V(2) / 2, V(2) = V(0) / 2.
+@pytest.mark.parametrize(
+    ("few", "time_limits", "expected"),
+    [
+        (2_048, None, [8 / 7, 2 / 7, 4 / 7]),
+        pytest.param(1, "bootstrap", [8 / 7, 2 / 7, 4 / 7], marks=pytest.mark.slow),
+        (2_048, "terminal", [1.0, 0.0, 0.0]),
+    ],
+)
+def test_values_bootstrap_from_the_observation_before_the_reset(
+    few, time_limits, expected, monkeypatch
+):
+    """V(0) = 1 + V(1) / 2, V(1) = V(2) / 2, V(2) = V(0) / 2; with a limit as the task, 1, 0, 0.
 
-    Bootstrapping from the observation after the reset would give 4/3, 1/3, 1/3, taking
-    truncation for termination 1, 0, 0.
+    Bootstrapping from the observation after the reset would give 4/3, 1/3, 1/3.
     """
     monkeypatch.setattr(actor_critic, "_FEW_VALUES", few)
     config = ja.AgentConfig(
         n_steps=400, rollout_length=16, eval_frequency=400, n_evals=0, progress_bar=False,
         anneal_learning_rate=True, actor_layers=LINEAR, critic_layers=LINEAR,
+        time_limits=time_limits,
     )  # fmt: skip
     optimizer = ja.OptimizerParams(learning_rate=3e-3)
     hyperparams = ja.HyperParameters(gamma=0.5, critic_optimizer_params=optimizer)
     agent = ja.DiscreteIPPO(TruncatedCycle(), None, config)
     runner, _ = agent.train(jax.random.key(0), hyperparams)
     values = [float(agent.value(runner, jnp.eye(3)[i][None])[0]) for i in range(3)]
-    np.testing.assert_allclose(values, [8 / 7, 2 / 7, 4 / 7], atol=0.02)
+    np.testing.assert_allclose(values, expected, atol=0.02)
 
 
 WALK_OF_THREE = Walk((100, 100, 100), limit=3)

@@ -426,13 +426,11 @@ def test_actions_of_dead_actors_have_ratio_one(log_ratio):
 
 def test_value_targets_are_normalised_by_statistics_that_include_them():
     batch, _ = batch_of(transition([[[1.0, 3.0, 900.0]]]), membership=[1.0, 1.0, 0.0], gamma=0.0)
-    same, none = normalize_targets(batch, None)
-    assert same is batch
-    assert none is None
-    normalized, updated = normalize_targets(batch, empty_statistics(()))
+    normalized, updated, rescale = normalize_targets(batch, empty_statistics(()))
+    assert rescale == (1.0, 0.0)
     np.testing.assert_allclose(normalized.value_target[0, 0, :2], [-1.0, 1.0], rtol=1e-6)
     np.testing.assert_allclose((updated.mean, updated.variance), (2.0, 1.0), rtol=1e-6)
     # The same targets again: mean and variance stay, and earlier samples count 1% less.
-    _, updated = normalize_targets(batch, updated)
+    _, updated, _ = normalize_targets(batch, updated)
     np.testing.assert_allclose((updated.mean, updated.variance), (2.0, 1.0), rtol=1e-6)
     np.testing.assert_allclose(updated.weight, 2 * 0.99 + 2, rtol=1e-6)

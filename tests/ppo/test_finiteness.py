@@ -13,6 +13,7 @@ from jaxagents.ppo.finiteness import (
     raise_nonfinite,
 )
 from jaxagents.ppo.normalization import Normalizers
+from jaxagents.ppo.statistics import ValueStats
 from jaxagents.types import Batch, Memory, NetworkState, Observation, Path, Runner
 
 ONE = jnp.ones((2, 1, 1))  # two steps of one actor
@@ -47,6 +48,7 @@ def found(value_weight=ONE, explained=1.0, **changed):
         for network in ("actor", "critic")
         for key, name in (("loss", "loss"), ("gradient_norm", "gradient"))
     }
+    metrics |= dict.fromkeys(ValueStats._fields, jnp.ones(()))
     metrics["explained_variance"] = jnp.asarray(explained)
     return np.asarray(find_nonfinite(batch, actor, critic, of("running statistics"), metrics))
 

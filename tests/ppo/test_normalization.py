@@ -13,6 +13,7 @@ normalize = jax.jit(normalization.normalize)
 normalize_features = jax.jit(normalization.normalize_features)
 denormalize = jax.jit(normalization.denormalize)
 scale_rewards = jax.jit(normalization.scale_rewards)
+rescaling = jax.jit(normalization.rescaling)
 
 
 def statistics_of(*pieces, weights=None, decay=1.0):
@@ -165,6 +166,29 @@ def test_denormalising_undoes_normalising():
 def test_without_a_sample_everything_is_zero():
     np.testing.assert_array_equal(normalize(empty_statistics((2,)), jnp.full((3, 2), 1e6)), 0.0)
     np.testing.assert_array_equal(denormalize(empty_statistics(()), jnp.full(3, 1e6)), 0.0)
+
+
+def test_rescaled_values_keep_what_they_mean():
+    """0.5 deviations of 4 above 10 are 12, and those are (12 - 20) / 2 deviations from 20."""
+    before, after = known(10.0, 16.0), known(20.0, 4.0)
+    rescale = rescaling(before, after)
+    assert rescale == (2.0, -5.0)
+    values = jnp.array([0.5, -1.0])
+    np.testing.assert_array_equal(rescale(values), [-4.0, -7.0])
+    np.testing.assert_array_equal(denormalize(after, rescale(values)), denormalize(before, values))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (empty_statistics(()), known(20.0, 4.0)),  # the first targets
+        (known(10.0, 16.0), known(10.0, 0.0)),  # a constant from now on
+        (known(5.0, 0.0), known(6.0, 4.0)),  # a constant until now
+    ],
+    ids=["the first", "constant now", "constant before"],
+)
+def test_statistics_without_a_deviation_rescale_nothing(before, after):
+    assert rescaling(before, after) == (1.0, 0.0)
 
 
 def test_constants_are_denormalised_to_themselves():

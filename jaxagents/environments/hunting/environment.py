@@ -70,6 +70,10 @@ class Hunting(Environment):
     def _directions(self, action: Array) -> Float[Array, "actors 2"]:
         """Convert actions to unit vectors."""
 
+    def max_episode_steps(self, params: HuntingParams) -> int:
+        """Return the time limit; see `Environment.max_episode_steps`."""
+        return int(params.max_steps_in_episode)
+
     def reset_env(
         self, rng: PRNGKeyArray, params: HuntingParams
     ) -> tuple[Float[Array, "actors obs"], HuntingState]:

@@ -10,7 +10,7 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray
 
 from jaxagents.environments.jaxmarl.families import (
     FAMILIES,
@@ -45,6 +45,7 @@ class JaxMARLEnvironment(Environment):
     Attributes:
         teams: Each actor's team; actors whose names differ only in a number are in the same team.
         rewards_after_death: True if actors that are done earn rewards until the episode is over.
+        time_limits: "terminal" if the time limit is a part of the task, "bootstrap" if not.
 
     Raises:
         ValueError: the environment belongs to no supported family, or its actors differ in ways
@@ -58,6 +59,7 @@ class JaxMARLEnvironment(Environment):
         self.n_actors = len(env.agents)
         self.teams = _teams(env.agents)
         self.rewards_after_death = family.rewards_after_death
+        self.time_limits = family.time_limits
         self._spaces = [as_space(env.action_space(name)) for name in env.agents]
         self._space = _common_space(env.name, self._spaces)
         # Some of the library's declared observation spaces are wrong.
@@ -74,6 +76,11 @@ class JaxMARLEnvironment(Environment):
     def truncation_rule(self) -> str:
         """Description of when episodes are truncated."""
         return self._family.truncation_rule.format(env=self.env)
+
+    def max_episode_steps(self, params: PyTree = None) -> int | None:
+        """Return the time limit; see `Environment.max_episode_steps`."""
+        del params
+        return self._family.max_episode_steps(self.env)
 
     def action_space(self, params: PyTree = None) -> Discrete | Box:
         """Return a space that contains every actor's own space."""
@@ -132,7 +139,12 @@ class JaxMARLEnvironment(Environment):
             features=jnp.stack([_padded(each, self._observation_shape) for each in features]),
             action_mask=self._action_mask(state),
             global_state=self._global_state(state),
+            elapsed=self._elapsed(state),
         )
+
+    def _elapsed(self, state: PyTree) -> Int[Array, ""] | None:
+        read = self._family.elapsed
+        return None if read is None else jnp.asarray(read(self.env, state), jnp.int32)
 
     def _global_state(self, state: PyTree) -> Array | None:
         read = self._family.global_state

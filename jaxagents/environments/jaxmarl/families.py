@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from jaxagents.config import TimeLimits
 from jaxagents.environments.jaxmarl.lazy_import import load
 from jaxagents.types import PyTree
 
@@ -37,6 +38,9 @@ class Family(NamedTuple):
     constructors: Mapping[str, str]  # by id
     truncated: Callable[[Any, Step], Bool[Array, "*actors"]]
     truncation_rule: str  # description of `truncated`, to be formatted with env
+    time_limits: TimeLimits = "bootstrap"  # see `Environment`
+    max_episode_steps: Callable[[Any], int | None] = lambda env: None
+    elapsed: Callable[[Any, Any], Array] | None = None  # steps since the reset, from env and state
     base: tuple[str, ...] = ()  # base classes of the environments; empty: the constructors
     available: Callable[[Any, PyTree], Sequence[Array]] | None = None  # action masks by actor
     features: Callable[[Any, Any], Sequence[Array]] = _by_name  # observations by actor
@@ -135,6 +139,20 @@ def _overcooked_truncated(env: Any, step: Step) -> Array:
     return step.state.step >= env.max_steps
 
 
+def _steps_in_state(env: Any, state: Any) -> Array:
+    del env
+    return state.step
+
+
+def _steps_of_battle(env: Any, state: Any) -> Array:
+    del env
+    return _smax_battle(state).step
+
+
+def _steps_of_repetitions(env: Any, state: Any) -> Array:
+    return state.outer_t * env.num_inner_steps + state.step
+
+
 def _repeated_game_truncated(env: Any, step: Step) -> Array:
     del env
     # The library's only end is the last repetition, and it resets the step count there.
@@ -187,6 +205,9 @@ _MPE = Family(
     base=("mpe.simple.SimpleMPE",),
     truncated=_mpe_truncated,
     truncation_rule="time limit: the step after max_steps = {env.max_steps} steps is the last",
+    time_limits="terminal",
+    max_episode_steps=lambda env: env.max_steps + 1,
+    elapsed=_steps_in_state,
     silent_keywords=frozenset(
         {"accel", "c_noise", "collide", "contact_force", "contact_margin", "damping"}
         | {"mass", "max_speed", "moveable", "rad", "silent", "u_noise"}
@@ -203,6 +224,9 @@ _SMAX = Family(
         "time limit: the step after max_steps = {env.max_steps} steps is the last, "
         "unless it decides the battle"
     ),
+    time_limits="terminal",
+    max_episode_steps=lambda env: env.max_steps + 1,
+    elapsed=_steps_of_battle,
     available=_smax_available,
     global_state=_smax_global_state,
     infos=_smax_infos,
@@ -214,6 +238,9 @@ _SWITCH_RIDDLE = Family(
     constructors={"switch_riddle": "switch_riddle.switch_riddle.SwitchRiddle"},
     truncated=_riddle_truncated,
     truncation_rule="time limit: max_steps = {env.max_steps} steps, unless the last one tells",
+    time_limits="terminal",
+    max_episode_steps=lambda env: env.max_steps,
+    elapsed=_steps_in_state,
     available=_riddle_available,
 )
 _HANABI = Family(
@@ -226,6 +253,9 @@ _OVERCOOKED = Family(
     constructors={"overcooked": "overcooked.overcooked.Overcooked"},
     truncated=_overcooked_truncated,
     truncation_rule="time limit: max_steps = {env.max_steps} steps",
+    time_limits="terminal",
+    max_episode_steps=lambda env: env.max_steps,
+    elapsed=_steps_in_state,
     values={"layout": "overcooked.layouts.overcooked_layouts"},
 )
 _REPEATED_GAME = Family(
@@ -235,6 +265,9 @@ _REPEATED_GAME = Family(
         "time limit: num_inner_steps x num_outer_steps = "
         "{env.num_inner_steps} x {env.num_outer_steps} steps"
     ),
+    time_limits="terminal",
+    max_episode_steps=lambda env: env.num_inner_steps * env.num_outer_steps,
+    elapsed=_steps_of_repetitions,
 )
 _JAXNAV = Family(
     constructors={"jaxnav": "jaxnav.jaxnav_env.JaxNav"},
@@ -242,6 +275,8 @@ _JAXNAV = Family(
     truncation_rule=(
         "time limit: max_steps = {env.max_steps} steps, unless all reached their goals or collided"
     ),
+    max_episode_steps=lambda env: env.max_steps,
+    elapsed=_steps_in_state,
     rewards_after_death=True,  # a part of them is shared by the team
 )
 
@@ -257,6 +292,7 @@ _MABRAX = Family(
     base=("mabrax.mabrax_env.MABraxEnv",),
     truncated=lambda env, step: step.state.info["truncation"] > 0,
     truncation_rule="time limit: episode_length = {env.episode_length} steps",
+    max_episode_steps=lambda env: env.episode_length,
     # Brax's own reset would replace the final observation.
     fixed_keywords={"auto_reset": False},
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 import jaxagents
 from jaxagents.experiments.config_files.documented_fields import Field, fields_of, keys_of
+from jaxagents.experiments.config_files.earlier_versions import RECORD_HEADER
 from jaxagents.experiments.config_files.parser import parse
 from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 from jaxagents.experiments.config_files.wrong_keys import check_keys
@@ -57,7 +58,7 @@ def save_config(config: ExperimentConfig, path: Path) -> None:
     """Write all fields atomically to a YAML file that `load_config` reads."""
     import yaml
 
-    header = f"# Written by jaxagents {jaxagents.__version__}. To repeat: jaxagents train {path}\n"
+    header = f"{RECORD_HEADER}{jaxagents.__version__}. To repeat: jaxagents train {path}\n"
     write_atomically(path, header + yaml.safe_dump(to_plain(config), sort_keys=False))
 
 

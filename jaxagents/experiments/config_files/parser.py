@@ -6,6 +6,7 @@ from typing import Any
 
 from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.documented_fields import Field, type_text
+from jaxagents.experiments.config_files.earlier_versions import meaning_of_missing_keys
 from jaxagents.experiments.config_files.wrong_keys import describe_unknown_key, example_key_in
 from jaxagents.experiments.config_files.yaml_source import Source
 
@@ -20,7 +21,8 @@ def parse(source: Source, fields: Mapping[str, Field]) -> dict[str, Any]:
     """
     from jsonargparse import ArgumentError
 
-    arguments = ["--config", source.text, *source.overrides]
+    earlier = [f"--{key}={value}" for key, value in meaning_of_missing_keys(source).items()]
+    arguments = [*earlier, "--config", source.text, *source.overrides]
     try:
         return _make_parser(fields).parse_args(arguments).as_dict()
     except ArgumentError as error:

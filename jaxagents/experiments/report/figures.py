@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jaxagents.errors import ExperimentError, explained
+from jaxagents.evaluation.learning_curves import HEALTH
 from jaxagents.evaluation.runs import Run
-from jaxagents.experiments.report.formatting import Groups, between, by_environment, listed, name_of
+from jaxagents.experiments.report.formatting import (
+    Groups,
+    all_runs,
+    between,
+    by_environment,
+    listed,
+    name_of,
+)
 from jaxagents.experiments.report.markup import Markup, element
 
-_LOSSES = {
-    "actor_loss": "actor loss",
-    "critic_loss": "critic loss",
-    "kl": "KL divergence",
-    "entropy": "policy entropy",
-}
+_TRAINING = ("actor_loss", "critic_loss", "kl", *HEALTH)
 
 
 def learning_curves(groups: Groups) -> list[Markup]:
@@ -32,15 +35,18 @@ def learning_curves(groups: Groups) -> list[Markup]:
     return _with_titles(pictures, drawn)
 
 
-def losses(groups: Groups) -> list[Markup]:
-    """Plot losses, KL divergence and entropy over training, one figure per environment."""
-    drawn = _with_values(groups, list(_LOSSES))
+def training_curves(groups: Groups) -> list[Markup]:
+    """Plot the metrics of training, one figure per environment."""
+    drawn = _with_values(groups, _TRAINING[:1])
     if not drawn:
-        return [element("p", "No losses yet: no update has been recorded.")]
+        return [element("p", "No curves yet: no update has been recorded.")]
+    # Runs of an earlier version may lack some.
+    metrics = [name for name in _TRAINING if all(_values(run, name) for run in all_runs(drawn))]
     pictures = []
     for env, of_env in by_environment(drawn).items():
-        alt = f"Curves over environment steps on {env}: {listed(list(_LOSSES.values()))}."
-        pictures.append(_curves(of_env, list(_LOSSES), alt))
+        names = listed([name.replace("_", " ") for name in metrics])
+        alt = f"Curves over environment steps on {env}: {names}."
+        pictures.append(_curves(of_env, metrics, alt))
     return _with_titles(pictures, drawn)
 
 

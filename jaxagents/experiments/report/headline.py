@@ -114,6 +114,17 @@ def unfinished_notes(groups: Groups) -> list[str]:
     return notes
 
 
+def diagnoses(groups: Groups) -> list[str]:
+    """Write a note about everything that a run suffers from."""
+    runs = all_runs(groups)
+    return [
+        f"{name_of(run)}: {sentence}" if len(runs) > 1 else sentence
+        for run in runs
+        if run.summary
+        for sentence in run.summary.get("diagnosis", [])
+    ]
+
+
 def key_figures(groups: Groups) -> Markup:
     """List the few numbers that matter most."""
     runs = all_runs(groups)

@@ -14,10 +14,11 @@ from jaxagents.experiments.report.config_section import (
     non_defaults,
     reproduction,
 )
-from jaxagents.experiments.report.figures import episodes, learning_curves, losses
+from jaxagents.experiments.report.figures import episodes, learning_curves, training_curves
 from jaxagents.experiments.report.formatting import Groups, all_runs
 from jaxagents.experiments.report.headline import (
     comparisons,
+    diagnoses,
     key_figures,
     summary_sentence,
     title,
@@ -83,11 +84,12 @@ def _page(groups: Groups, replay: bool) -> str:
         element("p", summary_sentence(groups), class_="summary"),
         *(element("p", each, class_="summary") for each in comparisons(groups)),
         *(element("p", note, class_="note") for note in unfinished_notes(groups)),
+        *(element("p", note, class_="note") for note in diagnoses(groups)),
         key_figures(groups),
         _section("Learning curves", *learning_curves(groups)),
         _section("Evaluation", *evaluation_tables(groups)),
         _section("Episode", *(episodes(groups) if replay else [_without_replay()])),
-        _section("Losses and KL divergence", *losses(groups)),
+        _section("Training", *training_curves(groups)),
         _section("Configuration", *non_defaults(groups), *complete_configurations(groups)),
         _section("How to reproduce", *reproduction(groups)),
         element("footer", *_footer(groups)),

@@ -188,7 +188,7 @@ def test_every_environment_has_its_own_plots(page_of_two_environments):
 def test_plots_have_alternative_texts_that_summarize_them(page):
     returns, losses = page.attributes("img", "alt")
     assert "spread starts at -50.00 to -49.00 and ends at -20.00 to -19.00" in returns
-    assert "critic loss, KL divergence and policy entropy" in losses
+    assert "actor loss, critic loss, kl" in losses
 
 
 def test_settings_off_their_defaults_are_listed_and_the_complete_file_is_collapsed(finished, page):
@@ -234,7 +234,7 @@ def test_a_run_in_training_is_reported_as_unfinished(tmp_path, empty_plots):
 def test_a_run_without_updates_is_reported_too(n_evaluations, tmp_path):
     page = report(write_run(tmp_path / "run", n_evaluations=n_evaluations, ended=False))
     assert "run is unfinished: 0 of 50 updates" in page.text()
-    assert "No losses yet: no update has been recorded." in page.text()
+    assert "No curves yet: no update has been recorded." in page.text()
     assert len(page.attributes("img", "src")) == n_evaluations
 
 

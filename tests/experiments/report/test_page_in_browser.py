@@ -70,7 +70,7 @@ def test_every_section_is_visible(browser, page, width, height):
         "Learning curves",
         "Evaluation",
         "Episode",
-        "Losses and KL divergence",
+        "Training",
         "Configuration",
         "How to reproduce",
     ]

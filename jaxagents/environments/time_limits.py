@@ -1,0 +1,95 @@
+"""Time limits: when episodes are truncated, and what that means for learning."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxagents.config import TimeLimits
+from jaxagents.types import PyTree
+
+
+class TimeLimit(NamedTuple):
+    """The time limit of an environment's episodes.
+
+    A limit that is no part of the task cuts off a return that would have gone on, so learning
+    bootstraps from the value of the final observation. A limit that is a part of the task ends the
+    return, as termination does, and values depend on the time that is left.
+
+    Source: Pardo et al. 2018, https://arxiv.org/abs/1712.00378.
+    """
+
+    n_steps: int | None  # after which episodes are truncated at the latest; None: unknown
+    is_terminal: bool  # a part of the task: truncation ends the return
+    is_observed: bool  # actors and critics observe the share of the limit that has passed
+
+    def for_learning(
+        self, terminated: Bool[Array, "*batch"], truncated: Bool[Array, "*batch"]
+    ) -> tuple[Bool[Array, "*batch"], Bool[Array, "*batch"]]:
+        """Return ``terminated`` and ``truncated`` as advantages are to take them."""
+        if self.is_terminal:
+            return terminated | truncated, jnp.zeros_like(truncated)
+        return terminated, truncated
+
+    def share(self, elapsed: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
+        """Return the share of the limit that has passed after ``elapsed`` steps, at most 1."""
+        return jnp.minimum(elapsed / self.n_steps, 1.0)
+
+
+def warn_of_far_bootstrapping(limit: TimeLimit, discounts: Sequence[float]) -> None:
+    """Warn if values reach farther ahead than the episodes that they bootstrap at the end of.
+
+    Nobody acts on a final observation, and no target trains its value: temporal differences
+    through it are off-policy, and with function approximation they may diverge.
+    """
+    if limit.is_terminal or limit.n_steps is None:
+        return
+    shortest = limit.n_steps * (1 + 1e-6)
+    for discount in discounts:
+        if discount < 1 and 1 / (1 - discount) <= shortest:
+            continue
+        ahead = "without end" if discount >= 1 else f"{1 / (1 - discount):.0f} steps"
+        warnings.warn(
+            f"gamma={discount:g} looks ahead {ahead}, but episodes are truncated after "
+            f"{limit.n_steps} and bootstrapped there (time_limits='bootstrap'), so values may "
+            "diverge; lower gamma or, if the time limit is a part of the task, set "
+            "time_limits='terminal' and observe_time=True.",
+            stacklevel=5,
+        )
+        return
+
+
+def time_limit_of(
+    env: Any,
+    env_params: PyTree,
+    max_episode_steps: int | None,
+    time_limits: TimeLimits | None,
+    observe_time: bool | None,
+) -> TimeLimit:
+    """Determine an environment's time limit from what it says and what is configured.
+
+    Args:
+        env: The environment; what it does not say is as in `Environment`.
+        env_params: Its parameters.
+        max_episode_steps: The configured limit.
+        time_limits: The configured kind; None takes the environment's.
+        observe_time: None: if the environment's kind is "terminal" and has not been changed.
+
+    Raises:
+        ValueError: time is to be observed, but the limit is unknown.
+    """
+    own = getattr(env, "max_episode_steps", lambda params: None)(env_params)
+    known = [int(limit) for limit in (own, max_episode_steps) if limit is not None]
+    n_steps = min(known, default=None)
+    own_kind = getattr(env, "time_limits", "bootstrap")
+    kind = own_kind if time_limits is None else time_limits
+    if observe_time and n_steps is None:
+        raise ValueError(
+            f"observe_time=True, but {type(env).__name__} does not say after how many steps it "
+            "truncates episodes; set max_episode_steps."
+        )
+    if observe_time is None:
+        observe_time = n_steps is not None and own_kind == kind == "terminal"
+    return TimeLimit(n_steps, is_terminal=kind == "terminal", is_observed=observe_time)

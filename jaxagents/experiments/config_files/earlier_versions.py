@@ -1,0 +1,19 @@
+"""Records of runs that earlier versions wrote."""
+
+from jaxagents.experiments.config_files.yaml_source import Source
+
+RECORD_HEADER = "# Written by jaxagents "
+"""Begins the record that a run keeps of its complete configuration."""
+
+# Since 1.0. The record of a run that lacks a key is older than it: what the run did then.
+_ADDED_KEYS = {
+    "agent.time_limits": "bootstrap",
+    "agent.observe_time": "false",
+}
+
+
+def meaning_of_missing_keys(source: Source) -> dict[str, str]:
+    """Return values for the keys that a run's record lacks; none for files that users write."""
+    if not source.text.startswith(RECORD_HEADER):
+        return {}
+    return {key: value for key, value in _ADDED_KEYS.items() if key not in source.entries}
