@@ -23,7 +23,8 @@ from threading import Lock
 from matrix.report import draw, read_rows, table
 from matrix.tasks import SETTINGS, TASKS
 
-RESULTS = Path(__file__).parent / "learning_matrix.csv"
+HERE = Path(__file__).parent
+RESULTS = HERE / "learning_matrix.csv"
 COLUMNS = (
     "task",
     "setting",
@@ -60,23 +61,28 @@ def train(arguments: argparse.Namespace) -> None:
 
 def run(task: str, setting: str, seeds: Sequence[int], arguments: argparse.Namespace) -> None:
     """Train one task with one setting in a process, and append its rows as they come."""
-    worker = Path(__file__).parent / "matrix" / "train.py"
     n_steps = arguments.steps or TASKS[task].n_environment_steps
-    command = [sys.executable, str(worker), task, setting, str(n_steps), *map(str, seeds)]
+    command = [sys.executable, "-m", "matrix.train", task, setting, str(n_steps)]
+    command += map(str, seeds)
     # A thread each: that many trainings at a time use the cores better than threads of one.
     flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     environment = os.environ | {"XLA_FLAGS": flags, "NPROC": "1"}
+    last_line = ""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command,
+        cwd=HERE,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         for line in process.stdout or ():
             if line.startswith("ROW "):
                 row = {"task": task, "setting": setting, "n_environment_steps": n_steps}
                 append(arguments.file, row | json.loads(line[4:]) | {"revision": revision()})
-        _, errors = process.communicate()
+            last_line = line.strip() or last_line
     if process.returncode:
-        reason = (errors.strip().splitlines() or ["no message"])[-1]
-        print(f"{task}, {setting}: failed: {reason}", flush=True)
+        print(f"{task}, {setting}: failed: {last_line}", flush=True)
 
 
 def append(path: Path, row: dict) -> None:
@@ -95,7 +101,7 @@ def revision() -> str:
     """Return the package's git revision."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(
-        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        command, cwd=HERE, capture_output=True, text=True, check=True
     ).stdout.strip()
 
 

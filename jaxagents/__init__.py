@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from jaxagents.compiler.processors import give_xla_two_threads
+
 if TYPE_CHECKING:
     from jaxagents.compiler.switch import plain_jax
     from jaxagents.config import AgentConfig, Layers
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from jaxagents.training.trackers import Tracker
     from jaxagents.types import MetricStats, Observation, Runner
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
+
+give_xla_two_threads()
 
 _MODULE_OF = {
     "AgentConfig": "config",

@@ -25,12 +25,17 @@ AGENTS = {
     "discrete": (Walk((3, 100), masked=True), ja.DiscreteIPPO, ALL_NORMALIZED),
     # Computed in parts that fit in caches.
     "large": (
-        Walk(),
-        ja.DiscreteIPPO,
-        {"rollout_length": 128, "batch_size": 64, "minibatch_size": 32},
+        RealWalk(),
+        ja.ContinuousIPPO,
+        {
+            "rollout_length": 128,
+            "batch_size": 64,
+            "minibatch_size": 32,
+            "centralized_critic": True,
+            "squash": True,
+            "minibatch_unit": "time",
+        },
     ),
-    "clipped": (RealWalk(), ja.ContinuousIPPO, {"centralized_critic": True, **ALL_NORMALIZED}),
-    "squashed": (RealWalk(), ja.ContinuousIPPO, {"squash": True, "minibatch_unit": "time"}),
     "recurrent": (
         Team((3, 100)),
         ja.DiscreteIPPO,

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from tasks import SETTINGS, TASKS, Task
+from matrix.tasks import SETTINGS, TASKS, Task
 
 import jaxagents as ja
 from jaxagents.environments.spaces import Discrete, as_space

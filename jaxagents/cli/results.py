@@ -81,7 +81,7 @@ def plot(parsed: argparse.Namespace) -> None:
     from pathlib import Path
 
     from jaxagents.errors import explained
-    from jaxagents.evaluation.learning_curves import HEALTH
+    from jaxagents.evaluation.learning_curves import health_metrics
     from jaxagents.evaluation.runs import read_groups
     from jaxagents.visual.plots import check_replaceable, check_suffix, plot_runs
 
@@ -89,7 +89,7 @@ def plot(parsed: argparse.Namespace) -> None:
     path = Path(parsed.to or os.path.join(directory, "curves.png"))
     check_suffix(path)
     groups = read_groups(parsed.runs)
-    metrics = parsed.metrics.split(",") if parsed.metrics else ["return", *HEALTH]
+    metrics = parsed.metrics.split(",") if parsed.metrics else ["return", *health_metrics(groups)]
     with explained(kinds=(OSError,)):
         check_replaceable(path)
         plot_runs(groups, path, metrics=list(dict.fromkeys(metrics)))

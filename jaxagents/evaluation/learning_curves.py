@@ -14,15 +14,14 @@ from jaxagents.evaluation.bootstrap import (
 )
 from jaxagents.evaluation.runs import Run
 
-HEALTH = (
+# Metrics that tell whether a training is healthy.
+_HEALTH = (
     "explained_variance",
     "clip_fraction",
     "entropy",
     "actor_gradient_norm",
     "critic_gradient_norm",
 )
-"""Metrics that tell whether a training is healthy."""
-
 _MOST_DIFFERENT = 6  # actors with panels of their own; beyond that, a policy's actors share one
 _MOST_PANELS = 12  # panels of a metric; beyond that, one panel shows the mean
 _NOT_METRICS = ("n_updates_done", "n_environment_steps", "seconds")
@@ -42,6 +41,16 @@ class GroupCurve(NamedTuple):
     line: Float[np.ndarray, "points"]
     band: Float[np.ndarray, "2 points"] | None = None
     extremes: Float[np.ndarray, "2 points"] | None = None
+
+
+def health_metrics(groups: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Return the metrics that tell whether a training is healthy, and that all runs recorded."""
+    runs = [run for of_group in groups.values() for run in of_group]
+    return [
+        name
+        for name in _HEALTH
+        if all(any(record.get(name) for record in run.records) for run in runs)
+    ]
 
 
 class Panel(NamedTuple):

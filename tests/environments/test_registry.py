@@ -168,6 +168,7 @@ def test_a_taken_id_is_refused(own_registrations, env_id):
 
 
 LIMIT_100 = "time limit: max_steps_in_episode = 100"
+TERMINAL = "terminal time limit"
 MPE_LIMIT = "time limit: the step after max_steps = 25 steps is the last"
 
 
@@ -184,11 +185,11 @@ MPE_LIMIT = "time limit: the step after max_steps = 25 steps is the last"
         ),
         (
             "jaxmarl/MPE_simple_spread_v3",
-            (3, (18,), "float32", "Discrete(5)", (), MPE_LIMIT),
+            (3, (18,), "float32", "Discrete(5)", (TERMINAL,), MPE_LIMIT),
         ),
         (
             "jaxmarl/MPE_simple_tag_v3",
-            (4, (16,), "float32", "Discrete(5)", ("teams of 3 and 1",), MPE_LIMIT),
+            (4, (16,), "float32", "Discrete(5)", ("teams of 3 and 1", TERMINAL), MPE_LIMIT),
         ),
         ("hunting/discrete", (2, (6,), "float32", "Discrete(4)", (), "time limit: 100 steps")),
     ],

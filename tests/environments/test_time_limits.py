@@ -139,8 +139,8 @@ def test_an_observation_without_the_time_is_refused():
     "env_id",
     [
         "jaxmarl/MPE_simple_spread_v3",
-        "jaxmarl/overcooked",
-        "jaxmarl/coin_game",
+        pytest.param("jaxmarl/overcooked", marks=pytest.mark.slow),
+        pytest.param("jaxmarl/coin_game", marks=pytest.mark.slow),
         "jaxmarl/switch_riddle",
     ],
 )

@@ -114,7 +114,7 @@ def simple():
     return with_stages(make_simple())
 
 
-@pytest.mark.parametrize("kind", ["simple", "intricate"])
+@pytest.mark.parametrize("kind", ["simple", pytest.param("intricate", marks=pytest.mark.slow)])
 def test_the_stages_do_what_the_update_does(kind, simple):
     agent, runner, programs = simple if kind == "simple" else with_stages(make_intricate())
     after, transitions = jax.jit(agent._collect_rollout)(runner, runner.rng)
@@ -213,6 +213,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_profile_of_the_overridden_configuration(folder, capsys, monkeypatch):
     kept = {"profile": [], "programs_of_update": []}
 

@@ -576,7 +576,7 @@ def test_without_adaptation_there_is_no_rate_to_keep():
     "options",
     [
         {},
-        {"recurrent": "mingru", "shared_torso": True},
+        pytest.param({"recurrent": "mingru", "shared_torso": True}, marks=pytest.mark.slow),
         pytest.param({"recurrent": "gru"}, marks=pytest.mark.slow),
         pytest.param({"shared_torso": True}, marks=pytest.mark.slow),
     ],

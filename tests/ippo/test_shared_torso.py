@@ -184,6 +184,7 @@ def test_observations_are_normalised_once_before_the_torso():
     )
 
 
+@pytest.mark.slow
 def test_a_task_that_needs_memory_is_learnt_with_a_shared_torso():
     assert success_at_recall("mingru", shared_torso=True) > 0.95
 

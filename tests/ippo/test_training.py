@@ -257,7 +257,7 @@ OTHER_GRADIENTS = {"parameter_sharing": "independent", "advantages": "vtrace", "
     "changes",
     [
         {"minibatch_unit": "step"},
-        {"recurrent": "mingru", **OTHER_GRADIENTS},
+        pytest.param({"recurrent": "mingru", **OTHER_GRADIENTS}, marks=pytest.mark.slow),
         pytest.param({"recurrent": "gru"}, marks=pytest.mark.slow),
         pytest.param(OTHER_GRADIENTS, marks=pytest.mark.slow),
     ],

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jaxagents.errors import ExperimentError, explained
-from jaxagents.evaluation.learning_curves import HEALTH
+from jaxagents.evaluation.learning_curves import health_metrics
 from jaxagents.evaluation.runs import Run
 from jaxagents.experiments.report.formatting import (
     Groups,
-    all_runs,
     between,
     by_environment,
     listed,
@@ -19,7 +18,7 @@ from jaxagents.experiments.report.formatting import (
 )
 from jaxagents.experiments.report.markup import Markup, element
 
-_TRAINING = ("actor_loss", "critic_loss", "kl", *HEALTH)
+_LOSSES = ("actor_loss", "critic_loss", "kl")
 
 
 def learning_curves(groups: Groups) -> list[Markup]:
@@ -37,11 +36,10 @@ def learning_curves(groups: Groups) -> list[Markup]:
 
 def training_curves(groups: Groups) -> list[Markup]:
     """Plot the metrics of training, one figure per environment."""
-    drawn = _with_values(groups, _TRAINING[:1])
+    drawn = _with_values(groups, _LOSSES)
     if not drawn:
         return [element("p", "No curves yet: no update has been recorded.")]
-    # Runs of an earlier version may lack some.
-    metrics = [name for name in _TRAINING if all(_values(run, name) for run in all_runs(drawn))]
+    metrics = [*_LOSSES, *health_metrics(drawn)]
     pictures = []
     for env, of_env in by_environment(drawn).items():
         names = listed([name.replace("_", " ") for name in metrics])

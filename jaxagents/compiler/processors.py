@@ -1,0 +1,16 @@
+"""The number of processors that XLA sees. Imports nothing, to be called before jax is imported."""
+
+import os
+
+
+def give_xla_two_threads() -> None:
+    """Let XLA start two threads where the process has one processor.
+
+    On a CPU, a program that calls the host back occupies one of XLA's threads until the host
+    returns, while another copies the arguments. With a single thread both wait forever: see
+    https://github.com/jax-ml/jax/issues/24255. XLA reads NPROC when jax first computes something.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    n_processors = len(affinity(0)) if affinity else os.cpu_count()
+    if n_processors == 1:
+        os.environ.setdefault("NPROC", "2")
