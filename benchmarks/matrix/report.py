@@ -100,28 +100,34 @@ def _number(value: float) -> str:
 
 
 def draw(rows: Sequence[Row], against: str, path: Path) -> None:
-    """Draw the difference of every setting's final returns to those of one setting, by task."""
+    """Draw the differences of final returns to those of one setting: a column per task."""
     import matplotlib.pyplot as plt
 
-    named = [each for each in groups(rows) if each[1] != against and select(rows, each[0], against)]
-    tasks = list(dict.fromkeys(task for task, _, _ in named))
-    height = 0.22 * len(named) + 0.6 * len(tasks)
-    ratios = [sum(task == each[0] for each in named) + 1 for task in tasks]
+    settings = [name for name in dict.fromkeys(row["setting"] for row in rows) if name != against]
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    tasks = [name for name in tasks if select(rows, name, against)]
     figure, axes = plt.subplots(
-        len(tasks), figsize=(7, height), height_ratios=ratios, squeeze=False, layout="constrained"
+        1,
+        len(tasks),
+        figsize=(2.5 + 2 * len(tasks), 1 + 0.2 * len(settings)),
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
     )
-    for axis, task in zip(axes[:, 0], tasks, strict=True):
+    for axis, task in zip(axes[0], tasks, strict=True):
         others = column(select(rows, task, against), "final")
-        settings = [(setting, own) for name, setting, own in named if name == task]
-        for position, (_, own) in enumerate(settings):
-            result = comparison(column(own, "final"), others)
-            low, high = result.interval or (result.difference, result.difference)
-            axis.plot([low, high], [position, position], color="C0", linewidth=2)
-            axis.plot(result.difference, position, "o", color="C0", markersize=4)
-        axis.axvline(0, color="0.5", linewidth=0.8)
-        axis.set_yticks(range(len(settings)), [setting for setting, _ in settings], fontsize=8)
-        axis.set_ylim(-0.7, len(settings) - 0.3)
-        axis.set_title(task, loc="left", fontsize=9)
-    axes[-1, 0].set_xlabel(f"final return less that of {against}: IQM, 95 % interval over seeds")
+        axis.axvline(0, color="0.6", linewidth=0.8)
+        for position, setting in enumerate(settings):
+            own = select(rows, task, setting)
+            if own:
+                result = comparison(column(own, "final"), others)
+                low, high = result.interval or (result.difference, result.difference)
+                axis.plot([low, high], [position, position], color="C0", linewidth=2)
+                axis.plot(result.difference, position, "o", color="C0", markersize=4)
+        axis.set_title(task, fontsize=9)
+        axis.tick_params(labelsize=8)
+    axes[0, 0].set_yticks(range(len(settings)), settings)
+    axes[0, 0].invert_yaxis()
+    figure.supxlabel(f"final return less that of {against}: IQM, 95 % interval", fontsize=9)
     figure.savefig(path, dpi=130)
     plt.close(figure)

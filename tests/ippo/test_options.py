@@ -239,6 +239,22 @@ def test_before_the_first_update_normalised_values_are_zero():
     np.testing.assert_array_equal(agent.value(begin(agent), jnp.ones((2, 2))), [0.0, 0.0])
 
 
+@pytest.mark.parametrize("options", [{}, {"recurrent": "gru"}, {"shared_torso": True}], ids=str)
+def test_values_do_not_move_with_their_statistics(options):
+    """Without learning, values stay what they are from the first statistics on."""
+    frozen = ja.OptimizerParams(learning_rate=0.0)
+    agent = normalizing(normalize_values=True, **options)
+    runner = begin(agent, actor_optimizer_params=frozen, critic_optimizer_params=frozen)
+    runner, _ = agent.step(runner)
+    features = jax.random.normal(jax.random.key(0), (2, 2))
+    carry = agent.initial_carry() if "recurrent" in options else None
+    before, statistics = agent.value(runner, features, carry), runner.normalizers.value
+    for _ in range(3):
+        runner, _ = agent.step(runner)
+    np.testing.assert_allclose(agent.value(runner, features, carry), before, rtol=1e-4, atol=1e-5)
+    assert largest_change(runner.normalizers.value, statistics) > 1e-2
+
+
 @pytest.mark.parametrize("units", ["others' features", "others' rewards"])
 def test_each_policy_is_normalised_by_its_own_observations_and_rewards(units):
     """The units of the second actor do not affect the first one, unless they share a policy."""

@@ -1,4 +1,4 @@
-"""Weighted means, standardized values and explained variance, by hand."""
+"""Weighted means, standardized values, explained variance and values, by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ import pytest
 from jaxagents.ppo.statistics import (
     explained_variance,
     standardize,
+    value_statistics,
     weighted_mean,
     weighted_means,
 )
@@ -129,3 +130,22 @@ def test_explained_variance_of_equal_targets_is_zero_however_they_are_weighted()
         lambda constant: explained_variance(value, jnp.full(777, constant), weight), constants
     )
     np.testing.assert_array_equal(explained, jnp.zeros(400))
+
+
+def test_values_are_described_beside_their_targets_and_rewards():
+    """Of the values 1 and 3 the mean is 2, the deviation 1; of the targets -4 and 2 it is 3."""
+    unused = jnp.nan
+    stats = value_statistics(
+        value=jnp.array([1.0, 3.0, unused]),
+        value_target=jnp.array([-4.0, 2.0, unused]),
+        reward=jnp.array([-5.0, 0.5, unused]),
+        weight=jnp.array([1.0, 1.0, 0.0]),
+    )
+    np.testing.assert_allclose(stats, (2.0, 1.0, 3.0, 3.0, 5.0), rtol=1e-6)
+
+
+def test_equal_values_do_not_deviate():
+    equal = jnp.full(1000, 0.1)
+    stats = value_statistics(equal, equal, equal, jnp.ones(1000))
+    assert stats.value_std < 1e-3
+    assert stats.target_std < 1e-3

@@ -71,7 +71,8 @@ def step(runner: Runner):
     loss = k * jnp.array([1.0, 10.0])
     loss = jnp.where(jnp.array([False, True]) & (k == 2), jnp.nan, loss)
     nonfinite = jnp.zeros((N_POLICIES, N_QUANTITIES), bool).at[1, 2].set(k == 2)
-    return runner.replace(n_updates_done=k), {"loss": loss}, nonfinite
+    metrics = {"loss": loss, "largest_value": loss * jnp.where(k == 3, 0.1, 1.0)}
+    return runner.replace(n_updates_done=k), metrics, nonfinite
 
 
 def never(nonfinite):
@@ -84,20 +85,22 @@ def run_updates(training: Training, n_updates: int, has_failed=never):
 
 
 @pytest.mark.parametrize(
-    ("n_updates", "loss"),
+    ("n_updates", "loss", "largest"),
     [
-        (1, [1.0, 10.0]),
-        (4, [(1 + 2 + 3 + 4) / 4, (10 + 30 + 40) / 3]),
-        (0, [np.nan, np.nan]),
+        (1, [1.0, 10.0], [1.0, 10.0]),
+        (3, [(1 + 2 + 3) / 3, (10 + 30) / 2], [2.0, 10.0]),  # of 1, 2, 0.3 and of 10, 3
+        (4, [(1 + 2 + 3 + 4) / 4, (10 + 30 + 40) / 3], [4.0, 40.0]),
+        (0, [np.nan, np.nan], [np.nan, np.nan]),
     ],
 )
-def test_a_row_holds_the_means_over_a_policys_finite_updates(n_updates, loss):
+def test_a_row_holds_means_and_maxima_over_a_policys_finite_updates(n_updates, loss, largest):
     updates = run_updates(training_after(0), n_updates)
     assert updates.runner.n_updates_done == n_updates
     assert updates.n_left == 0
     evaluation = {"returns": jnp.array([[5, 6]])}
     row = metrics_of_block(updates, evaluation, lost=jnp.array(False))
     np.testing.assert_allclose(row["loss"], loss, rtol=1e-6)
+    np.testing.assert_allclose(row["largest_value"], largest, rtol=1e-6)
     np.testing.assert_array_equal(row["returns"], [[5.0, 6.0]])
     assert row["n_updates_done"] == n_updates
     np.testing.assert_array_equal(row["n_updates_skipped"], [0.0, 0.0])
