@@ -37,7 +37,7 @@ class TimeStep(NamedTuple):
     """A step of a batch of environments."""
 
     observation: Observation  # after any reset
-    final_observation: Observation | None  # before any reset; None: nobody needs it
+    final_observation: Observation  # before any reset
     reward: Float[Array, "envs actors"]
     shaped_reward: Float[Array, "envs actors"] | None  # for learning only
     terminated: Bool[Array, "envs actors"]  # the state is terminal
@@ -67,7 +67,7 @@ class Move(NamedTuple):
     memory: PyTree  # the actor's recurrent state before the step
     head: PyTree  # parameters of the distribution that the action was sampled from
     action: Array  # as sampled
-    step: TimeStep
+    step: TimeStep  # without what is not learnt from
 
 
 class Transition(NamedTuple):

@@ -164,7 +164,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             global_state = joint_features(features, self._n_observation_axes)
         if self._agent_id:
             features = append_agent_id(features, self._n_observation_axes)
-        if self.time_limit.is_observed:
+        if self.time_limit.is_observed and elapsed is not None:
             share = self.time_limit.share(elapsed)
             n_axes = features.ndim - share.ndim - 1
             features = append_time(features, share, n_axes)

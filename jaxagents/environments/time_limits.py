@@ -34,7 +34,13 @@ class TimeLimit(NamedTuple):
         return terminated, truncated
 
     def share(self, elapsed: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
-        """Return the share of the limit that has passed after ``elapsed`` steps, at most 1."""
+        """Return the share of the limit that has passed after ``elapsed`` steps, at most 1.
+
+        Raises:
+            ValueError: the limit is unknown.
+        """
+        if self.n_steps is None:
+            raise ValueError("a time limit that is unknown has no share that has passed.")
         return jnp.minimum(elapsed / self.n_steps, 1.0)
 
 
@@ -92,4 +98,4 @@ def time_limit_of(
         )
     if observe_time is None:
         observe_time = n_steps is not None and own_kind == kind == "terminal"
-    return TimeLimit(n_steps, is_terminal=kind == "terminal", is_observed=observe_time)
+    return TimeLimit(n_steps, is_terminal=kind == "terminal", is_observed=bool(observe_time))
