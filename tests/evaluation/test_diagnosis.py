@@ -141,16 +141,20 @@ def test_policies_are_named():
 # Trainings that are ill.
 
 
-def trained(env, hyperparams, n_actions=None, **changes):
-    config = ja.AgentConfig(
-        **{"n_steps": 40, "eval_frequency": 5, "rollout_length": 16, "progress_bar": False}
-        | changes
-    )
-    agent = ja.DiscreteIPPO(env, None, config)
+def make_agent(env, **changes):
+    sizes = {"n_steps": 40, "eval_frequency": 5, "rollout_length": 16, "progress_bar": False}
+    return ja.DiscreteIPPO(env, None, ja.AgentConfig(**sizes | changes))
+
+
+def diagnosed(agent, hyperparams, metrics):
+    limit, n_actions = agent.environments.time_limit.n_steps, agent.environments.space.n
+    return diagnose(metrics, Task([float(hyperparams.gamma)], limit, n_actions))
+
+
+def trained(env, hyperparams, **changes):
+    agent = make_agent(env, **changes)
     _, metrics = agent.train(jax.random.key(0), hyperparams)
-    limit = agent.environments.time_limit.n_steps
-    gamma = [float(hyperparams.gamma)]
-    return diagnose(metrics, Task(gamma, limit, agent.environments.space.n))
+    return diagnosed(agent, hyperparams, metrics)
 
 
 def optimizers(actor, critic):
@@ -179,3 +183,27 @@ def test_a_critic_that_does_not_learn_is_told():
 def test_an_agent_that_moves_too_far_is_told():
     sentences = trained(Coordination(), optimizers(0.3, 3e-3), n_steps=5)
     assert any("too far" in each for each in sentences)
+
+
+def test_values_that_leave_what_rewards_allow_are_told():
+    """Four steps of reward 1 allow a return of 4."""
+    sentences = trained(Clock(), optimizers(1e-3, 1.0), n_steps=5, normalize_values=False)
+    assert any("lie beyond what rewards allow" in each for each in sentences)
+
+
+def test_a_policy_that_collapses_is_told():
+    """Actions make no difference, and steps of 3 are so large that one of them remains."""
+    sentences = trained(Clock(), optimizers(3.0, 1e-3).replace(ent_coeff=0.0), n_steps=5)
+    assert any("has collapsed to one action" in each for each in sentences)
+
+
+def test_what_an_agent_learns_and_loses_is_told():
+    """A training that goes on with steps of 3 after it has learnt."""
+    agent = make_agent(Coordination())
+    runner, learning = agent.train(jax.random.key(0), optimizers(3e-3, 3e-3))
+    destroying = make_agent(Coordination(), n_steps=42, initial_evaluation=False)
+    steps_of_3 = optimizers(3.0, 3e-3)
+    _, losing = destroying.train(None, steps_of_3, runner)
+    both = {name: np.concatenate([learning[name], losing[name]]) for name in learning}
+    sentences = diagnosed(agent, steps_of_3, both)
+    assert any("learnt and lost again" in each for each in sentences)
