@@ -18,8 +18,8 @@ import numpy as np
 from matrix.report import comparison
 
 import jaxagents as ja
-from jaxagents.environments.spaces import Discrete, as_space
 from jaxagents.evaluation.bootstrap import interquartile_mean
+from jaxagents.experiments.make_agent import agent_class
 
 HERE = Path(__file__).parent
 PYTHON = HERE.parent / "build" / "peers" / "rejax" / "bin" / "python"
@@ -87,8 +87,7 @@ def train_ours(
 ) -> np.ndarray:
     """Return the final returns by seed."""
     env, params = ja.make(f"gymnax/{name}")
-    discrete = isinstance(as_space(env.action_space(params)), Discrete)
-    agent = (ja.DiscreteIPPO if discrete else ja.ContinuousIPPO)(env, params, config)
+    agent = agent_class(env, params)(env, params, config)
     finals = []
     for seed in range(n_seeds):
         runner, _ = agent.train(jax.random.key(seed), hyperparams)

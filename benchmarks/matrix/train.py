@@ -14,8 +14,8 @@ import numpy as np
 from matrix.tasks import SETTINGS, TASKS, Task
 
 import jaxagents as ja
-from jaxagents.environments.spaces import Discrete, as_space
 from jaxagents.evaluation.diagnosis import largest_return
+from jaxagents.experiments.make_agent import agent_class
 
 N_EVALUATIONS = 10
 N_EVALS = 100
@@ -57,8 +57,7 @@ def main() -> None:
     if task.env_params:
         params = params.replace(**task.env_params)
     config, hyperparams = configure(task, setting)
-    discrete = isinstance(as_space(env.action_space(params)), Discrete)
-    agent = (ja.DiscreteIPPO if discrete else ja.ContinuousIPPO)(env, params, config)
+    agent = agent_class(env, params)(env, params, config)
     for seed in map(int, seeds):
         started = time.perf_counter()
         runner, metrics = agent.train(jax.random.key(seed), hyperparams)

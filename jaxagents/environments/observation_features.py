@@ -30,7 +30,7 @@ def append_time(features: Array, share: Float[Array, "*batch"], n_feature_axes: 
         n_feature_axes: Number of axes of ``*features``.
     """
     if n_feature_axes == 0:
-        features, n_feature_axes = features[..., None], 1
+        features = features[..., None]
     features = features.astype(jnp.promote_types(features.dtype, jnp.float32))
     share = share.reshape(*share.shape, *[1] * (features.ndim - share.ndim))
     column = jnp.broadcast_to(share, (*features.shape[:-1], 1)).astype(features.dtype)

@@ -61,7 +61,7 @@ def largest_return(
 def _geometric_sum(discount: float, n_terms: int | None) -> float:
     if n_terms is None:
         return 1 / (1 - discount) if discount < 1 else math.inf
-    return float(np.sum(float(discount) ** np.arange(n_terms)))
+    return float(np.sum(discount ** np.arange(n_terms)))
 
 
 def _unexplained(rows: Mapping[str, np.ndarray], task: Task) -> Iterator[str]:
@@ -144,7 +144,7 @@ _ILLNESSES = (_unexplained, _beyond, _collapsed, _too_far, _nothing_learnt, _los
 
 
 def _late(rows: Mapping[str, np.ndarray], name: str) -> Float[np.ndarray, " policies"]:
-    """Average a training metric over the last evaluations; NaN if there is none."""
+    """Average a training metric over the last evaluations; empty without any."""
     values = rows.get(name, np.zeros((0, 0)))
     values = values[~np.isnan(values).any(axis=1)]
     if not len(values):

@@ -2,9 +2,6 @@
 
 from jaxagents.experiments.config_files.yaml_source import Source
 
-RECORD_HEADER = "# Written by jaxagents "
-"""Begins the record that a run keeps of its complete configuration."""
-
 # Since 1.0. The record of a run that lacks a key is older than it: what the run did then.
 _ADDED_KEYS = {
     "agent.time_limits": "bootstrap",
@@ -14,6 +11,6 @@ _ADDED_KEYS = {
 
 def meaning_of_missing_keys(source: Source) -> dict[str, str]:
     """Return values for the keys that a run's record lacks; none for files that users write."""
-    if not source.text.startswith(RECORD_HEADER):
+    if not source.is_record:
         return {}
     return {key: value for key, value in _ADDED_KEYS.items() if key not in source.entries}

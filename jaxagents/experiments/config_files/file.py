@@ -12,11 +12,10 @@ from typing import Any
 
 import jaxagents
 from jaxagents.experiments.config_files.documented_fields import Field, fields_of, keys_of
-from jaxagents.experiments.config_files.earlier_versions import RECORD_HEADER
 from jaxagents.experiments.config_files.parser import parse
 from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 from jaxagents.experiments.config_files.wrong_keys import check_keys
-from jaxagents.experiments.config_files.yaml_source import Source, read_source
+from jaxagents.experiments.config_files.yaml_source import RECORD_HEADER, Source, read_source
 from jaxagents.training.atomic_write import write_atomically
 
 

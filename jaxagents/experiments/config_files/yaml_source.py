@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.documented_fields import Field
 
+RECORD_HEADER = "# Written by jaxagents "
+"""Begins the record that a run keeps of its complete configuration."""
+
 
 class Entry(NamedTuple):
     """A key of a file."""
@@ -25,6 +28,7 @@ class Source(NamedTuple):
     text: str  # the file's, in ASCII: jsonargparse fails on other letters in some locales
     entries: Mapping[str, Entry]  # by dotted key, groups included
     overrides: Sequence[str]  # as on the command line
+    is_record: bool = False  # a run wrote the file, with every key that there was
 
     def location_of(self, *keys: str) -> str:
         """Name the place where one of these keys is set: the command line, or a line of the file.
@@ -94,9 +98,10 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
                 f"{path}:{entry.line}: {key} is given a second time, after line {first}; keep one"
             )
         entries[key] = entry
+    is_record = text.startswith(RECORD_HEADER)
     if not text.isascii():
         text = yaml.serialize(root, Dumper=yaml.SafeDumper)
-    return Source(str(path), text, entries, overrides)
+    return Source(str(path), text, entries, overrides, is_record)
 
 
 def is_within(key: str, group: str) -> bool:
