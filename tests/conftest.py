@@ -22,6 +22,7 @@ if jax.__version_info__ < (0, 11):  # later versions refuse the flag
 # share another directory. Each worker has its own: jax does not write these files atomically.
 _compiled = tempfile.TemporaryDirectory(prefix="jaxagents-compiled-")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{_compiled.name}/commands"
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 jax.config.update("jax_compilation_cache_dir", f"{_compiled.name}/tests")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
