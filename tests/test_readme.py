@@ -21,8 +21,10 @@ LINKED += sorted((REPOSITORY / "benchmarks").rglob("*.md"))
 # The slowest pages; other tests cover what they show.
 SLOW = {
     "callbacks_and_trackers.md",
+    "checkpoints.md",
     "command_line.md",
     "compiler.md",
+    "diagnosing.md",
     "profiling.md",
     "recurrence.md",
 }
@@ -98,6 +100,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page, folder, monkeypatch)
     run(page, monkeypatch)
 
 
+@pytest.mark.slow
 def test_the_page_about_training_prints_the_shapes_that_it_explains(folder, monkeypatch, capsys):
     run(REPOSITORY / "docs" / "training.md", monkeypatch)
     printed = capsys.readouterr().out

@@ -4,6 +4,7 @@ import math
 
 import jax
 import numpy as np
+import pytest
 
 import jaxagents as ja
 from jaxagents.evaluation.diagnosis import Task, diagnose, largest_return
@@ -173,6 +174,7 @@ def test_an_agent_that_does_not_learn_is_told():
     assert any(each.startswith("Nothing was learnt") for each in sentences)
 
 
+@pytest.mark.slow
 def test_a_critic_that_does_not_learn_is_told():
     """The environment always pays the same, so that no policy is better than another."""
     sentences = trained(Clock(), optimizers(1e-3, 0.0), critic_layers=ja.Layers(hidden_sizes=()),
@@ -185,18 +187,21 @@ def test_an_agent_that_moves_too_far_is_told():
     assert any("too far" in each for each in sentences)
 
 
+@pytest.mark.slow
 def test_values_that_leave_what_rewards_allow_are_told():
     """Four steps of reward 1 allow a return of 4."""
     sentences = trained(Clock(), optimizers(1e-3, 1.0), n_steps=5, normalize_values=False)
     assert any("lie beyond what rewards allow" in each for each in sentences)
 
 
+@pytest.mark.slow
 def test_a_policy_that_collapses_is_told():
     """Actions make no difference, and steps of 3 are so large that one of them remains."""
     sentences = trained(Clock(), optimizers(3.0, 1e-3).replace(ent_coeff=0.0), n_steps=5)
     assert any("has collapsed to one action" in each for each in sentences)
 
 
+@pytest.mark.slow
 def test_what_an_agent_learns_and_loses_is_told():
     """A training that goes on with steps of 3 after it has learnt."""
     agent = make_agent(Coordination())

@@ -26,7 +26,7 @@ from jaxagents.training.trackers import read_json_lines
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 # One of each kind: discrete, continuous with a policy per actor, masked with deaths, recurrent.
-REPRESENTATIVES = ("cartpole", "hunting_continuous", "memory_chain")
+REPRESENTATIVES = ("hunting_continuous",)
 LEAST = {  # two updates and an evaluation: nearly all of the time is compilation
     "n_steps": 2,
     "batch_size": 2,

@@ -277,5 +277,6 @@ def test_a_task_that_needs_memory_is_learnt_by_every_cell(cell):
     assert success_at_recall(cell) > 0.95
 
 
+@pytest.mark.slow
 def test_without_memory_a_task_that_needs_it_is_solved_only_by_chance():
     assert 0.35 < success_at_recall(None) < 0.65

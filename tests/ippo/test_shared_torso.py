@@ -138,7 +138,11 @@ FEED_FORWARD = {
 }
 RECURRENT = {"recurrent": "mingru", "recurrent_chunk_length": 2, "clip_values": True}
 with_other_options = pytest.mark.parametrize(
-    "options", [FEED_FORWARD, RECURRENT], ids=["feed-forward", "recurrent"]
+    "options",
+    [
+        pytest.param(FEED_FORWARD, marks=pytest.mark.slow, id="feed-forward"),
+        pytest.param(RECURRENT, id="recurrent"),
+    ],
 )
 
 
