@@ -48,6 +48,7 @@ def train_rejax(name: str, n_steps: int, n_seeds: int) -> tuple[np.ndarray, dict
 def theirs(sizes: dict[str, float], n_steps: int) -> tuple[ja.AgentConfig, ja.HyperParameters]:
     """Configure our agent as rejax's."""
     n_envs, rollout_length = int(sizes["num_envs"]), int(sizes["num_steps"])
+    layers = ja.Layers(hidden_sizes=(64, 64), activation="silu")
     config = ja.AgentConfig(
         n_steps=n_steps // (n_envs * rollout_length),
         batch_size=n_envs,
@@ -59,6 +60,8 @@ def theirs(sizes: dict[str, float], n_steps: int) -> tuple[ja.AgentConfig, ja.Hy
         time_limits="terminal",
         normalize_values=False,
         clip_values=True,
+        actor_layers=layers,
+        critic_layers=layers,
         n_evals=0,
         progress_bar=False,
     )
