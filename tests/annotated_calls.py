@@ -95,14 +95,3 @@ def test_a_recurrent_agent_trains_and_plays():
     agent.reset_carry(carry, jnp.array([True, False]))
     members = jax.vmap(agent.train, in_axes=(0, None))(jax.random.split(jax.random.key(0)), FAST)
     assert np.isfinite(members[1]["actor_loss"][:, -1]).all()
-
-
-@pytest.mark.parametrize(
-    "env_id",
-    ["gymnax/CartPole-v1", "jaxmarl/MPE_simple_tag_v3", "jaxmarl/SMAX", "jaxmarl/overcooked"],
-)
-def test_environments_of_every_library_are_played(env_id):
-    env, env_params = ja.make(env_id)
-    agent = ja.DiscreteIPPO(env, env_params, tiny(centralized_critic=True))
-    runner = jax.eval_shape(lambda: agent.init(jax.random.key(0), FAST))
-    jax.eval_shape(agent.step, runner)

@@ -1,9 +1,14 @@
-"""Calls of the command line, for `test_annotations` to run with checked annotations."""
+"""Calls of the command line and of libraries, for `test_annotations` to run with checked types."""
 
 import shutil
 from pathlib import Path
 
+import jax
+import pytest
+
+import jaxagents as ja
 from jaxagents.cli.main import main
+from tests.agents import FAST, tiny
 
 CONFIG = """
 name: checked
@@ -43,3 +48,14 @@ def test_the_commands_of_the_command_line(tmp_path, monkeypatch, capfd):
     assert main(["profile", "tiny.yaml", "--rounds", "1"]) == 0
     assert main(["envs", "hunting"]) == 0
     capfd.readouterr()
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    ["gymnax/CartPole-v1", "jaxmarl/MPE_simple_tag_v3", "jaxmarl/SMAX", "jaxmarl/overcooked"],
+)
+def test_environments_of_every_library_are_played(env_id):
+    env, env_params = ja.make(env_id)
+    agent = ja.DiscreteIPPO(env, env_params, tiny(centralized_critic=True))
+    runner = jax.eval_shape(lambda: agent.init(jax.random.key(0), FAST))
+    jax.eval_shape(agent.step, runner)

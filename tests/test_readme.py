@@ -25,6 +25,7 @@ SLOW = {
     "command_line.md",
     "compiler.md",
     "diagnosing.md",
+    "options.md",
     "profiling.md",
     "recurrence.md",
 }

@@ -233,6 +233,7 @@ def test_a_run_is_not_resumed_with_another_seed_or_environment(own_run, capsys, 
     assert after == before
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_where_neither_links_nor_metrics_can_be_written(
     own_run, monkeypatch, caplog
 ):

@@ -182,6 +182,7 @@ def test_a_critic_that_does_not_learn_is_told():
     assert any(each.startswith("The critic explains nothing") for each in sentences)
 
 
+@pytest.mark.slow
 def test_an_agent_that_moves_too_far_is_told():
     sentences = trained(Coordination(), optimizers(0.3, 3e-3), n_steps=5)
     assert any("too far" in each for each in sentences)

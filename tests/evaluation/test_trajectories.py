@@ -122,7 +122,11 @@ def agent_of(recurrent):
 
 @pytest.mark.parametrize(
     ("recurrent", "greedy"),
-    [(None, False), ("gru", True), pytest.param("gru", False, marks=pytest.mark.slow)],
+    [
+        ("gru", True),
+        pytest.param(None, False, marks=pytest.mark.slow),
+        pytest.param("gru", False, marks=pytest.mark.slow),
+    ],
 )
 def test_an_agent_records_the_first_of_the_episodes_that_it_evaluates(recurrent, greedy):
     agent, rng = agent_of(recurrent), jax.random.key(7)

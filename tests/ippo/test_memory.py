@@ -56,7 +56,7 @@ def collected(cell, sharing, chunk_length):
 
 
 # Sharing and chunks are the same code for every cell.
-REPRESENTATIVES = [("gru", "shared", 3), ("lstm", "independent", 3), ("mingru", "shared", None)]
+REPRESENTATIVES = [("lstm", "independent", 3), ("mingru", "shared", None)]
 CASES = [
     pytest.param(*case, marks=[] if case in REPRESENTATIVES else pytest.mark.slow, id=str(case))
     for case in (
@@ -140,7 +140,7 @@ def agent_of_one_epoch(kind, sharing):
     ("kind", "sharing"),
     [
         ("discrete", "shared"),
-        ("continuous", "independent"),
+        pytest.param("continuous", "independent", marks=pytest.mark.slow),
         pytest.param("discrete", "independent", marks=pytest.mark.slow),
         pytest.param("continuous", "shared", marks=pytest.mark.slow),
     ],

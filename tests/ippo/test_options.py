@@ -239,7 +239,15 @@ def test_before_the_first_update_normalised_values_are_zero():
     np.testing.assert_array_equal(agent.value(begin(agent), jnp.ones((2, 2))), [0.0, 0.0])
 
 
-@pytest.mark.parametrize("options", [{}, {"recurrent": "gru"}, {"shared_torso": True}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"recurrent": "gru"}, marks=pytest.mark.slow),
+        pytest.param({"shared_torso": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_values_do_not_move_with_their_statistics(options):
     """Without learning, values stay what they are from the first statistics on."""
     frozen = ja.OptimizerParams(learning_rate=0.0)

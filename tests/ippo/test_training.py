@@ -47,7 +47,6 @@ REPRESENTATIVES = [
     ("categorical", "shared"),
     ("masked", "independent"),
     ("mortal", (0, 1, 0)),
-    ("clipped", "shared"),
     ("squashed", "independent"),
 ]
 CASES = [

@@ -137,6 +137,7 @@ def test_suggestions_fit_an_agent(env_id, tmp_path):
     Experiment(load_config(path))
 
 
+@pytest.mark.slow
 def test_the_file_trains(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["config", "hunting/discrete", "--to", "start.yaml"]) == 0
