@@ -70,8 +70,8 @@ class Layers:
         layer_norm: Apply layer normalisation to the outputs of each layer, before the activation.
         channels: Output channels of each 3 by 3 convolution, for images: observations of three
             axes.
-        memory_size: Units of the recurrent cell behind the hidden layers, for recurrent agents.
-        sizes_after_memory: Units of each hidden layer behind the recurrent cell.
+        memory_size: Units of the recurrent cell after the hidden layers, for recurrent agents.
+        sizes_after_memory: Units of each hidden layer after the recurrent cell.
     """
 
     hidden_sizes: tuple[int, ...] = (64, 64)
@@ -101,7 +101,7 @@ class Layers:
 class AgentConfig:
     """The sizes and choices that fix an agent's computation.
 
-    By groups: the size of a training (``n_steps`` to ``minibatch_unit``); evaluation and
+    By groups: the size of a training run (``n_steps`` to ``minibatch_unit``); evaluation and
     checkpoints (``eval_frequency`` to ``keep_best``); policies (``parameter_sharing``,
     ``agent_id``); recurrent networks (``recurrent`` to ``recurrent_chunk_length``); critics
     (``centralized_critic``, ``shared_torso``); normalisation (``normalize_observations`` to
@@ -110,15 +110,15 @@ class AgentConfig:
     ``optimizer``).
 
     Attributes:
-        n_steps: Updates of the whole training; each consumes rollout_length * batch_size
+        n_steps: Updates of the whole training run; each consumes rollout_length * batch_size
             environment steps.
         batch_size: Number of parallel environments, one trajectory each per update.
         minibatch_size: Trajectories in a minibatch, a divisor of batch_size: an epoch takes
             batch_size / minibatch_size optimizer steps.
         rollout_length: Environment steps per trajectory.
-        actor_epochs: Maximum epochs of an update's actor; the hyperparameter kl_threshold stops
+        actor_epochs: Maximum epochs of the actor per update; the hyperparameter kl_threshold stops
             them early.
-        critic_epochs: Epochs of an update's critic.
+        critic_epochs: Epochs of the critic per update.
         minibatch_unit: What minibatches are drawn over: whole trajectories, time rows across all
             environments, or single steps. A policy's actors always stay together.
         eval_frequency: Updates between evaluations; checkpoints are written with them.
@@ -148,7 +148,7 @@ class AgentConfig:
         shared_torso: Let critics take the output of the actor's hidden layers, and recurrent cell,
             in place of the observation. Only the actor's loss trains these. An update applies them
             once for all of the critic's epochs, which is faster, above all for recurrent agents,
-            whose critics then need no cell of their own. critic_layers follow behind them.
+            whose critics then need no cell of their own. critic_layers follow them.
         normalize_observations: Shift and scale observations to mean 0 and standard deviation 1,
             by each policy's running statistics. The first rollout has none: its normalised
             observations are all 0.
@@ -180,20 +180,20 @@ class AgentConfig:
             to the environment.
         time_limits: What truncation means for learning. "bootstrap": the time limit is no part of
             the task, and the value of the final observation stands for the rest of the return.
-            "terminal": it is a part of the task, and ends the return. Reports say truncated either
+            "terminal": it is a part of the task, and ends the return. Metrics say truncated either
             way. None: as the environment says. Source: Pardo et al. 2018,
             https://arxiv.org/abs/1712.00378.
         observe_time: Append the share of the time limit that has passed to what actors and critics
-            observe. None: if the environment says that its time limit is a part of the task, and
-            time_limits has not been changed.
+            observe. None: only if the environment says that its time limit is a part of the task,
+            and time_limits does not change that.
         progress_bar: Show a progress bar; it advances with each evaluation.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
         compute_dtype: "bfloat16" computes the hidden layers of the default networks in bfloat16,
             and rounds observations to it, for accelerators. Parameters, recurrent cells, last
             layers and losses remain float32; None computes everything in float32. May change
             within a run.
-        prng_impl: "rbg" draws a training's random numbers by that generator of jax, seeded by the
-            training's key. It is cheaper on accelerators, but its numbers depend on the machine and
+        prng_impl: "rbg" draws a run's random numbers by that generator of jax, seeded by the
+            run's key. It is cheaper on accelerators, but its numbers depend on the machine and
             on jax's version. None draws by the key's own generator.
         actor_layers: The actor's network.
         critic_layers: The critic's network.
@@ -201,13 +201,13 @@ class AgentConfig:
             [*batch, dimensions] means. For recurrent agents, a module with the interface of
             `RecurrentNetwork`: from [time, *batch, *obs], the hidden state and the steps at which
             it is reset, to outputs and the hidden states after each step. Its output for a sample
-            must not depend on other samples, as with batch normalisation. None builds one of
-            actor_layers.
+            must not depend on other samples, as it would with batch normalisation. None builds one
+            from actor_layers.
         critic_network: Flax module from [*batch, *obs] to values [*batch]; None likewise.
         optimizer: Builds the optimizer of a network from its OptimizerParams.
     """
 
-    # The size of a training
+    # The size of a training run
     n_steps: int
     batch_size: int = 16
     minibatch_size: int = 4
@@ -280,7 +280,7 @@ class AgentConfig:
             )
         for name in ("actor_layers", "critic_layers"):
             if not isinstance(getattr(self, name), Layers):
-                raise TypeError(f"{name}={getattr(self, name)!r} is no jaxagents.Layers.")
+                raise TypeError(f"{name}={getattr(self, name)!r} is not a jaxagents.Layers.")
         hints = get_type_hints(type(self))
         for name in _CHOICES:
             _check_choice(name, getattr(self, name), hints[name])
@@ -288,14 +288,14 @@ class AgentConfig:
         self._check_torso()
         if self.anneal_learning_rate and self.learning_rate_schedule not in ("constant", "linear"):
             raise ValueError(
-                f"anneal_learning_rate=True is learning_rate_schedule='linear', but that is "
-                f"{self.learning_rate_schedule!r}; choose one."
+                "anneal_learning_rate=True means learning_rate_schedule='linear', but "
+                f"learning_rate_schedule={self.learning_rate_schedule!r}; remove one."
             )
         if self.learning_rate_schedule == "kl" and self.actor_epochs * self.n_minibatches == 1:
             raise ValueError(
                 "learning_rate_schedule='kl' adapts to the divergence in an update's last epoch, "
-                "and a single step of the optimizer (actor_epochs=1, minibatch_size=batch_size) "
-                "leaves none before it; choose more epochs or smaller minibatches."
+                "which is always 0 with a single step of the optimizer (actor_epochs=1, "
+                "minibatch_size=batch_size); choose more epochs or smaller minibatches."
             )
         if self.minibatch_unit == "time" and self.rollout_length % self.n_minibatches:
             raise ValueError(
@@ -318,8 +318,8 @@ class AgentConfig:
             return
         if self.minibatch_unit != "trajectory":
             raise ValueError(
-                f"minibatch_unit={self.minibatch_unit!r} tears trajectories apart, which networks "
-                f"with recurrent={self.recurrent!r} learn from as a whole; choose 'trajectory'."
+                f"minibatch_unit={self.minibatch_unit!r} splits trajectories, but networks with "
+                f"recurrent={self.recurrent!r} learn from whole ones; choose 'trajectory'."
             )
         if length is not None and self.rollout_length % length:
             raise ValueError(
@@ -332,12 +332,12 @@ class AgentConfig:
             return
         if self.centralized_critic:
             raise ValueError(
-                "shared_torso=True gives critics what the actor makes of its own observation, and "
-                "centralized_critic=True something else to observe; choose one."
+                "shared_torso=True gives critics the actor's features, and centralized_critic=True "
+                "the global state; choose one."
             )
         if self.actor_network is not None:
             raise ValueError(
-                f"shared_torso=True knows no torso of actor_network={self.actor_network!r}; "
+                f"shared_torso=True cannot find the torso of actor_network={self.actor_network!r}; "
                 "describe the actor by actor_layers, or choose shared_torso=False."
             )
 
@@ -422,7 +422,7 @@ def structure_of(config: AgentConfig) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Describe a choice by types that JSON has, and equally in every process."""
+    """Describe a choice by types that JSON has, in the same way in every process."""
     if value is None or isinstance(value, bool | int | str):
         return value
     name = getattr(value, "__qualname__", None)

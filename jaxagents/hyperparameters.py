@@ -1,4 +1,4 @@
-"""Hyperparameters: traced values, which change without compiling anew."""
+"""Hyperparameters: traced values, which change without recompiling."""
 
 import math
 from typing import Any
@@ -48,14 +48,14 @@ class HyperParameters(struct.PyTreeNode):
         kl_threshold: Early stopping: a policy's actor epochs of an update end once its KL
             divergence from the behaviour policy exceeds this, in nats. The KL is the mean over a
             whole epoch, each minibatch's computed before its own step: with one minibatch an epoch
-            it lags one epoch. Infinity never stops.
-        kl_target: Target of AgentConfig.learning_rate_schedule="kl" for the same KL divergence of
-            an update's last epoch, in nats. The actor's learning rate then stays between 1e-6 and
-            1e-2; a resumed run continues with its current rate.
+            it lags by one epoch. Infinity never stops.
+        kl_target: With AgentConfig.learning_rate_schedule="kl": the KL divergence, in nats, that
+            an update's last epoch should reach. The actor's learning rate then stays between 1e-6
+            and 1e-2; a resumed run continues with its current rate.
         rho_clip: With AgentConfig.advantages="vtrace": upper bound of the ratio that weights a
             step's own temporal difference, see `ppo.advantages.vtrace`.
-        c_clip: Likewise, of the ratios that weight the later ones.
-        huber_delta: With AgentConfig.critic_error="huber": errors of values beyond this cost
+        c_clip: Likewise, of the ratios that weight the later temporal differences.
+        huber_delta: With AgentConfig.critic_error="huber": value errors beyond this cost
             linearly. In standard deviations of the value targets with
             AgentConfig.normalize_values.
         actor_optimizer_params: The actor's optimizer.
@@ -105,7 +105,7 @@ _FINITE = ("kl_target",)
 
 
 def as_arrays(hyperparams: HyperParameters) -> HyperParameters:
-    """Convert every leaf to a float32 array, so that changing a value never compiles anew."""
+    """Convert every leaf to a float32 array, so that changing a value never recompiles."""
     return jax.tree.map(
         lambda leaf: jnp.asarray(leaf, jnp.float32),
         hyperparams,

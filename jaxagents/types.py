@@ -67,7 +67,7 @@ class Move(NamedTuple):
     memory: PyTree  # the actor's recurrent state before the step
     head: PyTree  # parameters of the distribution that the action was sampled from
     action: Array  # as sampled
-    step: TimeStep  # without what is not learnt from
+    step: TimeStep  # only the parts that learning reads
 
 
 class Transition(NamedTuple):
@@ -125,7 +125,7 @@ class NetworkState(NamedTuple):
 
 
 class Runner(struct.PyTreeNode):
-    """The whole state of a training: everything that continuing it needs."""
+    """The whole state of a training run: everything that is needed to continue it."""
 
     actor: NetworkState  # [policies, ...]
     critic: NetworkState  # [policies, ...]
@@ -140,7 +140,7 @@ class Runner(struct.PyTreeNode):
     n_updates_skipped: Int[Array, " policies"]  # because of NaN or infinity
 
     def __repr__(self) -> str:
-        """Summarise, for the arrays are many."""
+        """Summarise: there are too many arrays to show."""
         return (
             f"Runner(n_updates_done={_shown(self.n_updates_done)}, "
             f"n_updates_skipped={_shown(self.n_updates_skipped)}, "

@@ -1,5 +1,6 @@
-"""Calls of every part of the package, for `test_annotations` to run with checked annotations.
+"""Calls of agents and their parts, for `test_annotations` to run with checked annotations.
 
+`annotated_commands` has those of the command line and of the libraries' environments.
 Most of them are only traced, where shapes and types are checked, and not compiled.
 """
 

@@ -270,8 +270,8 @@ def test_a_recurrent_network_cannot_learn_from_single_steps_or_time_rows(unit, r
 @pytest.mark.parametrize("schedule", ["cosine", "kl"])
 def test_annealing_the_learning_rate_by_two_schedules_is_an_error(schedule):
     message = (
-        "^anneal_learning_rate=True is learning_rate_schedule='linear', but that is "
-        f"{schedule!r}; choose one.$"
+        "^anneal_learning_rate=True means learning_rate_schedule='linear', but "
+        f"learning_rate_schedule={schedule!r}; remove one.$"
     )
     with pytest.raises(ValueError, match=message):
         AgentConfig(n_steps=1, anneal_learning_rate=True, learning_rate_schedule=schedule)
@@ -365,5 +365,5 @@ def test_an_unknown_activation_is_an_error_that_lists_the_known_ones(value):
 @pytest.mark.parametrize("name", ["actor_layers", "critic_layers"])
 @pytest.mark.parametrize("value", [None, {"hidden_sizes": (64,)}, (64, 64)])
 def test_layers_of_another_type_are_an_error_with_their_name(name, value):
-    with pytest.raises(TypeError, match=f"^{name}=.* is no jaxagents.Layers.$"):
+    with pytest.raises(TypeError, match=f"^{name}=.* is not a jaxagents.Layers.$"):
         AgentConfig(n_steps=1, **{name: value})

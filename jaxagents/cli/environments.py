@@ -52,7 +52,7 @@ def envs(parsed: argparse.Namespace) -> None:
         try:
             info = describe(env_id)
         except OSError:
-            rows.append([env_id, "", "", "", "", "not available here: its data are downloaded"])
+            rows.append([env_id, "", "", "", "", "not available here: its data must be downloaded"])
             continue
         shape = "x".join(map(str, info.observation_shape)) or "scalar"
         observation = f"{shape} {info.observation_dtype}"

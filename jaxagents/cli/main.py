@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _keep_compiled_programs() -> None:
-    """Turn on jax's persistent compilation cache, unless the user has chosen a directory."""
+    """Turn on jax's persistent compilation cache, in a directory of the user's choice if set."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(caches, "jaxagents"))
 

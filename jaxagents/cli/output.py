@@ -126,7 +126,7 @@ def early_end_text(experiment: "Experiment", summary: dict[str, Any]) -> str:
 
 
 def diagnosis_text(summary: dict[str, Any]) -> str:
-    """Say what a training suffers from; empty if it is healthy."""
+    """Write a warning for each problem that the diagnosis found; empty if there is none."""
     return "".join(f"\nWarning: {sentence}" for sentence in summary["diagnosis"])
 
 

@@ -33,7 +33,7 @@ _ONE_AT_A_TIME = threading.RLock()  # reentrant: jax_debug_nans traces a second 
 # XLA reads TF_CPP_MIN_LOG_LEVEL when it starts; jax sets it to 1 if it is not set.
 _LOGGING_LEVELS = {"0": "INFO", "1": "WARNING", "2": "ERROR", "3": "CRITICAL"}
 
-# Overlapping loops take longer to compile and more memory. They pay for trainings of at least
+# Overlapping loops take longer to compile and more memory. They pay for runs of at least
 # _MANY_SAMPLES samples and updates of at most _TOO_MANY_SAMPLES_AT_ONCE: see benchmarks/RESULTS.md.
 _MANY_SAMPLES = 1_000_000
 _MANY_SAMPLES_WITH_CACHE = 5_000_000  # overlapping programs are never cached on disk
@@ -43,7 +43,7 @@ _TOO_MANY_SAMPLES_AT_ONCE = 500_000
 class Workload(NamedTuple):
     """Size and structure of the work that a program is compiled for."""
 
-    n_samples: int  # of a whole training
+    n_samples: int  # of a whole training run
     n_samples_at_once: int  # of an update
     has_independent_loops: bool  # some of its loops do not need each other's results
 

@@ -1,4 +1,4 @@
-"""The number of processors that XLA sees. Imports nothing, to be called before jax is imported."""
+"""The number of processors that XLA sees. Does not import jax, to be called before jax is."""
 
 import os
 

@@ -49,8 +49,8 @@ def global_norm(gradients: PyTree) -> Float[Array, ""]:
 def nan_unless_finite(tree: PyTree) -> Float[Array, ""]:
     """Return 0 if all floats of a tree are finite, else NaN.
 
-    As the sum of one row of differences, which is a fraction of the kernels to compile that a
-    test of each array is.
+    As the sum of one row of differences, which compiles to a fraction of the kernels that a test of
+    each array takes.
     """
     floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     if is_plain():

@@ -28,7 +28,7 @@ class TimeLimit(NamedTuple):
     def for_learning(
         self, terminated: Bool[Array, "*batch"], truncated: Bool[Array, "*batch"]
     ) -> tuple[Bool[Array, "*batch"], Bool[Array, "*batch"]]:
-        """Return ``terminated`` and ``truncated`` as advantages are to take them."""
+        """Return ``terminated`` and ``truncated`` as the advantage estimate takes them."""
         if self.is_terminal:
             return terminated | truncated, jnp.zeros_like(truncated)
         return terminated, truncated
@@ -40,12 +40,12 @@ class TimeLimit(NamedTuple):
             ValueError: the limit is unknown.
         """
         if self.n_steps is None:
-            raise ValueError("a time limit that is unknown has no share that has passed.")
+            raise ValueError("the time limit is unknown; set max_episode_steps.")
         return jnp.minimum(elapsed / self.n_steps, 1.0)
 
 
 def warn_of_far_bootstrapping(limit: TimeLimit, discounts: Sequence[float]) -> None:
-    """Warn if values reach farther ahead than the episodes that they bootstrap at the end of.
+    """Warn if the discount looks farther ahead than bootstrapped episodes last.
 
     Nobody acts on a final observation, and no target trains its value: temporal differences
     through it are off-policy, and with function approximation they may diverge.
@@ -77,11 +77,12 @@ def time_limit_of(
     """Determine an environment's time limit from what it says and what is configured.
 
     Args:
-        env: The environment; what it does not say is as in `Environment`.
+        env: The environment; attributes that it lacks are as in `Environment`.
         env_params: Its parameters.
         max_episode_steps: The configured limit.
         time_limits: The configured kind; None takes the environment's.
-        observe_time: None: if the environment's kind is "terminal" and has not been changed.
+        observe_time: None: only if the limit is known, and "terminal" both for the environment and
+            in the configuration.
 
     Raises:
         ValueError: time is to be observed, but the limit is unknown.

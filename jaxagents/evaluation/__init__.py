@@ -1,6 +1,6 @@
 """Evaluation of policies and of recorded runs.
 
-Here live episodes and trajectories under a policy, statistics over episodes, reading of run
+Contains episodes and trajectories under a policy, statistics over episodes, the reading of run
 directories, learning curves and the comparison of runs over seeds. May import `environments`,
 `training`, `compiler` and the vocabulary. `ippo` and the rooms above may import from here.
 """

@@ -39,7 +39,7 @@ def interquartile_mean(
 ) -> Float[np.ndarray, "*columns"]:
     """Average the middle half of each column's values.
 
-    A quarter of the values, rounded down, is left out at either end; up to 3 values, none is.
+    A quarter of the values, rounded down, is left out at either end: none of fewer than 4.
     """
     n_trimmed = _n_trimmed(len(values))
     median = np.median(values, axis=0)

@@ -56,8 +56,8 @@ class Comparison(NamedTuple):
     def has_enough_runs(self) -> bool:
         """True if a difference between this many runs can be significant.
 
-        Without a difference, all runs of one group still earn more than all runs of the other with
-        a probability of 2 / binomial(n + m, n). That must be at most 5 %, as with 4 runs each.
+        If the groups do not differ, the probability that all runs of one earn more than all runs
+        of the other is 2 / binomial(n + m, n). It must be at most 5 %, as with 4 runs each.
         """
         n, m = len(self.first.returns), len(self.second.returns)
         return min(n, m) > 1 and 2 / math.comb(n + m, n) <= _SIGNIFICANCE
@@ -67,7 +67,7 @@ def compare_groups(groups: Mapping[str, Sequence[Run]]) -> list[Comparison]:
     """Compare each pair of groups by the returns in their runs' summaries.
 
     Raises:
-        ExperimentError: There is only one group; a run has no summary, or one with NaN or infinite
+        ExperimentError: There is only one group; a run is unfinished, or has NaN or infinite
             returns; two groups have different environments.
     """
     if len(groups) < 2:
@@ -134,10 +134,14 @@ def describe(comparison: Comparison) -> str:
             f"{100 * probability:.0f} % of pairs of seeds)"
         )
         if not comparison.has_enough_runs:
-            text += ", but so few seeds cannot tell: train with 4 or more of each"
+            text += ", but these are too few seeds to tell: train with 4 or more of each"
         elif interval[0] <= 0:
             text += ", which may be chance"
-    differing = "" if comparison.judged_alike else " They were not evaluated alike."
+    differing = (
+        ""
+        if comparison.judged_alike
+        else " Their environment parameters or evaluation settings differ."
+    )
     return f"{text}.{differing}"
 
 
@@ -158,7 +162,8 @@ def _make_group(label: str, runs: Sequence[Run]) -> Group:
 def _final_return(run: Run) -> float:
     """Return a run's final mean return, averaged over its actors."""
     if run.final_summary is None:
-        reason = "has no summary.json" if run.summary is None else "has gone on since its summary"
+        no_summary = run.summary is None
+        reason = "has no summary.json" if no_summary else "was trained on after its summary"
         raise ExperimentError(
             f"{run.directory} {reason}: its training has not ended; continue it by: "
             f"jaxagents resume {run.directory}"

@@ -1,6 +1,6 @@
-"""Whether a training is ill, and of what: its metrics in words.
+"""Diagnosis of a training run: problems that its metrics show, in words.
 
-Each illness is a function of the metrics, and `docs/diagnosing.md` says what to do about it.
+One function detects each problem; `docs/diagnosing.md` says what to do about it.
 """
 
 import math
@@ -10,31 +10,31 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-_LATE = 4  # the last quarter of the evaluations tells how a training ended
-_FLAT = 0.1  # of the targets' deviation: values that deviate less are one constant
-_EQUAL = 0.05  # of their mean: targets that deviate less leave nothing to explain
-_UNEXPLAINED = 0.05  # share of the targets' variance
+_LATE = 4  # late metrics are those of the last quarter of the evaluations
+_FLAT = 0.1  # of the targets' standard deviation: values below it are nearly constant
+_EQUAL = 0.05  # of the values' mean: targets that deviate less leave nothing to explain
+_UNEXPLAINED = 0.05  # explained share of the targets' variance
 _BEYOND = 2.0  # times the largest return that rewards allow
-_COLLAPSED = 0.02  # of the entropy of random actions
+_COLLAPSED = 0.02  # of the entropy of uniformly random actions
 _TOO_FAR = 0.1  # nats between the policies before and after an update
-_STANDARD_ERRORS = 3.0  # between returns that differ
-_LOST = 0.3  # of what was learnt
+_STANDARD_ERRORS = 3.0  # by which returns must differ
+_LOST = 0.3  # of the gain in return since before training
 
 
 class Task(NamedTuple):
-    """What a diagnosis knows besides the metrics."""
+    """What a diagnosis needs besides the metrics."""
 
     discount: Sequence[float]  # one per policy, per step
-    max_episode_steps: int | None  # None: endless
+    max_episode_steps: int | None  # None: no known limit
     n_actions: int | None  # None: continuous
 
 
 def diagnose(metrics: Mapping[str, Any], task: Task) -> list[str]:
-    """Return a sentence for each illness of a training; none for a healthy one.
+    """Return a sentence for each problem of a training run; none if it is healthy.
 
     Args:
         metrics: As `train` returns them.
-        task: Of the agent.
+        task: The agent's task.
     """
     rows = {name: np.asarray(values, np.float64) for name, values in metrics.items()}
     return [sentence for illness in _ILLNESSES for sentence in illness(rows, task)]
@@ -50,9 +50,9 @@ def largest_return(
     An episode of n steps, each with the largest reward r, earns r (1 - γⁿ) / (1 - γ).
 
     Args:
-        largest_reward: By magnitude, since the evaluation before; NaN before training.
+        largest_reward: Largest absolute reward since the previous evaluation; NaN before training.
         discount: γ of each policy, per step.
-        max_episode_steps: Of the longest episode; None: endless.
+        max_episode_steps: Steps of the longest episode; None if no limit is known.
     """
     seen = np.fmax.accumulate(largest_reward, axis=0)
     return seen * [_geometric_sum(each, max_episode_steps) for each in discount]
@@ -132,7 +132,7 @@ def _lost_again(rows: Mapping[str, np.ndarray], task: Task) -> Iterator[str]:
         return
     best = int(mean.mean(axis=1).argmax())
     gained, lost = mean[best] - mean[0], mean[best] - mean[-1]
-    # Where one actor's loss is another's gain, only one of them has lost.
+    # One actor's loss may be another's gain: all actors must have lost.
     if np.all(lost > _STANDARD_ERRORS * _errors(rows, best, -1)) and np.all(lost > _LOST * gained):
         yield (
             f"It was learnt and lost again: the return was {_text(mean[best])} after "
@@ -153,9 +153,9 @@ def _late(rows: Mapping[str, np.ndarray], name: str) -> Float[np.ndarray, " poli
 
 
 def _mean_returns(rows: Mapping[str, np.ndarray]) -> Any:
-    """Average returns over episodes, ``[evaluations, actors]``; None without two evaluations.
+    """Average returns over episodes, ``[evaluations, actors]``.
 
-    The first evaluation must be from before training.
+    None unless there are two evaluations and the first is from before training.
     """
     returns = rows.get("returns")
     if returns is None:
@@ -173,7 +173,7 @@ def _errors(rows: Mapping[str, np.ndarray], *evaluations: int) -> Float[np.ndarr
 
 
 def _is_better_than_at_first(rows: Mapping[str, np.ndarray]) -> bool:
-    """True if any actor earns more at the end, or if nobody knows."""
+    """True if any actor earns significantly more at the end, or if that is unknown."""
     mean = _mean_returns(rows)
     if mean is None:
         return True

@@ -11,7 +11,7 @@ from jaxagents.environments.batch import BatchState, EnvironmentBatch
 from jaxagents.types import Observation, PyTree, TimeStep
 
 Act = Callable[[PRNGKeyArray, Observation, PyTree], tuple[Array, PyTree]]
-"""From a random key, observations and recurrent state, ``[envs, actors, ...]``, to the actions for
+"""Maps a random key, observations and recurrent state, ``[envs, actors, ...]``, to the actions for
 the environments and the next recurrent state."""
 
 
@@ -98,7 +98,7 @@ def advance_play(
     action, memory = act(rng_act, play.observation, play.memory)
     step, state = environments.step(rng_step, play.state, action)
     running, episodes = play.running, play.episodes
-    # Where dead actors still earn rewards, the end of the episode is theirs too.
+    # If dead actors still earn rewards, their own episodes end with the environment's.
     ends = running[:, None] & (step.active | environments.rewards_after_death)
     episodes = Episodes(
         returns=episodes.returns + jnp.where(running[:, None], step.reward, 0.0),

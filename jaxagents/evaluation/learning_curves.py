@@ -14,7 +14,7 @@ from jaxagents.evaluation.bootstrap import (
 )
 from jaxagents.evaluation.runs import Run
 
-# Metrics that tell whether a training is healthy.
+# Metrics that tell whether training is healthy.
 _HEALTH = (
     "explained_variance",
     "clip_fraction",
@@ -44,7 +44,7 @@ class GroupCurve(NamedTuple):
 
 
 def health_metrics(groups: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Return the metrics that tell whether a training is healthy, and that all runs recorded."""
+    """Return the metrics that tell whether training is healthy, if all runs recorded them."""
     runs = [run for of_group in groups.values() for run in of_group]
     return [
         name
@@ -90,7 +90,7 @@ def metric_names(run: Run) -> list[str]:
 
 
 def make_panels(groups: Mapping[str, Sequence[Run]], metric: str) -> list[Panel]:
-    """Aggregate a metric over groups of runs, in one panel per actor or policy that differs.
+    """Aggregate a metric over each group's runs, in one panel per actor or policy that differs.
 
     Actors with equal values in all runs share a panel. If more than a few differ, one panel per
     policy shows the mean over its actors. If there are still too many panels, or runs differ in

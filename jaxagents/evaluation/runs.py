@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        """True if the run has no summary, or was trained on since."""
+        """True if the run has no summary, or training has continued since."""
         if self.summary is None:
             return True
         summarized = self.summary.get("training", {}).get("n_updates_done", self.n_updates_done)
@@ -90,8 +90,8 @@ def path_of_config(directory: str | PathLike[str]) -> Path:
     path = Path(directory) / "config.yaml"
     if not path.is_file():
         raise ExperimentError(
-            f"{directory} is no run: it has no config.yaml. Runs are in the folder runs/, unless "
-            "their configuration names another."
+            f"{directory} is not a run: it has no config.yaml. Runs are in the folder runs/, "
+            "unless their configuration names another."
         )
     return path
 
@@ -101,7 +101,7 @@ def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Ru
 
     Raises:
         ExperimentError: As for `read_run`; or two runs of a group have the same seed, and thus
-            are no independent samples.
+            are not independent samples.
     """
     groups = group_runs([read_run(directory) for directory in directories])
     for group in groups.values():

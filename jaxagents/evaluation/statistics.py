@@ -11,7 +11,7 @@ from jaxagents.types import MetricStats
 def summarize(values: ArrayLike) -> MetricStats:
     """Compute statistics of a metric over episodes, per actor.
 
-    Episodes of NaN are left out, and ``has_nans`` marks where there were any. If all are NaN, as
+    NaN values are left out, and ``has_nans`` marks where there were any. If all are NaN, as
     for an evaluation that never ran, the statistics are NaN. Standard deviation and variance are
     the population's. The interval is the mean's 95 % percentile bootstrap interval; equal values
     give equal intervals.

@@ -54,7 +54,7 @@ def record_step(
     """Play one step of all episodes, and record the first ``n_episodes`` of them."""
     running = play.running
     play, action, step = advance_play(environments, act, play)
-    # Where dead actors still earn rewards, the end of the episode is theirs too.
+    # If dead actors still earn rewards, their own episodes end with the environment's.
     alive = step.active | environments.rewards_after_death
     recorded = RecordedStep(
         state=step.final_state,

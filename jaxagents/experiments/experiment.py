@@ -1,6 +1,7 @@
 """An experiment: an environment, an agent, and the directory of its run.
 
-Plots, replays and exports are imported where they are used: errors in a configuration come first.
+Plots, replays and exports are imported where they are used, so that errors in a configuration are
+reported without delay.
 """
 
 import logging

@@ -1,6 +1,7 @@
 """Make the environment of a configuration, and choose its agent.
 
-Both are imported where they are used, which takes seconds: errors in a configuration come first.
+Both are imported where they are used: the imports take seconds, and errors in a configuration are
+reported without delay.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
 
     Raises:
         ExperimentError: the environment cannot be made.
-        ValueError: a parameter is unknown, or not of its default's shape.
+        ValueError: a parameter is unknown, not finite, or not of its default's shape.
         TypeError: the value of a parameter is not a number.
     """
     from jaxagents.environments.registry import make

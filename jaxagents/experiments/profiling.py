@@ -81,7 +81,7 @@ class Profile:
 
     @property
     def steps_per_second_of_training(self) -> float:
-        """Environment steps per second of training, evaluations and callbacks included."""
+        """Environment steps per second of training, the stages after a block included."""
         names = ("update", "evaluation", "callbacks")
         stages = [self.stages[name] for name in names if name in self.stages]
         return self.n_envs * self.rollout_length / sum(each.seconds_per_update for each in stages)
@@ -109,7 +109,7 @@ def profile(agent: IPPOBase, hyperparams: HyperParameters, n_rounds: int = 20) -
 
     Args:
         agent: The agent.
-        hyperparams: As for ``agent.train``, except that ``kl_threshold`` is infinite.
+        hyperparams: As for ``agent.train``; ``kl_threshold`` is replaced by infinity.
         n_rounds: How often each stage is timed.
 
     Raises:

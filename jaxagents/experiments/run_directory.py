@@ -46,7 +46,7 @@ def check_same_beginning(config: ExperimentConfig, directory: Path) -> None:
 
 
 def replace_config(config: ExperimentConfig, directory: Path) -> None:
-    """Write ``config.yaml`` if it changes, and keep the one before as ``config.1.yaml``, ...."""
+    """Write ``config.yaml`` if it changes, and keep the previous one as ``config.1.yaml``, ...."""
     path = directory / "config.yaml"
     with contextlib.suppress(ExperimentError):  # written by another version of the package
         if to_plain(load_config(path)) == to_plain(config):

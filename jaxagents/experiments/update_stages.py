@@ -1,6 +1,6 @@
 """The stages of an update as separate programs, to be timed one by one.
 
-Each does the work of its stage in `IPPOBase._update`, on the same inputs.
+Each does the work of its stage in `IPPOBase._update`, on inputs of the same shapes.
 """
 
 from collections.abc import Callable

@@ -40,7 +40,7 @@ class ActorCritic(Frozen):
     """The actor and critic networks of an agent's policies; holds no parameters.
 
     Attributes:
-        actor: Maps an actor's observation to what its distribution is made of.
+        actor: Maps an actor's observation to the outputs that parametrise its distribution.
         torso: The actor's layers that the critic shares; None if it shares none.
         critic: The critic's trained layers.
         value: The whole value function: any shared torso, then the critic.
@@ -147,7 +147,7 @@ class ActorCritic(Frozen):
         memory: PyTree,
         rng: PRNGKeyArray | None,
     ) -> tuple[Array, PyTree]:
-        """Choose the environments' actions ``[envs, actors, ...]``: the mode without a key."""
+        """Choose the actions ``[envs, actors, ...]``: sampled, or the mode without a key."""
         head, memory = self.heads(actor, observation, memory)
         if rng is None:
             action = self._distribution.mode(head)
@@ -181,7 +181,7 @@ class ActorCritic(Frozen):
         step by the observation that is acted on next.
 
         Args:
-            runner: After the rollout, but for its critics' recurrent state.
+            runner: After the rollout, except for its critics' recurrent state.
             transitions: ``[time, envs, actors, ...]``.
 
         Returns:

@@ -268,7 +268,7 @@ class Agent(Frozen, abc.ABC):
         )
 
     def collect_training(self, runner: Runner, metrics: Metrics | Leaves | None = None) -> None:
-        """Keep the result of a training for `eval`, `policy` and `value`."""
+        """Keep the result of `train` for `eval`, `policy` and `value`."""
         self._collected = (runner, metrics or {})
 
     def restore(

@@ -82,7 +82,7 @@ class IPPOBase(Agent):
             `jaxagents.Environment`.
         env_params: Its parameters.
         config: Sizes and choices.
-        callbacks: Called on the host with each `Evaluation` of a training, between two compiled
+        callbacks: Called on the host with each `Evaluation` of a run, between two compiled
             programs: they may use jax, and the ``policy``, ``agent`` and ``runner`` they are
             given. A callback that returns True ends the training.
 
@@ -416,7 +416,8 @@ class IPPOBase(Agent):
     ) -> tuple[Runner, Batch, Metrics]:
         """Make the critics' targets and inputs; update the running statistics of the targets.
 
-        Values do not change with the statistics: the critics' last layers are rescaled.
+        The last layers of default critics are rescaled, so that values do not change with the
+        statistics.
         """
 
         def make(
@@ -485,12 +486,12 @@ class IPPOBase(Agent):
         )
         return loss, (loss, jnp.sum(minibatch.value_weight))
 
-    # A training: blocks of updates, each followed by an evaluation and a report to the host.
+    # A training run: blocks of updates, each followed by an evaluation and a report to the host.
 
     def _train(
         self, runner: Runner, n_updates_done: int, initial: bool, history: Leaves | None = None
     ) -> tuple[Runner, Metrics]:
-        """Run the blocks that are left, and record them if that was asked for."""
+        """Run the remaining blocks, and record them if there are checkpoints or callbacks."""
         sizes = block_sizes(n_updates_done, self.config, initial)
 
         def train() -> tuple[Training, Metrics]:
@@ -601,7 +602,7 @@ class IPPOBase(Agent):
 
     def _on_evaluation(self, shapes: PyTree, report: dict[str, Any]) -> np.bool_:
         runner, metrics, failed = unpack(report, shapes)
-        # No checkpoint of a failed block: a training resumed from it would fail again.
+        # No checkpoint of a failed block: a run resumed from it would fail again.
         return np.bool_(True) if failed else self._recorder.on_evaluation(runner, metrics)
 
 

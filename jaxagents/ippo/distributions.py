@@ -1,6 +1,6 @@
 """Distributions over actions: one class for each kind of action.
 
-A policy's network puts out ``n_outputs`` numbers, and `Distribution.head` turns them into the
+A policy's network outputs ``n_outputs`` numbers, and `Distribution.head` turns them into the
 parameters of a distribution, the head, a pytree of arrays ``[*batch, ...]``. Every other method
 takes such a head.
 """
@@ -55,7 +55,7 @@ class Distribution(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, head: Head, noise: Float[Array, "*batch outputs"]) -> Array:
-        """Sample actions ``[*batch, ...]`` from noise of their own."""
+        """Sample actions ``[*batch, ...]``, each from its own noise."""
 
     @abc.abstractmethod
     def mode(self, head: Head) -> Array:

@@ -20,7 +20,7 @@ Update = Callable[..., Updates]
 
 
 class Trainable(Protocol):
-    """The parts of an agent that trainings under `jax.vmap` are made of; see `IPPOBase`."""
+    """The parts of an agent that training under `jax.vmap` uses; see `IPPOBase`."""
 
     config: AgentConfig
     _recorder: Recorder
@@ -38,7 +38,7 @@ class Trainable(Protocol):
 
 
 def check_can_be_traced(agent: Trainable, runner: Runner | None) -> None:
-    """Raise ValueError if a training cannot be a part of a `jax.vmap` or a compiled program."""
+    """Raise ValueError if training cannot be a part of a `jax.vmap` or a compiled program."""
     if agent._recorder.has_work:
         raise ValueError(
             "train writes checkpoints or calls callbacks, which jax.vmap cannot do; use an "

@@ -137,7 +137,7 @@ class Torso(nn.Module):
 
 
 class PolicyNetwork(nn.Module):
-    """Logits or means: a torso and a last layer of small weights, for equal initial logits."""
+    """Logits or means: a torso and a last layer of small weights, for initial logits near 0."""
 
     n_outputs: int
     torso: nn.Module

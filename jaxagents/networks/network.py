@@ -1,4 +1,4 @@
-"""From configured layers or a user's module to what an agent applies."""
+"""The networks that an agent applies, from configured layers or a user's module."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -79,8 +79,8 @@ def vtrace(
 
     Args:
         reward: Received at each step.
-        value: Of the current policy.
-        next_value: Of the current policy.
+        value: V of the observation that was acted on.
+        next_value: V of the observation *before* any reset.
         terminated: The actor's episode ended in a terminal state.
         truncated: The episode was cut off; the state has a future.
         ratio: Of the current to the behaviour policy's probability of each action.

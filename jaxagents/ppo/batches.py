@@ -131,8 +131,8 @@ def normalize_targets(
     """Normalise value targets by running statistics that include them.
 
     Returns:
-        The batch, with the critic's earlier outputs rescaled too; the statistics; and how the
-        critic's outputs are to be rescaled for its values to remain what they are.
+        The batch, with the critic's earlier outputs rescaled too; the statistics; and the
+        rescaling of the critic's outputs that leaves its values unchanged.
     """
     updated = update_statistics(statistics, batch.value_target, batch.value_weight, VALUE_DECAY)
     rescale = rescaling(statistics, updated)

@@ -84,7 +84,7 @@ def raise_nonfinite(found: Bool[np.ndarray, "policies quantities"], update: int)
         return
     policy, quantity = np.argwhere(found)[0]
     others = [f"policy {i}" for i in np.flatnonzero(found.any(axis=1)) if i != policy]
-    also = f" (and something of {', '.join(others)})" if others else ""
+    also = f" (and in {', '.join(others)})" if others else ""
     raise NonFiniteError(
         f"update {update} has NaN or infinity in the {QUANTITIES[quantity]} of policy "
         f"{policy}{also}; lower the learning rate, normalise rewards or values, or skip such "

@@ -64,7 +64,7 @@ def probability_ratio(log_ratio: Float[Array, "*batch"]) -> Float[Array, "*batch
 def kl_divergence(log_ratio: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """Estimate each sample's KL divergence of the new from the old policy, in nats.
 
-    The k3 estimator (ρ - 1) - log ρ, never negative when its first term is an expm1.
+    The k3 estimator (ρ - 1) - log ρ; with expm1 for its first term it is never negative.
 
     Source: Schulman 2020, "Approximating KL divergence", http://joschu.net/blog/kl-approx.html.
     """

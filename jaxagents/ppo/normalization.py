@@ -152,10 +152,10 @@ def denormalize(
 
 
 def rescaling(before: RunningStatistics, after: RunningStatistics) -> Rescaling:
-    """Return what keeps denormalised values as they are while their statistics change.
+    """Return the rescaling that keeps denormalised values as they are when the statistics change.
 
-    The first statistics do change them, from 0 to those of an untrained critic in the unit of the
-    targets; and so do targets that have always been equal, which normalise to 0.
+    Values do change with the first statistics, from 0 to an untrained critic's in the unit of the
+    targets, and while all targets are equal: these normalise to 0.
 
     Source: PopArt, van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714, eq. 2.
     """

@@ -78,12 +78,12 @@ class PolicyMap:
 
     @property
     def n_members(self) -> int:
-        """Number of actors of the largest policy K."""
+        """Number K of actors of the largest policy."""
         return self._actors.shape[1]
 
     @property
     def n_actors(self) -> int:
-        """Number of actors A."""
+        """Number A of actors."""
         return len(self.policy_of_actor)
 
     def to_policies(self, tree: PyTree, axis: int) -> PyTree:

@@ -1,4 +1,4 @@
-"""Schedules of hyperparameters over a training."""
+"""Schedules of hyperparameters over a training run."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int

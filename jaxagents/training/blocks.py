@@ -13,7 +13,7 @@ from jaxagents.training.metric_tables import pad_with_nan, stack
 from jaxagents.types import Metrics, PyTree, Runner, Training, Updates
 
 MAXIMA = ("largest_value", "largest_reward")
-"""Training metrics, never negative, of which a block reports the maximum over its updates."""
+"""Training metrics of which a block reports the maximum over its updates; never negative."""
 
 
 def block_sizes(n_updates_done: int, config: AgentConfig, initial: bool) -> list[int]:
@@ -21,7 +21,7 @@ def block_sizes(n_updates_done: int, config: AgentConfig, initial: bool) -> list
 
     Args:
         n_updates_done: Updates done so far.
-        config: Its ``n_steps`` ends the last block, multiples of ``eval_frequency`` the others.
+        config: Blocks end at multiples of its ``eval_frequency``, and the last one at ``n_steps``.
         initial: Begin with a block of zero updates, for the evaluation before training.
 
     Raises:
@@ -85,7 +85,7 @@ def update_repeatedly(
         return Updates(
             runner=runner,
             n_left=updates.n_left - 1,
-            # Read as well as written: the memory of a result that is never read is shared with
+            # `|` also reads the carry. A carry that is only written would share its memory with
             # temporary arrays of actor and critic, which would then wait for each other.
             nonfinite=updates.nonfinite | nonfinite,
             n_finite=updates.n_finite + finite,

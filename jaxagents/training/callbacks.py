@@ -90,7 +90,7 @@ class StopAtReturn:
         """Return True to end training."""
         if "returns" not in evaluation.metrics:
             raise ValueError("StopAtReturn needs evaluations, but n_evals=0: choose n_evals > 0.")
-        if evaluation.n_updates_done <= self._latest:  # another training has begun
+        if evaluation.n_updates_done <= self._latest:  # another run has begun
             self._n_reached = 0
         self._latest = evaluation.n_updates_done
         reached = evaluation.mean_return >= self._target
@@ -99,7 +99,7 @@ class StopAtReturn:
 
 
 def _group_and_owner(name: str) -> tuple[str, str]:
-    """Return a record's group in trackers, and whether its list is per actor or per policy."""
+    """Return a metric's group in trackers, and whether its values are per actor or per policy."""
     if name in _OF_TIME:
         return "time", ""
     stem = name.rsplit("_", 1)[0]

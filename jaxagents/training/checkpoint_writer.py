@@ -1,4 +1,4 @@
-"""Writes a run's checkpoints in a background thread, and survives errors of the disk."""
+"""Writes a run's checkpoints in a background thread, and survives disk errors."""
 
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ from jaxagents.training.named_arrays import Leaves
 
 _LOCK = ".lock"
 _NICENESS = 10
-_SECONDS_BETWEEN_PARAMS = 10.0  # orbax takes ten times as long for them as all else takes
+_SECONDS_BETWEEN_PARAMS = 10.0  # writing them takes ten times as long as all other files
 _logger = logging.getLogger(__name__)
 
 
@@ -28,7 +28,7 @@ class Checkpoint(NamedTuple):
     step: int  # updates done
     runner: Leaves
     history: Leaves
-    score: float  # decides which checkpoint is the best; NaN or infinite counts as worst
+    score: float  # decides which checkpoints `keep_best` keeps; NaN or infinite is worst
 
 
 @final
@@ -79,7 +79,7 @@ class CheckpointWriter:
 
         Args:
             checkpoint: The checkpoint.
-            max_wait: Seconds to wait for it too, unless the previous one took longer than that.
+            max_wait: Wait up to this many seconds for it too, unless the previous one took longer.
         """
         if self._latest is not None:
             wait([self._latest])
@@ -161,13 +161,13 @@ class CheckpointWriter:
 
 
 def _lower_priority() -> None:
-    """Let this thread, and the threads it starts, run only where training leaves a core idle."""
+    """Lower the priority of this thread, and of the threads it starts, below that of training."""
     with contextlib.suppress(AttributeError, OSError):  # not available outside Linux
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _acquire_lock(directory: Path) -> int:
-    """Lock a directory until this process ends, however it ends; return the lock's file."""
+    """Lock a directory until the returned file is closed or this process ends, however it ends."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)

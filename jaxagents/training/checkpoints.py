@@ -129,7 +129,7 @@ class Checkpoints:
             runner: The runner's leaves.
             history: Metrics of the evaluations so far.
             metadata: JSON data that describe the run.
-            score: Decides which checkpoint is the best.
+            score: Decides which checkpoints are kept as the best.
             with_params: Write ``params/`` now; otherwise `add_params` must follow.
 
         Raises:

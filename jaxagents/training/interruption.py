@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM during training: the first asks it to end, the second ends it at once."""
+"""Ctrl-C and SIGTERM during training.
+
+The first ends it after the next evaluation; the second raises `Interrupted` at once.
+"""
 
 import contextlib
 import signal
@@ -103,5 +106,5 @@ class Interruption:
         self._signal_number = number
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         with contextlib.suppress(OSError, ValueError):  # the terminal may have gone
-            text = "the training ends after the next evaluation; once more ends it at once."
+            text = "the training ends after the next evaluation; a second signal ends it at once."
             print(f"\n{name}: {text}", file=sys.stderr, flush=True)

@@ -20,10 +20,10 @@ from jaxagents.training.progress_bar import ProgressBar
 from jaxagents.types import PyTree, Runner
 
 BestFn = Callable[[Leaves], int]
-"""From the metrics of the kept checkpoints, ``[checkpoints, ...]``, to the row of the best one."""
+"""Maps the metrics of the kept checkpoints, ``[checkpoints, ...]``, to the row of the best one."""
 Result = TypeVar("Result")
 
-# Metadata that checkpoints of version 1.0 lack: what its agents did.
+# Metadata that checkpoints of version 1.0 lack, with the values that its agents had.
 _BEFORE_IT_WAS_SAVED = {"observes_time": False}
 _SHARE_OF_WAITING = 0.01  # part of a block's time that may be spent on waiting for its checkpoint
 
@@ -182,7 +182,7 @@ class Recorder:
             evaluation = self._latest._replace(agent=agent, runner=runner)
             # Every callback receives every evaluation, even if an earlier one ends the run.
             requests = [_is_true(callback(evaluation)) for callback in self._callbacks]
-        finally:  # after the callbacks: the writer's thread competes for Python's lock
+        finally:  # after the callbacks: the writer's thread would compete for the GIL
             self.save(reported)
         return any(requests) or self._interruption.requested
 

@@ -10,7 +10,7 @@ from jaxagents.visual.renderers.animation import find_ffmpeg, write_gif, write_m
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import compose
 
-_MAX_FRAMES = 300  # longer episodes are shown every second, third, ... state
+_MAX_FRAMES = 300  # of longer episodes, only every second, third, ... state is shown
 
 
 def check_replay(directory: Path, n_episodes: int, mp4: bool) -> None:

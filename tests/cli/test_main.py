@@ -19,6 +19,7 @@ from jaxagents.cli import main as cli
 from jaxagents.cli.output import EvaluationLines
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.experiment import Experiment
 from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines
 
@@ -271,7 +272,7 @@ def test_a_refused_configuration_does_not_replace_that_of_the_run(own_run, capsy
 
 
 def test_a_folder_without_a_run_is_not_resumed(tmp_path, capsys):
-    assert "is no run: it has no config.yaml" in fail(["resume", str(tmp_path)], capsys)
+    assert "is not a run: it has no config.yaml" in fail(["resume", str(tmp_path)], capsys)
 
 
 def test_a_run_without_a_good_checkpoint_is_not_resumed(own_run, capsys):
@@ -347,7 +348,7 @@ def assert_ended_after_a_block(folder: Path, output: str, error: str) -> tuple[P
     """Check a training's files and output; return the run and its number of updates."""
     (run,) = (folder / "runs").iterdir()
     first, last = error.strip().splitlines()
-    assert "the training ends after the next evaluation; once more ends it at once" in first
+    assert "the training ends after the next evaluation; a second signal ends it at once" in first
     assert last == f"jaxagents: interrupted; resume with: jaxagents resume runs/{run.name}"
     n_done = read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"]
     assert Checkpoints(run / "checkpoints").last_step() == n_done
@@ -385,6 +386,21 @@ def test_a_second_signal_ends_a_training_at_once(tmp_path):
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)
     assert process.returncode == 130
+    assert error.startswith("jaxagents: interrupted; resume with: jaxagents resume runs/tiny-")
+    assert error.count("\n") == 1
+
+
+def test_an_interruption_outside_of_training_names_the_command_to_resume_too(
+    tmp_path, monkeypatch, capsys
+):
+    def interrupt(experiment):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    monkeypatch.setattr(Experiment, "train", interrupt)
+    assert cli.main(["train", "tiny.yaml", "--quiet"]) == 130
+    error = capsys.readouterr().err
     assert error.startswith("jaxagents: interrupted; resume with: jaxagents resume runs/tiny-")
     assert error.count("\n") == 1
 
@@ -458,7 +474,7 @@ def test_an_environment_whose_data_cannot_be_downloaded_is_listed_as_such(monkey
 
     monkeypatch.setattr("jaxagents.environments.registry.describe", describe)
     assert cli.main(["envs", "hunting/discrete"]) == 0
-    assert "not available here: its data are downloaded" in capsys.readouterr().out
+    assert "not available here: its data must be downloaded" in capsys.readouterr().out
 
 
 def test_a_closed_pipe_is_no_error():
@@ -477,7 +493,7 @@ def test_a_closed_pipe_is_no_error():
         ([], "the following arguments are required: COMMAND"),
         (["trian"], "invalid choice: 'trian'"),
         (["train"], "the following arguments are required: CONFIG"),
-        (["eval", "missing"], "missing is no run: it has no config.yaml"),
+        (["eval", "missing"], "missing is not a run: it has no config.yaml"),
         (["eval", "missing", "--episodes", "3"], "unrecognized arguments: --episodes 3"),
         (["eval", "missing", "--mode", "worst"], "invalid choice: 'worst'"),
         (["envs", "atari"], "no environment's id contains 'atari'"),

@@ -40,7 +40,10 @@ def primitives_of_an_update(**changes):
     return {name for name in TUNED_PRIMITIVES if name in text}
 
 
-@pytest.mark.parametrize("changes", [{}, {"recurrent": "gru", "normalize_values": True}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, pytest.param({"recurrent": "gru", "normalize_values": True}, marks=pytest.mark.slow)],
+)
 def test_plain_jax_uses_no_tuned_form(changes):
     assert primitives_of_an_update(**changes)
     with plain_jax():

@@ -1,6 +1,6 @@
 """Training and evaluation in every environment.
 
-The default tests have one environment per trait; the others run with `pytest -m slow`.
+The default tests have the traits that meet nowhere else; the others run with `pytest -m slow`.
 """
 
 import jax

@@ -125,7 +125,7 @@ def test_a_description_begins_with_the_better_group():
 def test_a_description_says_that_few_seeds_are_no_evidence():
     text = describe(compare(group("a", 5.0, 6.0, 7.0), group("b", 1.0, 2.0, 3.0)))
     assert text.startswith("a earns 4.00 more than b (95 % interval ")
-    assert text.endswith("but so few seeds cannot tell: train with 4 or more of each.")
+    assert text.endswith("but these are too few seeds to tell: train with 4 or more of each.")
 
 
 @pytest.mark.parametrize("others", [(1.0,), (1.0, 2.0, 3.0)])
@@ -150,7 +150,9 @@ def test_a_run_that_was_trained_on_since_its_summary_is_refused(write, tmp_path)
         (run / "metrics.jsonl").write_text(json.dumps({"n_updates_done": n_updates_done}) + "\n")
         if n_updates_done == 4:
             assert len(compare_groups(read_groups([run, other]))) == 1
-    with pytest.raises(ExperimentError, match=r"has gone on since its summary.*jaxagents resume"):
+    with pytest.raises(
+        ExperimentError, match=r"was trained on after its summary.*jaxagents resume"
+    ):
         compare_groups(read_groups([run, other]))
 
 
@@ -200,9 +202,9 @@ def test_the_printed_text_lists_the_groups_and_then_compares_them(write):
 
 def test_different_evaluation_settings_are_reported(write):
     alike = [*write("a", 1.0, evaluation={"greedy": True}), *write("b", 2.0)]
-    assert "not evaluated alike" in comparison_text(compare_groups(read_groups(alike)))
+    assert "evaluation settings differ" in comparison_text(compare_groups(read_groups(alike)))
     alike = [*write("c", 1.0, evaluation={"x": 1}), *write("d", 2.0, evaluation={"x": 1})]
-    assert "not evaluated alike" not in comparison_text(compare_groups(read_groups(alike)))
+    assert "evaluation settings differ" not in comparison_text(compare_groups(read_groups(alike)))
 
 
 def test_a_single_group_is_refused(write):

@@ -1,6 +1,7 @@
 """Experiments: configurations and their runs. The command line has its own tests."""
 
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -25,7 +26,7 @@ from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-# One of each kind: discrete, continuous with a policy per actor, masked with deaths, recurrent.
+# The other tests here train discrete actors; this one is continuous, with a policy per actor.
 REPRESENTATIVES = ("hunting_continuous",)
 LEAST = {  # two updates and an evaluation: nearly all of the time is compilation
     "n_steps": 2,
@@ -297,6 +298,23 @@ def test_a_failing_plot_loses_no_summary(run, tmp_path, monkeypatch):
     assert json.loads((copy / "summary.json").read_text())["training"]
 
 
+def test_a_configuration_that_cannot_be_kept_up_to_date_does_not_end_a_resumed_training(
+    run, tmp_path, monkeypatch, caplog
+):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    copy = shutil.copytree(run, tmp_path / "run")
+    experiment = Experiment.of_run(copy, ["--agent.n_steps", "9"])
+    monkeypatch.setattr("jaxagents.experiments.run_directory.save_config", fail)
+    experiment._start = {"time": "now"}
+    experiment._record(ja.Evaluation(3, 48, 0.0, {}, runner=None))
+    (warning,) = caplog.messages
+    assert warning.startswith("config.yaml could not be kept up to date: [Errno ")
+    assert (copy / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
+    assert json.loads((copy / "environment.json").read_text())[-1] == {"time": "now"}
+
+
 def test_the_best_checkpoint_is_the_one_of_the_highest_mean_return(run):
     lines = read_json_lines(run / "metrics.jsonl")
     best = max(lines, key=lambda line: np.mean(line["return_mean"]))
@@ -305,7 +323,7 @@ def test_the_best_checkpoint_is_the_one_of_the_highest_mean_return(run):
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ExperimentError, match=r"is no run: it has no config\.yaml"):
+    with pytest.raises(ExperimentError, match=r"is not a run: it has no config\.yaml"):
         Experiment.of_run(tmp_path)
 
 
@@ -316,6 +334,10 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
         ({"env_kwargs": {"size": 3}}, "hunting/discrete cannot be constructed with size=3"),
         ({"env_params": {"speed": 3}}, "env_params.speed is no parameter of hunting/discrete"),
         ({"env_params": {"prey_speed": "a"}}, "env_params.prey_speed should be a number, but is"),
+        (
+            {"env": "jaxmarl/MPE_simple_spread_v3", "env_params": {"num_agents": 2}},
+            "jaxmarl/MPE_simple_spread_v3 has no parameters; empty env_params, or use env_kwargs",
+        ),
         ({"hyperparams": ja.HyperParameters(gamma=2.0)}, "gamma=2.0 is out of range"),
         ({"hyperparams": ja.HyperParameters(gamma=[0.1] * 3)}, "gamma has shape"),
         ({"agent": {"parameter_sharing": (0, 0, 1)}}, "parameter_sharing"),

@@ -55,7 +55,7 @@ def collected(cell, sharing, chunk_length):
     return agent, *collect_twice(agent)
 
 
-# Sharing and chunks are the same code for every cell.
+# Sharing and chunks are the same code for every cell; tests of learning have the GRU.
 REPRESENTATIVES = [("lstm", "independent", 3), ("mingru", "shared", None)]
 CASES = [
     pytest.param(*case, marks=[] if case in REPRESENTATIVES else pytest.mark.slow, id=str(case))

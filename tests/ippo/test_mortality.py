@@ -100,6 +100,10 @@ KINDS = {
     ),
     "optional": (ja.DiscreteIPPO, Walk(DEATHS, limit=100), OPTIONS),
 }
+REPRESENTATIVES = ("discrete", "recurrent", "optional")
+CASES = [
+    pytest.param(kind, marks=[] if kind in REPRESENTATIVES else pytest.mark.slow) for kind in KINDS
+]
 
 
 @functools.cache
@@ -123,7 +127,7 @@ def altered(transitions, value, fields=NUMBERS, **where):
 
 
 @pytest.mark.parametrize("value", [-3.0, 1e6, np.inf, np.nan])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CASES)
 def test_a_dead_actor_contributes_exactly_nothing(kind, value):
     """Its observations, actions, rewards and recurrent states change not a single bit."""
     each = trial(kind)

@@ -197,7 +197,7 @@ def test_a_task_that_needs_memory_is_learnt_with_a_shared_torso():
     ("options", "message"),
     [
         ({"centralized_critic": True}, "shared_torso=True gives critics .*; choose one"),
-        ({"actor_network": PolicyNetwork(2, MLP())}, "knows no torso of actor_network="),
+        ({"actor_network": PolicyNetwork(2, MLP())}, "cannot find the torso of actor_network="),
     ],
 )
 def test_options_that_exclude_a_shared_torso_are_refused(options, message):

@@ -1,5 +1,6 @@
 """The training loop through the public contract."""
 
+import logging
 from typing import Any
 
 import jax
@@ -45,7 +46,6 @@ KINDS = {
 SHARINGS = ["shared", "independent", (0, 1, 0)]
 REPRESENTATIVES = [
     ("categorical", "shared"),
-    ("masked", "independent"),
     ("mortal", (0, 1, 0)),
     ("squashed", "independent"),
 ]
@@ -233,6 +233,12 @@ def test_callbacks_are_refused_under_vmap(listened):
     agent, _ = listened
     with pytest.raises(ValueError, match="checkpoint_dir=None and without callbacks"):
         jax.vmap(agent.train, in_axes=(0, None))(jax.random.split(jax.random.key(0)), FAST)
+
+
+def test_continuing_a_runner_is_refused_under_vmap():
+    agent, rngs = shared_agent(), jax.random.split(jax.random.key(0))
+    with pytest.raises(ValueError, match="cannot continue a runner under jax transformations"):
+        jax.vmap(lambda rng: agent.train(rng, FAST, agent._runner_shapes()))(rngs)
 
 
 @pytest.mark.parametrize("unit", ["time", "step"])  # whole trajectories: see above
@@ -496,6 +502,16 @@ def test_the_progress_bar_changes_nothing_and_works_under_vmap(capfd):
     )
     jax.effects_barrier()
     assert "Training: 100%" in capfd.readouterr().err
+
+
+def test_hyperparameters_are_logged_by_name_and_returned_as_plain_data(caplog):
+    hyperparams = FAST.replace(gamma=0.5, kl_threshold=jnp.array([0.25, jnp.inf]))
+    with caplog.at_level(logging.INFO, "jaxagents"):
+        items = shared_agent().log_hyperparams(hyperparams)
+    assert items["gamma"] == 0.5
+    assert items["kl_threshold"] == [0.25, float("inf")]
+    assert items["actor_optimizer_params.learning_rate"] == 1e-2
+    assert caplog.messages == [f"{name} = {value}" for name, value in items.items()]
 
 
 def test_policy_is_greedy_without_a_key_and_value_is_per_actor():

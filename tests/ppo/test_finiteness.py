@@ -81,7 +81,7 @@ def test_samples_with_zero_weight_may_be_nan(name):
 def test_the_error_names_the_first_quantity_and_all_policies():
     flags = np.zeros((3, len(QUANTITIES)), bool)
     flags[0, [4, 6]] = flags[2, 1] = True
-    message = r"actor's loss of policy 0 \(and something of policy 2\); lower the learning rate"
+    message = r"actor's loss of policy 0 \(and in policy 2\); lower the learning rate"
     with pytest.raises(NonFiniteError, match=message):
         raise_nonfinite(flags, update=1)
 

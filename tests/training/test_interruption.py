@@ -89,7 +89,7 @@ def test_work_is_asked_to_end_by_the_first_signal(default_handlers, number, caps
         interruption.run(work)
     assert ended
     assert (raised.value.signal_number, raised.value.at_once) == (number, False)
-    assert "once more ends it at once" in capsys.readouterr().err
+    assert "a second signal ends it at once" in capsys.readouterr().err
 
 
 def test_a_second_signal_abandons_work_and_later_work_waits_for_it(default_handlers):

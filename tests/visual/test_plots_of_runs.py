@@ -228,7 +228,7 @@ def test_what_cannot_be_plotted_is_explained_in_one_line(tmp_path, write, capsys
     assert "does not end in .png or .svg" in fail(["plot", run, "--to", "x.gif"], capsys)
     assert "has recorded no 'speed'" in fail(["plot", run, "--metrics", "speed"], capsys)
     assert "it has nothing yet" in fail(["plot", run, begun, "--to", tmp_path / "x.png"], capsys)
-    assert "is no run" in fail(["plot", tmp_path], capsys)
+    assert "is not a run" in fail(["plot", tmp_path], capsys)
     assert "are the same run" in fail(["plot", run, run, "--to", tmp_path / "x.png"], capsys)
     path = run / "config.yaml" / "x.png"
     assert str(run / "config.yaml") in fail(["plot", run, "--to", path], capsys)

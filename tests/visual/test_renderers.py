@@ -13,10 +13,10 @@ from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.types import Observation
 from jaxagents.visual.renderers import registry
 from jaxagents.visual.renderers.animation import write_gif, write_mp4
-from jaxagents.visual.renderers.canvas import Canvas, View
+from jaxagents.visual.renderers.canvas import Canvas, View, mixed
 from jaxagents.visual.renderers.image_observations import last_active_channel
 from jaxagents.visual.renderers.registry import make_scene
-from jaxagents.visual.renderers.scene import DEAD, WIDTH, compose
+from jaxagents.visual.renderers.scene import DEAD, WIDTH, Actor, compose
 from jaxagents.visual.renderers.smax import shots
 from jaxagents.visual.style import COLOURS
 
@@ -126,6 +126,20 @@ def test_smax_shots_are_pairs_of_shooter_and_target():
     states = episode([state, shooting], n_actors=6).states
     assert shots(env.env, states, 1) == [(0, 4), (3, 2)]
     assert shots(env.env, states, 0) == []
+
+
+def test_smax_draws_a_shot_as_a_pale_line_from_shooter_to_target():
+    env, params, state = first_state("jaxmarl/SMAX", scenario="3m")
+    # Ally 0 shoots at enemy 1, at the same height on the other side.
+    positions = np.array([[4, 16], [4, 4], [4, 28], [28, 4], [28, 16], [28, 28]], np.float32)
+    still = state.replace(unit_positions=positions)
+    shooting = still.replace(prev_attack_actions=np.array([6, 0, 0, 0, 0, 0]))
+    scene = make_scene(env, params, episode([still, shooting], n_actors=6))
+    before, after = np.asarray(scene.draw(0)), np.asarray(scene.draw(1))
+    rows, columns = np.nonzero(np.any(before != after, axis=-1))
+    assert set(rows) <= set(range(WIDTH // 2 - 2, WIDTH // 2 + 2))
+    assert np.ptp(columns) > WIDTH / 2
+    assert n_pixels(after, mixed(BLUE, "#ffffff", 0.4), tolerance=30) > WIDTH / 2
 
 
 def test_hunting_draws_actors_at_their_positions_and_crosses_a_captured_prey():
@@ -268,6 +282,22 @@ def test_an_unknown_environment_is_drawn_as_strips_up_to_the_current_step():
     assert 0 < grey[1] < grey[2] - grey[1]
 
 
+def fail_to_import(*_):
+    raise ImportError("its pictures need another package")
+
+
+@pytest.mark.parametrize(
+    "renderers", [{}, {"SwitchRiddle": fail_to_import}], ids=["unknown", "not installed"]
+)
+def test_a_library_environment_without_a_renderer_is_drawn_as_strips(renderers, monkeypatch):
+    monkeypatch.setattr(registry, "_JAXMARL_RENDERERS", renderers)
+    env, params, state = first_state("jaxmarl/switch_riddle")
+    trajectory = episode([state, state], n_actors=3)
+    drawn = make_scene(env, params, trajectory).draw(1)
+    strips = make_scene(env, params, trajectory._replace(states=None)).draw(1)
+    np.testing.assert_array_equal(drawn, strips)
+
+
 def test_vector_actions_are_drawn_as_lines():
     env, params = ja.make("hunting/continuous")
     action = np.linspace(-1, 1, 12).reshape(3, 2, 2).astype(np.float32)
@@ -295,6 +325,21 @@ def test_entries_strike_through_dead_actors_and_fade_those_without_a_choice():
     assert [n_pixels(each, DEAD) > 50 for each in below] == [False, True, True, True]
     assert [n_pixels(each, ORANGE) > 50 for each in below] == [True, True, False, True]
     assert all(n_pixels(each, BLUE) > 50 for each in below)
+
+
+def test_a_long_name_is_shortened_and_leaves_room_for_the_return():
+    trajectory = episode()
+    scene = make_scene(SINGLE, None, trajectory)
+
+    def entry_of(name):
+        frame = compose(scene._replace(actors=[Actor(name, BLUE)]), trajectory, 3)
+        return np.asarray(entries(frame))
+
+    short, long, longer = map(entry_of, ("a", 100 * "a", 200 * "a"))
+    assert np.any(short != long)
+    np.testing.assert_array_equal(long, longer)
+    right = np.s_[:, -45:]  # the return
+    np.testing.assert_array_equal(short[right], long[right])
 
 
 def test_only_the_last_frame_says_how_the_episode_ended():

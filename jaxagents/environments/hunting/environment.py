@@ -56,7 +56,7 @@ class Hunting(Environment):
 
     An actor observes six numbers in [-1, 1]: its own position, the vector to the other actor, their
     distance, and its role (predator 1, prey -1). It does not observe the time left: values
-    bootstrap through the truncation at the time limit, so they do not depend on it.
+    bootstrap at the time limit, so they do not depend on the time left.
     """
 
     n_actors = 2

@@ -2,7 +2,7 @@
 
 from jaxagents.experiments.config_files.yaml_source import Source
 
-# Since 1.0. The record of a run that lacks a key is older than it: what the run did then.
+# Keys added since 1.0, with the values that describe runs from before they were added.
 _ADDED_KEYS = {
     "agent.time_limits": "bootstrap",
     "agent.observe_time": "false",

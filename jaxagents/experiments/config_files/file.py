@@ -37,7 +37,7 @@ def load_config(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Exp
 
 @contextlib.contextmanager
 def locating_errors(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Iterator[None]:
-    """Prepend to errors that are found after loading the location of the value at fault.
+    """Prefix errors found after loading with the location of the wrong value.
 
     Args:
         path: As for `load_config`.

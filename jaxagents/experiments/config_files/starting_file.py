@@ -24,17 +24,17 @@ _MEMORY_TASKS = (
     "gymnax/MetaMaze-misc",
     "jaxmarl/switch_riddle",
 )
-# Only rewards show whether similar actors have different goals, and whether teams share one.
+# Listed by hand: only rewards show if similar actors have different goals, and if teams share one.
 _RIVALS = ("hunting/discrete", "hunting/continuous")
 _INDIVIDUALS = ("jaxmarl/coin_game", "jaxmarl/storm", "jaxmarl/storm_2p", "jaxmarl/storm_np")
 _PARTNERS = ("jaxmarl/MPE_simple_speaker_listener_v4",)
 
 
 class Suggestion(NamedTuple):
-    """A better value to start with than the default."""
+    """A value that is better to start with than the default."""
 
     value: Any
-    why: str  # a comment behind the value; may be empty
+    why: str  # a comment after the value; may be empty
 
 
 def starting_file(env_id: str) -> str:
@@ -109,7 +109,7 @@ def _heading(info: EnvironmentInfo) -> Iterator[str]:
     yield "#"
     yield from _comment(
         "All keys are listed, each with its type and default in parentheses; a key that is left "
-        "out has its default. Comments behind values say why they differ from the default. Each "
+        "out has its default. Comments after values say why they differ from the default. Each "
         "key can be overridden on the command line, as in --agent.n_steps 1000."
     )
 

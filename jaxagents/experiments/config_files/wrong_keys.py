@@ -14,8 +14,8 @@ def check_keys(source: Source, fields: Mapping[str, Field]) -> None:
     """Check the structure of a file and of its overrides.
 
     Raises:
-        ExperimentError: a key is unknown or has no value, or a group is given a value or the
-            other way round.
+        ExperimentError: a key is unknown or has no value; a group is given a value, or another
+            field keys; an override is nested too deeply.
     """
     for key, entry in source.entries.items():
         if problem := _problem(key, entry, fields):
@@ -66,6 +66,6 @@ def _refuse_nested_override(override: str, fields: Mapping[str, Field]) -> None:
             parts = inner.split(".")
             value = f"{{{': {'.join(parts)}: VALUE{'}' * len(parts)}"
             raise ExperimentError(
-                f"command line: {key} lies too deep; give all that {name}.{outer} is to "
-                f"hold, as --{name}.{outer} '{value}'"
+                f"command line: {key} is nested too deeply; set {name}.{outer} as a "
+                f"whole: --{name}.{outer} '{value}'"
             )

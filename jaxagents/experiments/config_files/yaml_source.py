@@ -11,7 +11,7 @@ from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.documented_fields import Field
 
 RECORD_HEADER = "# Written by jaxagents "
-"""Begins the record that a run keeps of its complete configuration."""
+"""First words of the ``config.yaml`` in which a run records its complete configuration."""
 
 
 class Entry(NamedTuple):
@@ -28,7 +28,7 @@ class Source(NamedTuple):
     text: str  # the file's, in ASCII: jsonargparse fails on other letters in some locales
     entries: Mapping[str, Entry]  # by dotted key, groups included
     overrides: Sequence[str]  # as on the command line
-    is_record: bool = False  # a run wrote the file, with every key that there was
+    is_record: bool = False  # a run wrote the file, with every key of its version
 
     def location_of(self, *keys: str) -> str:
         """Name the place where one of these keys is set: the command line, or a line of the file.
@@ -51,11 +51,11 @@ class Source(NamedTuple):
 
     @contextlib.contextmanager
     def locating_errors(self, fields: Mapping[str, Field], prefix: str = "") -> Iterator[None]:
-        """Prepend to errors the location of the fields that they name.
+        """Prefix errors with the location of the fields that they name.
 
         Args:
             fields: All fields, by dotted key.
-            prefix: Of the keys that the errors name.
+            prefix: Prepended to the names in errors to make dotted keys, as in "agent.".
 
         Raises:
             ExperimentError: in place of a `TypeError` or `ValueError`.
@@ -82,14 +82,15 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         tab = "; indent with spaces, not tabs" if r"'\t'" in str(error.problem) else ""
-        raise ExperimentError(f"{path}{line}: this is no YAML: {error.problem}{tab}") from error
+        problem = f"{error.problem}{tab}"
+        raise ExperimentError(f"{path}{line}: this is not valid YAML: {problem}") from error
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
-        raise ExperimentError(f"{path}: this is no YAML: {reason}") from error
+        raise ExperimentError(f"{path}: this is not valid YAML: {reason}") from error
     if root is None:
         raise ExperimentError(f"{path}: the file is empty; jaxagents config ENV prints a full one")
     if not isinstance(root, yaml.MappingNode):
-        raise ExperimentError(f"{path}: this is no YAML file of keys and values")
+        raise ExperimentError(f"{path}: this is not a YAML file of keys and values")
     entries: dict[str, Entry] = {}
     for key, entry in _entries(root, ""):
         if key in entries:
@@ -125,7 +126,7 @@ def _read_text(path: Path) -> str:
         remedy = f"its configuration is {config}" if config.is_file() else "name a YAML file"
         raise ExperimentError(f"{path}: this is a directory; {remedy}") from error
     except UnicodeDecodeError as error:
-        raise ExperimentError(f"{path}: this is no text in UTF-8") from error
+        raise ExperimentError(f"{path}: this is not UTF-8 text") from error
     except OSError as error:
         raise ExperimentError(f"{path}: it cannot be read: {error.strerror}") from error
 

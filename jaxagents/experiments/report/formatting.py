@@ -34,7 +34,7 @@ def all_runs(groups: Groups) -> list[Run]:
 
 
 def by_environment(groups: Groups) -> dict[str, dict[str, Sequence[Run]]]:
-    """Collect the groups of each environment: only their returns and losses are comparable."""
+    """Collect the groups of each environment: returns and losses are comparable only within one."""
     envs: dict[str, dict[str, Sequence[Run]]] = {}
     for label, runs in groups.items():
         envs.setdefault(runs[0].config["env"], {})[label] = runs
@@ -90,7 +90,7 @@ def estimates(runs: Sequence[Run]) -> list[tuple[str, Estimate]]:
 
 
 def number(value: float | None) -> str:
-    """Write a number with two decimals, or two significant digits if it is below 0.1."""
+    """Write a number with two decimals, or two significant digits if its magnitude is below 0.1."""
     if value is None:
         return "-"
     return f"{value:,.2f}" if value == 0 or abs(value) >= 0.1 else f"{value:.2g}"

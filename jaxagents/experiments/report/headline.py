@@ -115,7 +115,7 @@ def unfinished_notes(groups: Groups) -> list[str]:
 
 
 def diagnoses(groups: Groups) -> list[str]:
-    """Write a note about everything that a run suffers from."""
+    """List the problems that the runs' diagnoses found."""
     runs = all_runs(groups)
     return [
         f"{name_of(run)}: {sentence}" if len(runs) > 1 else sentence

@@ -50,7 +50,8 @@ def write_report(
         The path of the report.
 
     Raises:
-        ExperimentError: A directory holds no run, or the file is no report or cannot be written.
+        ExperimentError: A directory holds no run; or the path does not end in .html, holds another
+            file than a report, or cannot be written.
     """
     groups = read_groups(directories)
     path = _target(all_runs(groups), path)

@@ -1,4 +1,4 @@
-"""What the modules that call JaxMARL's own renderers share: states in, pictures out."""
+"""Helpers for the modules that call JaxMARL's own renderers: states in, pictures out."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which renderer draws an environment."""
+"""The choice of the renderer for an environment."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,7 @@ _JAXMARL_RENDERERS: dict[str, Callable[[Any, Trajectory, list[Actor]], Scene]] =
 
 
 def make_scene(env: Any, params: Any, trajectory: Trajectory) -> Scene:
-    """Draw an episode with the renderer of its environment, or else as strip charts.
+    """Draw an episode with its environment's renderer, or else as images or strip charts.
 
     Args:
         env: The environment, as `jaxagents.make` returns it.

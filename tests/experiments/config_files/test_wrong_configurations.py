@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from jaxagents.cli import main as cli
@@ -100,9 +101,9 @@ WRONG_LINES = [  # text of the file, its replacement, the line in the message, t
     ("  n_steps: 4", "  n_steps: 4\n  recurrent_chunk_length: 2", 8, "but recurrent=None"),
     ("  n_steps: 4", "  n_steps: 4\n  n_evals: 0", 20, "use evaluation.mode='last'"),
     # YAML.
-    ("name: tiny", "name: [tiny", 2, "this is no YAML: expected ',' or ']', but got ':'"),
+    ("name: tiny", "name: [tiny", 2, "this is not valid YAML: expected ',' or ']', but got ':'"),
     ("  n_steps: 4", "\tn_steps: 4", 7, "indent with spaces, not tabs"),
-    ("seed: 0", "---", 5, "this is no YAML"),
+    ("seed: 0", "---", 5, "this is not valid YAML"),
     ("gamma: 0.9", "gamma: !!python/name:os.system 1", 15, "python/name:os.system"),
 ]
 
@@ -138,10 +139,11 @@ WRONG_FILES = [  # name, content (None: there is no such file), message
     ("missing.yaml", None, "missing.yaml: there is no such file; CONFIG comes before any --KEY"),
     ("empty.yaml", b"", "empty.yaml: the file is empty; jaxagents config ENV prints a full one"),
     ("comment.yaml", b"# to be written\n", "comment.yaml: the file is empty"),
-    ("words.yaml", b"just words\n", "words.yaml: this is no YAML file of keys and values"),
-    ("list.yaml", b"- name: tiny\n", "list.yaml: this is no YAML file of keys and values"),
-    ("image.png", b"\x89PNG\r\n\x1a\n\x00\xff", "image.png: this is no text in UTF-8"),
-    ("null.yaml", b"name: a\x00b\n", "null.yaml: this is no YAML: "),
+    ("words.yaml", b"just words\n", "words.yaml: this is not a YAML file of keys and values"),
+    ("list.yaml", b"- name: tiny\n", "list.yaml: this is not a YAML file of keys and values"),
+    ("image.png", b"\x89PNG\r\n\x1a\n\x00\xff", "image.png: this is not UTF-8 text"),
+    (300 * "x", None, "it cannot be read: File name too long"),
+    ("null.yaml", b"name: a\x00b\n", "null.yaml: this is not valid YAML: "),
     ("lacks.yaml", b"name: a\nenv: hunting/discrete\n", "agent.n_steps is missing; give it there"),
     ("lacks.yaml", FILE.encode().replace(b"env: hunting/discrete\n", b""), "env is missing; give"),
 ]
@@ -191,8 +193,8 @@ WRONG_OVERRIDES = [  # arguments, message
     (["--hyperparams.gamma", "[0.1, 0.2, 0.3]"], "gamma has shape (3,)"),
     (["--hyperparams.kl_threshold", "inf"], "numbers, but is inf; infinity is written .inf"),
     (["--stop_at_return", ".nan"], "stop_at_return=nan is not a return; give a number"),
-    (["--env_kwargs.maps.fill", "3"], "too deep; give all that env_kwargs.maps is to hold, as --e"),
-    (["--env_kwargs.a.b.c=3"], "env_kwargs.a is to hold, as --env_kwargs.a '{b: {c: VALUE}}'"),
+    (["--env_kwargs.maps.fill", "3"], "nested too deeply; set env_kwargs.maps as a whole: --e"),
+    (["--env_kwargs.a.b.c=3"], "set env_kwargs.a as a whole: --env_kwargs.a '{b: {c: VALUE}}'"),
 ]
 
 
@@ -214,6 +216,14 @@ def test_a_wrong_override_is_located_on_the_command_line(arguments, message, cap
 def test_an_error_of_several_values_names_them(arguments, message, capsys):
     Path("tiny.yaml").write_text(FILE)
     assert message in refusal(["train", "tiny.yaml", "--quiet", *arguments], capsys)
+
+
+def test_an_error_that_names_no_key_is_located_at_the_file(capsys):
+    Path("tiny.yaml").write_text(FILE)
+    with jax.enable_x64(True):
+        refused = refusal(["train", "tiny.yaml", "--quiet"], capsys)
+    assert refused.startswith("tiny.yaml: ")
+    assert "switch it off" in refused
 
 
 def test_a_broken_configuration_of_a_run_is_named_by_eval_and_resume(capsys):

@@ -147,6 +147,31 @@ def test_a_group_of_seeds_has_an_interquartile_mean_and_every_run_a_row(seeds, e
     assert [each.name in page.text() for each in seeds] == [True] * 4
 
 
+def test_a_group_whose_actors_differ_has_a_range_of_interquartile_means(tmp_path, empty_plots):
+    runs = [
+        write_run(tmp_path / f"spread-{i}", seed=i, mean=(-20.0 + i, -10.0 + i)) for i in range(4)
+    ]
+    assert (
+        "with seeds 0, 1, 2 and 3: the interquartile mean of their returns is -18.50 to -8.50, "
+        "depending on the actor."
+    ) in report(*runs, path=tmp_path / "all.html").text()
+
+
+@pytest.mark.parametrize("other", ["unfinished", "infinite"])
+def test_a_group_of_fewer_than_two_usable_returns_has_no_estimate(tmp_path, other, empty_plots):
+    first, second = (
+        write_run(tmp_path / f"spread-{i}", seed=i, ended=i == 0 or other == "infinite")
+        for i in range(2)
+    )
+    if other == "infinite":
+        summary = json.loads((second / "summary.json").read_text())
+        summary["returns"]["mean"] = [None, None]
+        (second / "summary.json").write_text(json.dumps(summary))
+    text = report(first, second, path=tmp_path / "all.html").text()
+    assert "2 runs on jaxmarl/MPE_simple_spread_v3 with seeds 0 and 1." in text
+    assert "the interquartile mean of their returns" not in text
+
+
 def test_a_run_resumed_after_its_summary_is_left_out_of_the_estimate(seeds, empty_plots):
     path = seeds[3] / "summary.json"
     summary = json.loads(path.read_text())
@@ -189,6 +214,17 @@ def test_plots_have_alternative_texts_that_summarize_them(page):
     returns, losses = page.attributes("img", "alt")
     assert "spread starts at -50.00 to -49.00 and ends at -20.00 to -19.00" in returns
     assert "actor loss, critic loss, kl" in losses
+
+
+def test_runs_that_cannot_be_plotted_together_are_reported_without_plots(tmp_path):
+    runs = [write_run(tmp_path / f"spread-{i}", seed=i) for i in range(2)]
+    lines = [json.loads(line) for line in (runs[1] / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["n_environment_steps"] += 10**6  # after the last evaluation of the other run
+    (runs[1] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = report(*runs, path=tmp_path / "all.html")
+    assert page.attributes("img", "src") == []
+    assert page.text().count("No plot: the runs of spread were evaluated in parts of training") == 2
 
 
 def test_settings_off_their_defaults_are_listed_and_the_complete_file_is_collapsed(finished, page):
@@ -356,7 +392,7 @@ def test_an_earlier_report_is_replaced_and_no_other_file_is(run, capsys, empty_p
     ("arguments", "message"),
     [
         (["report"], "the following arguments are required: RUN"),
-        (["report", "missing"], "missing is no run: it has no config.yaml"),
+        (["report", "missing"], "missing is not a run: it has no config.yaml"),
         (["report", ".", "--replay"], "unrecognized arguments: --replay"),
     ],
 )
