@@ -63,7 +63,7 @@ class GymnaxEnvironment(Environment):
         # The library's reset may return Python numbers and weak types where its step does not.
         later_state = jax.eval_shape(lambda: self._step_with_any_action(rng, state, params))
         state = jax.tree.map(
-            lambda first, later: _cast(first, jnp.promote_types(_dtype(first), later.dtype)),
+            lambda first, later: _cast(first, _wider(_dtype(first), later.dtype)),
             state,
             later_state,
         )
@@ -105,6 +105,10 @@ def _with_actor(observation: Any) -> Array:
 
 def _dtype(value: Any) -> Any:
     return jax.typeof(value).dtype
+
+
+def _wider(one: Any, other: Any) -> Any:
+    return one if one == other else jnp.promote_types(one, other)  # which refuses random keys
 
 
 def _cast(value: Any, dtype: Any) -> Array:

@@ -23,8 +23,10 @@ from jaxagents.ppo.normalization import (
     scale_rewards,
     update_statistics,
 )
-from jaxagents.ppo.statistics import standardize
+from jaxagents.ppo.statistics import standard_deviation, standardize
 from jaxagents.types import Batch, Memory, Path, PyTree, Transition
+
+LEAST_ADVANTAGE = 0.2  # of the rewards' standard deviation
 
 
 class Valuation(NamedTuple):
@@ -103,7 +105,15 @@ def with_estimates(
     n_chunks: int,
     log_ratio: Float[Array, "time sequences actors"] | None = None,
 ) -> Batch:
-    """Estimate advantages and value targets: by V-trace given ratios, otherwise by GAE."""
+    """Estimate advantages and value targets: by V-trace given ratios, otherwise by GAE.
+
+    Advantages are divided by their standard deviation, but by no less than `LEAST_ADVANTAGE` times
+    that of the rewards. Once a task is solved, advantages are the critic's errors alone; scaled up
+    to 1, they would push a good policy about until it is lost.
+
+    Source: Hafner et al. 2023, https://arxiv.org/abs/2301.04104, which likewise never scales small
+    returns up; measured in `benchmarks/RESULTS.md`.
+    """
     path = join(batch.path, n_chunks)
     if log_ratio is None:
         advantage = generalized_advantages(
@@ -122,7 +132,10 @@ def with_estimates(
             c_clip=hyperparams.c_clip,
         )
     advantage, value_target = cut(estimates, len(batch.weight))
-    return batch._replace(advantage=standardize(advantage, batch.weight), value_target=value_target)
+    least_deviation = LEAST_ADVANTAGE * standard_deviation(batch.path.reward, batch.weight)
+    return batch._replace(
+        advantage=standardize(advantage, batch.weight, least_deviation), value_target=value_target
+    )
 
 
 def normalize_targets(

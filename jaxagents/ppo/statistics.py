@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxagents.compiler.reductions import weighted_sums
+from jaxagents.hyperparameters import ScalarLike
 
 _EPSILON = 1e-8  # added to a standard deviation before dividing by it
 
@@ -35,15 +36,30 @@ def weighted_means(
     return tuple(sums / jnp.where(total > 0, total, 1))
 
 
-def standardize(
+def standard_deviation(
     values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
+) -> Float[Array, ""]:
+    """Return the weighted (population) standard deviation; 0 if no sample has a weight."""
+    return jnp.sqrt(_deviation_and_variance(values, weight)[1])
+
+
+def standardize(
+    values: Float[Array, "*batch"],
+    weight: Float[Array, "*batch"],
+    least_deviation: ScalarLike = 0.0,
 ) -> Float[Array, "*batch"]:
     """Shift and scale to weighted mean 0 and (population) standard deviation 1.
 
     Samples of weight 0 become 0. If all samples are equal, or there is only one, all become 0.
+
+    Args:
+        values: What to standardise.
+        weight: Of each sample.
+        least_deviation: Values that deviate less than this are divided by it instead.
     """
     deviation, variance = _deviation_and_variance(values, weight)
-    return jnp.where(variance > 0, deviation / (jnp.sqrt(variance) + _EPSILON), 0)
+    scale = jnp.maximum(jnp.sqrt(variance), least_deviation)
+    return jnp.where(variance > 0, deviation / (scale + _EPSILON), 0)
 
 
 def explained_variance(

@@ -9,7 +9,7 @@ import pytest
 
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo import batches
-from jaxagents.ppo.batches import Valuation, normalize_targets, with_estimates
+from jaxagents.ppo.batches import LEAST_ADVANTAGE, Valuation, normalize_targets, with_estimates
 from jaxagents.ppo.minibatches import cut
 from jaxagents.ppo.normalization import (
     Normalizers,
@@ -141,6 +141,22 @@ def test_inactive_actors_and_padding_have_zero_weight_in_the_normalisation():
     batch, _ = batch_of(step, membership=[1.0, 1.0, 1.0, 0.0], gamma=0.0)
     np.testing.assert_array_equal(batch.weight, [[[1.0, 1.0, 0.0, 0.0]]])
     np.testing.assert_allclose(batch.advantage, [[[-1.0, 1.0, 0.0, 0.0]]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("mean", [0.0, -7.0])
+def test_advantages_that_are_small_beside_the_rewards_stay_small(mean):
+    # The rewards' standard deviation is 3, wherever their mean is; the advantages are ±0.01.
+    reward = one_env_one_actor([mean + 3.0, mean - 3.0])
+    error = one_env_one_actor([0.01, -0.01])
+    batch, _ = batch_of(transition(reward), value=reward - error, gamma=0.0)
+    expected = 0.01 / (LEAST_ADVANTAGE * 3.0)
+    np.testing.assert_allclose(batch.advantage[:, 0, 0], [expected, -expected], rtol=1e-3)
+
+
+def test_rewards_of_dead_actors_do_not_make_advantages_small():
+    step = transition([[[1.0, 3.0, 900.0]]], active=[True, True, False])
+    batch, _ = batch_of(step, gamma=0.0)
+    np.testing.assert_allclose(batch.advantage, [[[-1.0, 1.0, 0.0]]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("steps_that_say_dead", [[1], [1, 2, 3]])

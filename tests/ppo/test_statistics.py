@@ -7,6 +7,7 @@ import pytest
 
 from jaxagents.ppo.statistics import (
     explained_variance,
+    standard_deviation,
     standardize,
     value_statistics,
     weighted_mean,
@@ -67,6 +68,19 @@ def test_standardize_counts_a_sample_of_weight_three_three_times():
     # Of 0, 0, 0 and 4 the mean is 1 and the variance (3 · 1 + 9) / 4 = 3.
     standardized = standardize(jnp.array([0.0, 4.0]), jnp.array([3.0, 1.0]))
     np.testing.assert_allclose(standardized, [-1 / np.sqrt(3), 3 / np.sqrt(3)], rtol=1e-6)
+
+
+def test_standardize_divides_by_no_less_than_the_least_deviation():
+    values, weight = jnp.array([1.0, 3.0]), jnp.ones(2)  # a standard deviation of 1
+    np.testing.assert_allclose(standardize(values, weight, 4.0), [-0.25, 0.25], rtol=1e-6)
+    np.testing.assert_allclose(standardize(values, weight, 0.5), [-1.0, 1.0], rtol=1e-6)
+
+
+def test_a_standard_deviation_by_hand():
+    # Of 0, 0, 0 and 4 the mean is 1 and the variance (3 · 1 + 9) / 4 = 3.
+    values, weight = jnp.array([0.0, 4.0, jnp.nan]), jnp.array([3.0, 1.0, 0.0])
+    np.testing.assert_allclose(standard_deviation(values, weight), np.sqrt(3.0), rtol=1e-6)
+    assert standard_deviation(values, jnp.zeros(3)) == 0.0
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.3, 0.7])
