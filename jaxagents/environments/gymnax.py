@@ -112,9 +112,7 @@ def _wider(one: Any, other: Any) -> Any:
 
 
 def _cast(value: Any, dtype: Any) -> Array:
-    """Convert to a strong dtype; random keys are returned as they are."""
-    if jnp.issubdtype(_dtype(value), jax.dtypes.extended):
-        return value
+    """Convert to a strong dtype."""
     return jax.lax.convert_element_type(value, dtype)
 
 

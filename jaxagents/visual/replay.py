@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxagents.environments.gif import write_gif
 from jaxagents.evaluation.trajectories import Trajectory
-from jaxagents.visual.renderers.animation import find_ffmpeg, write_gif, write_mp4
+from jaxagents.visual.renderers.film import find_ffmpeg, write_mp4
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import compose
 

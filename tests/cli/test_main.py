@@ -528,3 +528,27 @@ def test_an_unexpected_error_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr("jaxagents.environments.registry.registered_ids", broken)
     with pytest.raises(ZeroDivisionError):
         cli.main(["envs"])
+
+
+def test_a_run_that_reaches_stop_at_return_ends_and_is_complete(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    assert cli.main(["train", "tiny.yaml", "--agent.n_steps=100000", "--stop_at_return=-1000"]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    why = "Ended after 0 of 100,000 updates: the return has reached stop_at_return=-1000.0."
+    assert why in capsys.readouterr().out
+    assert [each["n_updates_done"] for each in read_json_lines(run / "metrics.jsonl")] == [0]
+    assert (run / "summary.json").exists()
+    assert (run / "learning_curve.png").exists()
+    summary = json.loads((run / "summary.json").read_text())
+    monkeypatch.setattr(Experiment, "evaluate", lambda _: summary)  # the same once more
+    assert cli.main(["resume", str(run)]) == 0
+    assert why in capsys.readouterr().out
+    assert [each["n_updates_done"] for each in read_json_lines(run / "metrics.jsonl")] == [0]
+
+
+def test_stop_at_return_needs_evaluations(tmp_path, capsys):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    assert cli.main(["train", str(path), "--stop_at_return=1", "--agent.n_evals=0"]) == 2
+    assert "stop_at_return=1.0 needs evaluations" in capsys.readouterr().err

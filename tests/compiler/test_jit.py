@@ -242,6 +242,13 @@ def test_errors_of_the_program_reach_the_caller():
         jax.block_until_ready(program(jnp.ones(2)))
 
 
+def test_loops_do_not_overlap_in_plain_jax(monkeypatch):
+    program = with_overlapping_loops(jax.jit(lambda x: x + 1), ())
+    monkeypatch.setattr(compilation, "is_plain", lambda: True)
+    monkeypatch.setattr(compilation, "_compiling", None)  # fails where loops overlap
+    np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
+
+
 def test_static_arguments_of_overlapping_programs_stay_static():
     program = with_overlapping_loops(jax.jit(lambda n, x: x * len(n), static_argnames="n"), ("n",))
     np.testing.assert_array_equal(program((1, 2), jnp.ones(2)), [2, 2])
@@ -283,6 +290,18 @@ def test_a_compiled_function_may_be_part_of_another_compiled_program(decorator):
     np.testing.assert_array_equal(jax.jit(lambda: double(2, ones) + 1)(), [3, 3])
     np.testing.assert_array_equal(jax.jit(lambda x: double(2, x) + 1)(jnp.ones(2)), [3, 3])
     np.testing.assert_array_equal(jax.vmap(lambda x: double(n=2, x=x))(jnp.ones(2)), [2, 2])
+
+
+@pytest.mark.parametrize("decorator", [compiled_quickly, compiled_for_speed])
+def test_an_error_of_the_function_is_raised_without_tracing_it_again(decorator):
+    def fail(x):
+        traced.append(x)
+        raise ValueError("mine")
+
+    traced = []
+    with pytest.raises(ValueError, match="mine"):
+        decorator(())(fail)(jnp.ones(2))
+    assert len(traced) == 1
 
 
 def test_a_program_compiled_quickly_is_compiled_once(caplog):

@@ -240,6 +240,36 @@ def test_rewards_become_float32_and_only_scalar_infos_are_kept():
     assert {name: float(value) for name, value in info.items()} == {"energy": 0.25, "lucky": 7.0}
 
 
+def test_the_rule_of_truncation_names_the_limit_if_there_is_one():
+    env, _ = make("CartPole-v1")
+    assert env.truncation_rule == "time limit: max_steps_in_episode = 500"
+    assert GymnaxEnvironment(Counter()).truncation_rule == "the library's is_truncated"
+
+
+class Noisy(Counter):
+    """Keeps a random key in its state."""
+
+    def reset_env(self, rng, params):
+        return jnp.zeros(()), {"rng": rng, "time": 0}
+
+    def step_env(self, rng, state, action, params):
+        state = {"rng": jax.random.split(state["rng"])[1], "time": state["time"] + 1}
+        return jnp.zeros(()), state, 0.0, False, {}
+
+    def is_truncated(self, state, params):
+        return state["time"] >= 3
+
+
+def test_a_random_key_in_the_state_is_left_as_it_is():
+    env, rng = GymnaxEnvironment(Noisy()), jax.random.key(3)
+    _, first = env.reset_env(rng, None)
+    _, state, *_ = env.step_env(jax.random.key(0), first, jnp.ones((1, 1)), None)
+    assert first["rng"] == rng
+    assert state["rng"] == jax.random.split(rng)[1]
+    *_, (_, state, *_) = play(env, None, jnp.ones((4, 1, 1, 1)))
+    assert state["time"].tolist() == [1, 2, 0, 1]
+
+
 def test_action_spaces_other_than_discrete_and_box_are_refused():
     env = Counter()
     env.action_space = lambda params: spaces.Tuple([spaces.Discrete(2)])  # pyright: ignore

@@ -4,6 +4,7 @@ import pytest
 
 from jaxagents.environments.observation_features import (
     append_agent_id,
+    append_time,
     for_each_actor,
     joint_features,
 )
@@ -43,6 +44,15 @@ def test_an_index_is_additional_channels_of_an_image(batch):
     for actor in range(2):
         pixels = features[..., actor, :, :, 3:]
         np.testing.assert_array_equal(pixels, np.broadcast_to(np.eye(2)[actor], pixels.shape))
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=str)
+def test_the_time_follows_a_scalar(batch):
+    scalars = copies(jnp.array([5, 6, 7]), batch)  # of three actors
+    features = append_time(scalars, copies(jnp.array(0.25), batch), 0)
+    expected = jnp.array([[5.0, 0.25], [6.0, 0.25], [7.0, 0.25]])
+    np.testing.assert_array_equal(features, copies(expected, batch))
+    assert features.dtype == jnp.float32
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)

@@ -126,6 +126,15 @@ def test_refused_arguments_are_named_with_the_id(env_id, env_kwargs, cause):
         make(env_id, **env_kwargs)
 
 
+def test_errors_of_a_library_are_its_own_where_no_arguments_are_given(monkeypatch):
+    def fail(name):
+        raise ValueError("its data are missing")
+
+    monkeypatch.setattr(gymnax, "make", fail)
+    with pytest.raises(ValueError, match=r"^its data are missing$"):
+        make("gymnax/CartPole-v1")
+
+
 class OwnEnvironment:
     n_actors = 2
 

@@ -79,6 +79,12 @@ def test_the_share_of_the_limit_that_has_passed_is_at_most_1():
     np.testing.assert_array_equal(limit.share(jnp.array([0, 1, 4, 5])), [0.0, 0.25, 1.0, 1.0])
 
 
+def test_an_unknown_limit_has_no_share():
+    limit = TimeLimit(None, is_terminal=False, is_observed=False)
+    with pytest.raises(ValueError, match="the time limit is unknown"):
+        limit.share(jnp.array(3))
+
+
 def test_learning_takes_truncation_for_termination_only_if_the_limit_is_a_part_of_the_task():
     terminated, truncated = jnp.array([True, False, False]), jnp.array([False, True, False])
     ends = TimeLimit(4, is_terminal=True, is_observed=False).for_learning(terminated, truncated)

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.runs import read_groups
+from jaxagents.evaluation.runs import read_groups, read_run
 from tests.fabricated import write_run
 
 
@@ -60,3 +60,21 @@ def test_two_runs_of_one_seed_are_refused(tmp_path):
         read_groups([first, second])
     with pytest.raises(ExperimentError, match="are the same run"):
         read_groups([first, first])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.yaml", "name: [a", "run cannot be read as a run: while parsing a flow sequence"),
+        ("config.yaml", "just words", "config.yaml is not the configuration of a run."),
+        ("config.yaml", "name: a\nenv: b", "config.yaml is not the configuration of a run."),
+        ("summary.json", "{", "run cannot be read as a run: Expecting property name"),
+    ],
+)
+def test_a_run_with_an_unreadable_file_is_refused_in_one_line(tmp_path, name, content, message):
+    run = write_run(tmp_path / "run")
+    (run / name).write_text(content)
+    with pytest.raises(ExperimentError) as error:
+        read_run(run)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

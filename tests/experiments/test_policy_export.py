@@ -12,10 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from safetensors.numpy import load_file
 
 import jaxagents as ja
 from jaxagents.experiments.policy_export import export_policy
+from jaxagents.networks.feed_forward import MLP, PolicyNetwork
 from tests.probes import RealWalk, Walk
 
 SERVE = Path(__file__).parents[2] / "examples" / "serve.py"
@@ -159,6 +161,17 @@ def test_recurrent_networks_are_exported_without_a_list_of_layers(tmp_path, serv
     assert any(name.endswith("memory_kernel") for name in description["tensors"])
     with pytest.raises(ValueError, match="only feed-forward layers are supported"):
         serve.Policy(tmp_path)
+
+
+def test_networks_with_an_activation_of_the_users_are_exported_without_a_list_of_layers(tmp_path):
+    network = PolicyNetwork(3, MLP(1, (8,), activation=nn.softplus))
+    agent = ja.DiscreteIPPO(Walk(), None, dataclasses.replace(SMALL, actor_network=network))
+    runner = agent._runner_shapes()
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), runner.actor.params)
+    export_policy(agent, runner.replace(actor=runner.actor._replace(params=params)), tmp_path, "")
+    description = json.loads((tmp_path / "policy.json").read_text())
+    assert description["layers"] is None
+    assert "softplus" in description["module"]
 
 
 def test_nothing_is_overwritten(tmp_path):

@@ -10,6 +10,7 @@ import jax
 import pytest
 
 import jaxagents
+from jaxagents.experiments import provenance
 from jaxagents.experiments.provenance import append_start, describe_start
 
 
@@ -65,6 +66,12 @@ def test_versions_device_and_command_are_those_of_this_process():
     assert start["device"]["backend"] == jax.default_backend()
     assert start["device"]["count"] == len(jax.devices())
     assert start["command"] == sys.orig_argv
+
+
+def test_a_package_that_is_not_installed_has_no_version(monkeypatch):
+    monkeypatch.setattr(provenance, "_PACKAGES", ("jax", "no-such-package"))
+    versions = describe_start()["versions"]
+    assert (versions["jax"], versions["no-such-package"]) == (jax.__version__, None)
 
 
 def test_starts_are_appended_in_their_order(tmp_path):

@@ -102,3 +102,9 @@ def test_methods_that_need_a_training_say_so():
             entry()
     with pytest.raises(ValueError, match="mode='newest'"):
         agent.restore(mode="newest")
+
+
+@pytest.mark.parametrize("n_evals", [0, -1])
+def test_an_evaluation_of_no_episodes_is_refused(n_evals):
+    with pytest.raises(ValueError, match=f"n_evals={n_evals} episodes; evaluate at least 1"):
+        shared_agent().eval(jax.random.key(0), n_evals)

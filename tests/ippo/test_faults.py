@@ -134,6 +134,54 @@ def test_a_damaged_checkpoint_is_reported_and_kept(damaged, name, caplog):
     )
 
 
+def test_changed_metadata_are_damaged_even_if_they_can_be_read(damaged, trained):
+    directory, agent = damaged
+    path = directory / "8" / "metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"score": 99.0}))
+    assert_step_6_is_restored(agent, directory, trained[1])
+
+
+def test_a_damaged_checkpoint_that_another_process_removes_is_not_reported(
+    damaged, monkeypatch, caplog
+):
+    def rename_too_late(path, target):
+        shutil.rmtree(path)
+        return rename(path, target)
+
+    directory, agent = damaged
+    truncate(directory / "8" / "metadata.json")
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", rename_too_late)
+    runner, _ = agent.restore("last")
+    assert int(runner.n_updates_done) == 6
+    assert caplog.messages == []
+
+
+def test_a_damaged_checkpoint_that_cannot_be_set_aside_is_an_error(damaged, monkeypatch):
+    def fail(path, target):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    directory, agent = damaged
+    truncate(directory / "8" / "metadata.json")
+    monkeypatch.setattr(Path, "rename", fail)
+    message = r"8 is damaged: .*; it cannot be set aside: .*Read-only file system"
+    with pytest.raises(ValueError, match=message) as raised:
+        agent.restore("last")
+    assert "\n" not in str(raised.value)
+
+
+def test_an_undamaged_checkpoint_that_cannot_be_read_is_not_set_aside(damaged, monkeypatch):
+    def fail(*_, **__):
+        raise NotImplementedError("no such\ncompression")
+
+    directory, agent = damaged
+    monkeypatch.setattr(np, "load", fail)
+    message = "8 is undamaged, but cannot be read: no such compression"
+    with pytest.raises(ValueError, match=message):
+        agent.restore("last")
+    assert (directory / "8").is_dir()
+
+
 def test_a_run_with_a_half_copied_checkpoint_is_resumed_from_the_one_before(damaged, trained):
     directory, agent = damaged
     for path in sorted((directory / "8").rglob("*"))[::2]:
@@ -316,6 +364,14 @@ def test_a_read_only_directory_is_refused_for_training_but_can_be_restored(train
             path.chmod(0o755)
 
 
+def test_a_directory_that_cannot_be_listed_is_an_error():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o000)
+        with as_nobody(), pytest.raises(ValueError, match=f"{folder} cannot be read: .*denied"):
+            recording_agent(folder).restore("last")
+        Path(folder).chmod(0o700)
+
+
 def test_a_directory_to_which_another_training_writes_is_refused_until_that_ends(trained, tmp_path):
     unfinished_copy(trained[0], tmp_path / "run")
     agent = recording_agent(tmp_path / "run")
@@ -398,6 +454,19 @@ def test_the_run_of_another_agent_is_refused_with_what_differs(trained, make, me
         with pytest.raises(ValueError, match=message) as raised:
             getattr(make(trained[0]), method)()
         assert "\n" not in str(raised.value)
+
+
+def test_a_checkpoint_whose_arrays_do_not_fit_the_agent_is_refused(trained, monkeypatch):
+    def read_without_time(self, step):
+        leaves = read(self, step)
+        del leaves["env_state.env_state.time"]  # as if the environment had changed since
+        return leaves
+
+    directory, read = trained[0], Checkpoints.read_runner
+    monkeypatch.setattr(Checkpoints, "read_runner", read_without_time)
+    message = r"another agent: this agent has env_state\.\S+\.time, which the checkpoint lacks"
+    with pytest.raises(ValueError, match=message):
+        recording_agent(directory).restore("last")
 
 
 def test_a_training_that_a_second_signal_abandons_does_not_disturb_the_next(tmp_path):

@@ -442,3 +442,10 @@ def test_layers_after_the_cell_are_normalised_as_configured(layer_norm):
     output, _ = apply_step(network, params, 10 * features_of(), network.empty_memory(*BATCH))
     is_normalised = np.isclose(np.sort(output, axis=-1), [0.0, 1.0], atol=0.05).all()
     assert is_normalised == layer_norm
+
+
+def test_values_of_a_users_own_network_are_not_rescaled():
+    network = Network(Keeping(), OBSERVATION, recurrent=False)
+    params = init(network, jax.random.key(0))
+    rescaled = network.with_rescaled_values(params, jnp.float32(2.0), jnp.float32(1.0))
+    jax.tree.map(np.testing.assert_array_equal, rescaled, params)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import logging
 import shutil
 
@@ -12,12 +11,8 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.cli import main as cli
-from jaxagents.experiments.experiment import Experiment
 from jaxagents.training.checkpoints import Checkpoints
-from jaxagents.training.trackers import read_json_lines
 from tests.agents import FAST, WALK, assert_trees_equal, begin, shared_agent
-from tests.cli.test_main import TINY as TINY_YAML
 from tests.recording import RECORDED, leaves_of, recording_agent
 from tests.training.test_json_lines import evaluation
 
@@ -185,27 +180,3 @@ def test_the_tracked_learning_rate_is_the_adapted_one_with_which_the_update_was_
         used.append(metrics["learning_rate"])
     np.testing.assert_array_equal(used, before)
     assert used[2] < used[0]
-
-
-def test_a_run_that_reaches_stop_at_return_ends_and_is_complete(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(TINY_YAML)
-    assert cli.main(["train", "tiny.yaml", "--agent.n_steps=100000", "--stop_at_return=-1000"]) == 0
-    (run,) = (tmp_path / "runs").iterdir()
-    why = "Ended after 0 of 100,000 updates: the return has reached stop_at_return=-1000.0."
-    assert why in capsys.readouterr().out
-    assert [each["n_updates_done"] for each in read_json_lines(run / "metrics.jsonl")] == [0]
-    assert (run / "summary.json").exists()
-    assert (run / "learning_curve.png").exists()
-    summary = json.loads((run / "summary.json").read_text())
-    monkeypatch.setattr(Experiment, "evaluate", lambda _: summary)  # the same once more
-    assert cli.main(["resume", str(run)]) == 0
-    assert why in capsys.readouterr().out
-    assert [each["n_updates_done"] for each in read_json_lines(run / "metrics.jsonl")] == [0]
-
-
-def test_stop_at_return_needs_evaluations(tmp_path, capsys):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(TINY_YAML)
-    assert cli.main(["train", str(path), "--stop_at_return=1", "--agent.n_evals=0"]) == 2
-    assert "stop_at_return=1.0 needs evaluations" in capsys.readouterr().err

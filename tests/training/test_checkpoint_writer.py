@@ -69,6 +69,31 @@ def test_a_held_lock_is_reported_for_either_error_of_the_system(tmp_path, monkey
         CheckpointWriter(Checkpoints(tmp_path), 1, 1, {})
 
 
+def write_checkpoints(directory, *steps) -> Checkpoints:
+    checkpoints = Checkpoints(directory)
+    for step in steps:
+        checkpoints.write(step, {"actor.params.leaf": np.zeros(2, np.float32)}, {}, {}, 0.0)
+    return checkpoints
+
+
+def test_a_writer_that_cannot_begin_leaves_the_directory_to_others(tmp_path, monkeypatch):
+    checkpoints = write_checkpoints(tmp_path, 0)
+    with monkeypatch.context() as older_version:
+        older_version.setattr("jaxagents.training.checkpoints.FORMAT_VERSION", 0)
+        with pytest.raises(CheckpointError, match="Install a newer one"):
+            CheckpointWriter(checkpoints, 1, 1, {})
+    CheckpointWriter(checkpoints, 1, 1, {}).close()
+
+
+def test_a_damaged_checkpoint_is_set_aside_before_others_are_written(tmp_path, caplog):
+    checkpoints = write_checkpoints(tmp_path, 0, 1)
+    (tmp_path / "1" / "metadata.json").write_text("{")
+    CheckpointWriter(checkpoints, 1, 0, {}).close()
+    assert checkpoints.steps() == [0]
+    assert (tmp_path / "1.damaged").is_dir()
+    assert "1 is damaged" in caplog.text
+
+
 WRITING = """
 import itertools, sys
 import numpy as np

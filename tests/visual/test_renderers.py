@@ -8,12 +8,13 @@ import pytest
 from PIL import Image, ImageColor
 
 import jaxagents as ja
+from jaxagents.environments.gif import write_gif
 from jaxagents.environments.hunting.environment import Hunting
 from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.types import Observation
 from jaxagents.visual.renderers import registry
-from jaxagents.visual.renderers.animation import write_gif, write_mp4
 from jaxagents.visual.renderers.canvas import Canvas, View, mixed
+from jaxagents.visual.renderers.film import write_mp4
 from jaxagents.visual.renderers.image_observations import last_active_channel
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import DEAD, WIDTH, Actor, compose

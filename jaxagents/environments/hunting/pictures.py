@@ -1,19 +1,19 @@
 """Animated pictures of hunting episodes, drawn with matplotlib."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxagents.environments.gif import write_gif
+
 # Vermilion, blue and black of Okabe and Ito's palette, which colour-blind readers tell apart:
 # https://jfly.uni-koeln.de/color/.
 _COLOURS = {"predator": "#D55E00", "prey": "#0072B2", "capture": "#000000"}
 _TRAIL_STEPS = 20
 _MAX_FPS = 50.0  # GIF viewers slow down anything faster
-_LAST_FRAME_SECONDS = 1.5
 
 
 def write_hunting_gif(
@@ -48,30 +48,8 @@ def write_hunting_gif(
     length = last_states[0] + 1 if last_states.size else len(times)
     picture = _Picture(np.asarray(positions)[:length], times[:length], params)
     frames = [Image.fromarray(picture.draw(index)) for index in range(length)]
-    _write_gif(frames, path, 1 / fps)
+    write_gif(frames, path, 1 / fps)
     return path
-
-
-def _write_gif(frames: Sequence[Any], path: Path, seconds_per_frame: float) -> None:
-    """Write Pillow images as an endlessly repeated GIF that pauses on its last frame."""
-    from PIL import Image
-
-    # Frames with a palette each would flicker. Only the last frame may show a capture, so its
-    # colours serve for all.
-    palette = frames[-1].quantize()
-    images = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    seconds = [seconds_per_frame] * (len(images) - 1) + [
-        max(seconds_per_frame, _LAST_FRAME_SECONDS)
-    ]
-    images[0].save(
-        path,
-        format="GIF",
-        save_all=True,
-        append_images=images[1:],
-        duration=[round(1000 * each) for each in seconds],
-        loop=0,
-        optimize=True,
-    )
 
 
 def _predator_headings(positions: np.ndarray) -> list[float]:

@@ -17,7 +17,7 @@
 | any other whose single actor observes an image | `image_observations` |
 | everything else | `strip_charts` |
 
-`scene` composes the frames, `canvas` draws their shapes, `animation` writes them to a file, and
+`scene` composes the frames, `canvas` draws their shapes, `film` writes them to a file, and
 `library_pictures` serves the modules that call JaxMARL's own renderers.
 
 Imports `evaluation`, `environments`, and the rooms below; only `visual.replay` chooses a renderer.

@@ -142,6 +142,8 @@ WRONG_FILES = [  # name, content (None: there is no such file), message
     ("words.yaml", b"just words\n", "words.yaml: this is not a YAML file of keys and values"),
     ("list.yaml", b"- name: tiny\n", "list.yaml: this is not a YAML file of keys and values"),
     ("image.png", b"\x89PNG\r\n\x1a\n\x00\xff", "image.png: this is not UTF-8 text"),
+    ("tag.yaml", FILE.encode().replace(b"seed: 0", b"seed: !!int a"), "invalid literal for int()"),
+    ("key.yaml", FILE.encode().replace(b"  prey_speed", b"  [a]"), "unhashable key in line 4"),
     (300 * "x", None, "it cannot be read: File name too long"),
     ("null.yaml", b"name: a\x00b\n", "null.yaml: this is not valid YAML: "),
     ("lacks.yaml", b"name: a\nenv: hunting/discrete\n", "agent.n_steps is missing; give it there"),
@@ -216,6 +218,12 @@ def test_a_wrong_override_is_located_on_the_command_line(arguments, message, cap
 def test_an_error_of_several_values_names_them(arguments, message, capsys):
     Path("tiny.yaml").write_text(FILE)
     assert message in refusal(["train", "tiny.yaml", "--quiet", *arguments], capsys)
+
+
+def test_an_error_in_words_of_the_parser_is_passed_on(capsys):
+    Path("tiny.yaml").write_text(FILE)
+    refused = refusal(["train", "tiny.yaml", "--quiet", "--config=null"], capsys)
+    assert refused.endswith("Unexpected config: null")
 
 
 def test_an_error_that_names_no_key_is_located_at_the_file(capsys):
