@@ -70,6 +70,8 @@ def _describe_override(text: str, fields: Mapping[str, Field]) -> str | None:
         key = unknown[1]
         if key not in fields:
             return describe_unknown_key(key, fields)
+        if not fields[key].is_group:
+            return f"give --{key} and its value as two arguments, or write --{key}=VALUE"
         return f"{key} holds keys; give one of them, as --{example_key_in(key, fields)} VALUE"
     if incomplete := re.match("argument --(.*): expected one argument", text):
         return f"--{incomplete[1]} needs a value"

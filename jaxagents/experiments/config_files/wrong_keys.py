@@ -21,6 +21,8 @@ def check_keys(source: Source, fields: Mapping[str, Field]) -> None:
         if problem := _problem(key, entry, fields):
             raise ExperimentError(f"{source.path}:{entry.line}: {problem}")
     for override in source.overrides:
+        if override.split("=")[0] == "--config":  # by which the parser receives the file
+            raise ExperimentError(f"command line: {describe_unknown_key('config', fields)}")
         _refuse_nested_override(override, fields)
 
 

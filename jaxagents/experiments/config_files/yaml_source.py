@@ -91,8 +91,12 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
         raise ExperimentError(f"{path}: the file is empty; jaxagents config ENV prints a full one")
     if not isinstance(root, yaml.MappingNode):
         raise ExperimentError(f"{path}: this is not a YAML file of keys and values")
+    try:
+        found = list(_entries(root, ""))
+    except RecursionError:
+        raise ExperimentError(f"{path}: an anchor (&) contains an alias (*) of itself") from None
     entries: dict[str, Entry] = {}
-    for key, entry in _entries(root, ""):
+    for key, entry in found:
         if key in entries:
             first = entries[key].line
             raise ExperimentError(
