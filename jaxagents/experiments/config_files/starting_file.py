@@ -4,13 +4,14 @@ import dataclasses
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jaxagents.environments.constructor_arguments import arguments_of
 from jaxagents.environments.registry import EnvironmentInfo, describe, make
 from jaxagents.experiments.config_files.documented_fields import Field, keys_of, yaml_text
+from jaxagents.experiments.config_files.measured_settings import MEASURED_SETTINGS, Suggestion
 from jaxagents.experiments.config_files.schema import ExperimentConfig
 
 _COLUMNS = 100
@@ -28,13 +29,6 @@ _MEMORY_TASKS = (
 _RIVALS = ("hunting/discrete", "hunting/continuous")
 _INDIVIDUALS = ("jaxmarl/coin_game", "jaxmarl/storm", "jaxmarl/storm_2p", "jaxmarl/storm_np")
 _PARTNERS = ("jaxmarl/MPE_simple_speaker_listener_v4",)
-
-
-class Suggestion(NamedTuple):
-    """A value that is better to start with than the default."""
-
-    value: Any
-    why: str  # a comment after the value; may be empty
 
 
 def starting_file(env_id: str) -> str:
@@ -89,7 +83,7 @@ def suggestions_for(info: EnvironmentInfo) -> dict[str, Suggestion]:
         chosen["agent.recurrent"] = Suggestion("gru", "rewards depend on earlier observations")
     if "shaped rewards" in info.traits:
         chosen["agent.shaped_reward_steps"] = Suggestion(500_000, "half of training")
-    return chosen
+    return chosen | dict(MEASURED_SETTINGS.get(info.id, {}))
 
 
 def _heading(info: EnvironmentInfo) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """The configuration files that `jaxagents config` writes."""
 
+import functools
 import re
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,12 +13,14 @@ from jaxagents.cli import main as cli
 from jaxagents.environments.registry import describe, make, registered_ids
 from jaxagents.experiments.config_files.documented_fields import keys_of
 from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.config_files.measured_settings import MEASURED_SETTINGS
 from jaxagents.experiments.config_files.schema import ExperimentConfig
 from jaxagents.experiments.config_files.starting_file import starting_file, suggestions_for
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import make_environment
 from jaxagents.training.trackers import read_json_lines
 
+CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
 # Without MNIST, which would download its images.
 IDS = [each for each in registered_ids() if "MNIST" not in each]
 # Of each family, and with each kind of entry: arguments with choices, parameters, lists, neither.
@@ -104,9 +108,24 @@ def test_every_key_is_documented_with_its_type_and_default():
 )
 def test_suggestions_follow_from_the_environment(env_id, expected):
     of_all = {"name", "env", "n_steps", "eval_frequency", "learning_rate_schedule", "learning_rate"}
+    measured = MEASURED_SETTINGS.get(env_id, {})
     suggestions = suggestions_for(describe(env_id)).items()
-    named = {key.rpartition(".")[2]: each.value for key, each in suggestions}
+    named = {key.rpartition(".")[2]: each.value for key, each in suggestions if key not in measured}
     assert {name: value for name, value in named.items() if name not in of_all} == expected
+
+
+def value_at(config: ExperimentConfig, key: str):
+    return functools.reduce(getattr, key.split("."), config)
+
+
+@pytest.mark.parametrize("env_id", MEASURED_SETTINGS)
+def test_measured_settings_are_those_of_the_shipped_configuration(env_id, tmp_path):
+    path = tmp_path / "start.yaml"
+    path.write_text(starting_file(env_id))
+    started = load_config(path)
+    (shipped,) = (each for each in map(load_config, CONFIGS) if each.env == env_id)
+    for key in MEASURED_SETTINGS[env_id]:
+        assert value_at(started, key) == value_at(shipped, key), key
 
 
 def test_the_command_prints_the_file_or_writes_it_once(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,56 @@
+"""Settings that teach an environment where the defaults fail, as measured in `benchmarks/`."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Suggestion(NamedTuple):
+    """A value that is better to start with than the default."""
+
+    value: Any
+    why: str  # a comment after the value; may be empty
+
+
+def _rates(rate: float, why: str) -> dict[str, Suggestion]:
+    keys = (f"hyperparams.{name}_optimizer_params.learning_rate" for name in ("actor", "critic"))
+    return {key: Suggestion(rate, why) for key in keys}
+
+
+_MOUNTAIN_CAR = {
+    "agent.n_steps": Suggestion(3_906, "x 16 x 16: 999,936 environment steps"),
+    "agent.eval_frequency": Suggestion(390, "10 evaluations, and one before training"),
+    "agent.rollout_length": Suggestion(16, "short: rewards say nothing before the goal is reached"),
+    "agent.normalize_observations": Suggestion(True, "positions and speeds have different units"),
+    "agent.learning_rate_schedule": Suggestion("constant", ""),
+    "hyperparams.gae_lambda": Suggestion(0.98, ""),
+    "hyperparams.ent_coeff": Suggestion(0.0, ""),
+    **_rates(5e-4, ""),
+}
+_MINATAR = {
+    "agent.n_steps": Suggestion(610, "x 64 x 128: 4,997,120 environment steps"),
+    "agent.batch_size": Suggestion(64, ""),
+    "agent.minibatch_size": Suggestion(8, "8 minibatches an epoch"),
+    **_rates(2.5e-3, "images are learnt at high rates"),
+}
+MEASURED_SETTINGS: Mapping[str, Mapping[str, Suggestion]] = {
+    "gymnax/MountainCar-v0": _MOUNTAIN_CAR,
+    "gymnax/MountainCarContinuous-v0": {
+        **_MOUNTAIN_CAR,
+        "hyperparams.gamma": Suggestion(0.999, "an episode may last 999 steps"),
+    },
+    "gymnax/Asterix-MinAtar": _MINATAR,
+    "gymnax/Breakout-MinAtar": _MINATAR,
+    "gymnax/Freeway-MinAtar": _MINATAR,
+    "jaxmarl/MPE_simple_speaker_listener_v4": {
+        "agent.n_steps": Suggestion(600, "x 128 x 26: 1,996,800 environment steps"),
+        "agent.eval_frequency": Suggestion(60, "10 evaluations, and one before training"),
+        "agent.batch_size": Suggestion(128, "large: what a message is worth is noisy"),
+        "agent.minibatch_size": Suggestion(128, "a single minibatch"),
+        "agent.rollout_length": Suggestion(26, "one episode"),
+        "agent.actor_epochs": Suggestion(15, "with few epochs, the two never learn to talk"),
+        "agent.critic_epochs": Suggestion(15, ""),
+        "agent.normalize_observations": Suggestion(True, ""),
+        "agent.actor_layers.activation": Suggestion("relu", ""),
+        "agent.critic_layers.activation": Suggestion("relu", ""),
+    },
+}
