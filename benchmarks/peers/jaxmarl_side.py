@@ -1,6 +1,7 @@
 """JaxMARL's recipes for MPE, by our stand-ins for its scripts, and our agent in the same."""
 
 import dataclasses
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -32,7 +33,8 @@ def train(
     """Return the final returns by seed, means over actors, and the recipe's hyperparameters."""
     recipe = dataclasses.replace(module.STOCK, env_name=task.removeprefix("jaxmarl/"))
     train_once = jax.jit(module.make_train(n_steps // (N_ENVS * recipe.n_steps), N_ENVS, recipe))
-    play = jax.jit(lambda training, rng: _final_returns(module, training, rng, recipe.env_name))
+    env = MPELogWrapper(jaxmarl.make(recipe.env_name))
+    play = jax.jit(partial(_final_return, module, env))
     finals = []
     for seed in range(n_seeds):
         training, _ = train_once(jax.random.key(seed))
@@ -40,9 +42,8 @@ def train(
     return np.array(finals), recipe
 
 
-def _final_returns(module: ModuleType, training: Any, rng: Any, env_name: str) -> jax.Array:
+def _final_return(module: ModuleType, env: MPELogWrapper, training: Any, rng: Any) -> jax.Array:
     """Play sampled episodes side by side; return the mean over them and the actors."""
-    env = MPELogWrapper(jaxmarl.make(env_name))
     rng, rng_reset = jax.random.split(rng)
     observations, state = jax.vmap(env.reset)(jax.random.split(rng_reset, N_EPISODES))
     obs = merge_agents(observations, env.agents)
