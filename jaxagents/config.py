@@ -149,9 +149,9 @@ class AgentConfig:
             in place of the observation. Only the actor's loss trains these. An update applies them
             once for all of the critic's epochs, which is faster, above all for recurrent agents,
             whose critics then need no cell of their own. critic_layers follow them.
-        normalize_observations: Shift and scale observations to mean 0 and standard deviation 1,
-            by each policy's running statistics. The first rollout has none: its normalised
-            observations are all 0.
+        normalize_observations: Shift and scale observations, but not images, to mean 0 and standard
+            deviation 1, by each policy's running statistics. The first rollout has none: its
+            normalised observations are all 0.
         normalize_values: Normalise value targets to mean 0 and standard deviation 1, by a moving
             average of each policy's targets.
         scale_rewards: Divide rewards by the standard deviation of their discounted sums, by each
@@ -234,7 +234,7 @@ class AgentConfig:
     centralized_critic: bool = False
     shared_torso: bool = False
     # Normalisation
-    normalize_observations: bool = False
+    normalize_observations: bool = True
     normalize_values: bool = True
     scale_rewards: bool = False
     # Losses and schedules

@@ -30,7 +30,7 @@ class OptimizerParams(struct.PyTreeNode):
         grad_clip: Maximum global norm of a policy's gradient; infinity never clips.
     """
 
-    learning_rate: PerPolicy = 5e-4
+    learning_rate: PerPolicy = 1e-3
     eps: PerPolicy = 1e-5
     grad_clip: PerPolicy = 0.5
 

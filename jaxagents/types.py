@@ -22,6 +22,9 @@ else:
 Metrics = dict[str, Array]
 """Metrics of training and evaluation by name."""
 
+IMAGE_NDIM = 3
+"""Observations of as many axes are images: height, width and channels."""
+
 
 class Observation(NamedTuple):
     """The observations of all actors."""

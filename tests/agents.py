@@ -22,6 +22,7 @@ TINY = ja.AgentConfig(
     rollout_length=6,
     eval_frequency=2,
     n_evals=2,
+    normalize_observations=False,
     normalize_values=False,
     progress_bar=False,
     actor_layers=SMALL,

@@ -33,7 +33,7 @@ def test_the_defaults_of_a_configuration_are_the_documented_ones():
         "recurrent_chunk_length": None,
         "centralized_critic": False,
         "shared_torso": False,
-        "normalize_observations": False,
+        "normalize_observations": True,
         "normalize_values": True,
         "scale_rewards": False,
         "advantages": "gae",

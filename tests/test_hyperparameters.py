@@ -49,7 +49,7 @@ def hyperparams_with(name, value):
 
 
 def test_the_default_hyperparameters_are_the_documented_ones():
-    adam_of = {"learning_rate": 5e-4, "eps": 1e-5, "grad_clip": 0.5}
+    adam_of = {"learning_rate": 1e-3, "eps": 1e-5, "grad_clip": 0.5}
     assert flat_items(HyperParameters()) == {
         "gamma": 0.99,
         "gae_lambda": 0.95,
@@ -64,7 +64,7 @@ def test_the_default_hyperparameters_are_the_documented_ones():
         **{f"actor_optimizer_params.{name}": value for name, value in adam_of.items()},
         **{f"critic_optimizer_params.{name}": value for name, value in adam_of.items()},
     }
-    assert OptimizerParams(5e-4, 1e-5, 0.5) == OptimizerParams()
+    assert OptimizerParams(1e-3, 1e-5, 0.5) == OptimizerParams()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -162,7 +162,7 @@ def test_flat_items_are_named_with_dots_and_keep_their_order():
     assert list(items) == NAMES
     assert items["gamma"] == 0.5
     assert items["critic_optimizer_params.learning_rate"] == [0.1, 0.2]
-    assert items["actor_optimizer_params.learning_rate"] == 5e-4
+    assert items["actor_optimizer_params.learning_rate"] == 1e-3
 
 
 def test_as_arrays_gives_float32_arrays_of_the_same_shapes():
@@ -214,7 +214,7 @@ def test_hyperparameters_can_be_stacked_and_swept_by_vmap():
         check_hyperparams(hyperparams, n_policies=1)  # swept values are not concrete
         return hyperparams.gamma * hyperparams.actor_optimizer_params.learning_rate
 
-    np.testing.assert_allclose(jax.vmap(product)(stacked), [0.5 * 5e-4, 0.99 * 3.0], rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(product)(stacked), [0.5 * 1e-3, 0.99 * 3.0], rtol=1e-6)
 
 
 def test_values_that_are_not_swept_are_checked_under_vmap():

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 
 from jaxagents.config import Layers
 from jaxagents.networks.layers import HIDDEN_SCALE, POLICY_SCALE, VALUE_SCALE, dense
+from jaxagents.types import IMAGE_NDIM
 
 KERNEL_SIZE = 3
-IMAGE_NDIM = 3
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": nn.tanh,
     "relu": nn.relu,

@@ -26,8 +26,6 @@ from jaxagents.ppo.normalization import (
 from jaxagents.ppo.statistics import standard_deviation, standardize
 from jaxagents.types import Batch, Memory, Path, PyTree, Transition
 
-LEAST_ADVANTAGE = 0.2  # of the rewards' standard deviation
-
 
 class Valuation(NamedTuple):
     """A critic's inputs and values over a rollout, ``[time, envs, actors, ...]``."""
@@ -107,9 +105,9 @@ def with_estimates(
 ) -> Batch:
     """Estimate advantages and value targets: by V-trace given ratios, otherwise by GAE.
 
-    Advantages are divided by their standard deviation, but by no less than `LEAST_ADVANTAGE` times
-    that of the rewards. Once a task is solved, advantages are the critic's errors alone; scaled up
-    to 1, they would push a good policy about until it is lost.
+    Advantages are divided by their standard deviation or that of the rewards, whichever is larger.
+    Once a task is solved, advantages are the critic's errors alone; scaled up to 1, they would push
+    a good policy about until it is lost.
 
     Source: Hafner et al. 2023, https://arxiv.org/abs/2301.04104, which likewise never scales small
     returns up; measured in `benchmarks/RESULTS.md`.
@@ -132,9 +130,9 @@ def with_estimates(
             c_clip=hyperparams.c_clip,
         )
     advantage, value_target = cut(estimates, len(batch.weight))
-    least_deviation = LEAST_ADVANTAGE * standard_deviation(batch.path.reward, batch.weight)
+    of_rewards = standard_deviation(batch.path.reward, batch.weight)
     return batch._replace(
-        advantage=standardize(advantage, batch.weight, least_deviation), value_target=value_target
+        advantage=standardize(advantage, batch.weight, of_rewards), value_target=value_target
     )
 
 

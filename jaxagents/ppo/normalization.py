@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxagents.config import AgentConfig
 from jaxagents.hyperparameters import ScalarLike
+from jaxagents.types import IMAGE_NDIM
 
 VALUE_DECAY = 0.99  # per update: targets move with the policy, so old ones are discounted
 FEATURE_LIMIT = 10.0  # clips normalised features, in standard deviations
@@ -65,6 +66,8 @@ def init_normalizers(
 ) -> Normalizers:
     """Return the initial statistics of everything that is configured to be normalised.
 
+    Images are left as they are: pixels that are rarely on would become very large.
+
     Args:
         config: What is normalised.
         observation_shape: Of one actor's observation.
@@ -73,7 +76,7 @@ def init_normalizers(
     """
     n_policies, n_members = policies_shape
     normalizers = Normalizers()
-    if config.normalize_observations:
+    if config.normalize_observations and len(observation_shape) != IMAGE_NDIM:
         normalizers = normalizers._replace(observation=empty_statistics(observation_shape))
         if config.centralized_critic:
             normalizers = normalizers._replace(critic_features=empty_statistics(critic_shape))

@@ -76,7 +76,7 @@ def test_tensorboard_reads_the_metrics_of_an_experiment(run):
     for name in ("actor_loss", "critic_loss", "entropy", "kl", "clip_fraction", "learning_rate"):
         values = [each[name][0] for each in lines if each[name][0] is not None]
         assert list(scalars[f"training/{name}"].values()) == pytest.approx(values)
-    assert scalars["training/learning_rate"] == pytest.approx({16: 5e-4, 32: 5e-4, 48: 5e-4})
+    assert scalars["training/learning_rate"] == pytest.approx({16: 1e-3, 32: 1e-3, 48: 1e-3})
     for kind in ("mean", "min", "max"):
         assert list(scalars[f"evaluation/return_{kind}_actor_1"]) == [0, 16, 32, 48]
     others = {"explained_variance", "actor_gradient_norm", "critic_gradient_norm", "actor_epochs"}

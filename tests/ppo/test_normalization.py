@@ -5,8 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxagents.config import AgentConfig
 from jaxagents.ppo import normalization
-from jaxagents.ppo.normalization import RewardScale, RunningStatistics, empty_statistics
+from jaxagents.ppo.normalization import (
+    RewardScale,
+    RunningStatistics,
+    empty_statistics,
+    init_normalizers,
+)
 
 update_statistics = jax.jit(normalization.update_statistics)
 normalize = jax.jit(normalization.normalize)
@@ -312,3 +318,16 @@ def test_rewards_of_the_dead_do_not_enter_the_sums_of_the_next_rollout(unused):
     scale, rewards = scaled([1.0, 1.0, unused], weight=[[1.0, 1.0, 0.0]])
     np.testing.assert_array_equal(scale.discounted_return, [[0.75]])
     np.testing.assert_array_equal(rewards[:2], [4.0, 4.0])
+
+
+@pytest.mark.parametrize("centralized", [False, True])
+@pytest.mark.parametrize(("shape", "is_normalized"), [((), True), ((4,), True), ((5, 5, 2), False)])
+def test_observations_are_normalised_by_default_but_images_are_not(
+    shape, is_normalized, centralized
+):
+    config = AgentConfig(n_steps=1, centralized_critic=centralized)
+    normalizers = init_normalizers(config, shape, (7,), policies_shape=(2, 3))
+    assert (normalizers.observation is not None) == is_normalized
+    assert (normalizers.critic_features is not None) == (is_normalized and centralized)
+    if is_normalized:
+        assert normalizers.observation.mean.shape == (2, *shape)

@@ -20,11 +20,10 @@ _MOUNTAIN_CAR = {
     "agent.n_steps": Suggestion(3_906, "x 16 x 16: 999,936 environment steps"),
     "agent.eval_frequency": Suggestion(390, "10 evaluations, and one before training"),
     "agent.rollout_length": Suggestion(16, "short: rewards say nothing before the goal is reached"),
-    "agent.normalize_observations": Suggestion(True, "positions and speeds have different units"),
     "agent.learning_rate_schedule": Suggestion("constant", ""),
     "hyperparams.gae_lambda": Suggestion(0.98, ""),
     "hyperparams.ent_coeff": Suggestion(0.0, ""),
-    **_rates(5e-4, ""),
+    **_rates(5e-4, "of Adam"),
 }
 _MINATAR = {
     "agent.n_steps": Suggestion(610, "x 64 x 128: 4,997,120 environment steps"),
@@ -41,6 +40,10 @@ MEASURED_SETTINGS: Mapping[str, Mapping[str, Suggestion]] = {
     "gymnax/Asterix-MinAtar": _MINATAR,
     "gymnax/Breakout-MinAtar": _MINATAR,
     "gymnax/Freeway-MinAtar": _MINATAR,
+    "gymnax/SpaceInvaders-MinAtar": {
+        "agent.learning_rate_schedule": Suggestion("constant", ""),
+        **_rates(5e-4, "of Adam"),
+    },
     "jaxmarl/MPE_simple_speaker_listener_v4": {
         "agent.n_steps": Suggestion(600, "x 128 x 26: 1,996,800 environment steps"),
         "agent.eval_frequency": Suggestion(60, "10 evaluations, and one before training"),
@@ -49,7 +52,6 @@ MEASURED_SETTINGS: Mapping[str, Mapping[str, Suggestion]] = {
         "agent.rollout_length": Suggestion(26, "one episode"),
         "agent.actor_epochs": Suggestion(15, "with few epochs, the two never learn to talk"),
         "agent.critic_epochs": Suggestion(15, ""),
-        "agent.normalize_observations": Suggestion(True, ""),
         "agent.actor_layers.activation": Suggestion("relu", ""),
         "agent.critic_layers.activation": Suggestion("relu", ""),
     },
