@@ -64,7 +64,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "terminal": {"time_limits": "terminal", "observe_time": False},
     "terminal, time observed": {"time_limits": "terminal", "observe_time": True},
     "not normalize_values": {"normalize_values": False},
-    "normalize_observations": {"normalize_observations": True},
+    "not normalize_observations": {"normalize_observations": False},
     "scale_rewards": {"scale_rewards": True},
     "scale_rewards, not normalize_values": {"scale_rewards": True, "normalize_values": False},
     # Critics and losses
@@ -96,10 +96,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "eps_clip linear": {"eps_clip_schedule": "linear"},
     "ent_coeff 0": {"ent_coeff": 0.0},
     "rates 2.5e-4": _rates(2.5e-4, 2.5e-4),
-    "rates 1e-3": _rates(1e-3, 1e-3),
-    "rates 1e-3, linear": {**_rates(1e-3, 1e-3), "learning_rate_schedule": "linear"},
-    "actor's rate 1e-3": _rates(1e-3, 5e-4),
-    "critic's rate 1e-3": _rates(5e-4, 1e-3),
+    "rates 5e-4": _rates(5e-4, 5e-4),
+    "rates 2e-3": _rates(2e-3, 2e-3),
+    "actor's rate 5e-4": _rates(5e-4, 1e-3),
+    "critic's rate 5e-4": _rates(1e-3, 5e-4),
     "gradients unclipped": {
         "actor_optimizer_params.grad_clip": float("inf"),
         "critic_optimizer_params.grad_clip": float("inf"),
