@@ -23,7 +23,7 @@ from jaxagents.ppo.normalization import (
     scale_rewards,
     update_statistics,
 )
-from jaxagents.ppo.statistics import standard_deviation, standardize
+from jaxagents.ppo.statistics import standardize, weighted_standard_deviation
 from jaxagents.types import Batch, Memory, Path, PyTree, Transition
 
 
@@ -130,7 +130,7 @@ def with_estimates(
             c_clip=hyperparams.c_clip,
         )
     advantage, value_target = cut(estimates, len(batch.weight))
-    of_rewards = standard_deviation(batch.path.reward, batch.weight)
+    of_rewards = weighted_standard_deviation(batch.path.reward, batch.weight)
     return batch._replace(
         advantage=standardize(advantage, batch.weight, of_rewards), value_target=value_target
     )

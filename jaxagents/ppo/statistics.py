@@ -36,7 +36,7 @@ def weighted_means(
     return tuple(sums / jnp.where(total > 0, total, 1))
 
 
-def standard_deviation(
+def weighted_standard_deviation(
     values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
 ) -> Float[Array, ""]:
     """Return the weighted (population) standard deviation; 0 if no sample has a weight."""

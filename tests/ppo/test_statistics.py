@@ -7,11 +7,11 @@ import pytest
 
 from jaxagents.ppo.statistics import (
     explained_variance,
-    standard_deviation,
     standardize,
     value_statistics,
     weighted_mean,
     weighted_means,
+    weighted_standard_deviation,
 )
 
 
@@ -76,11 +76,11 @@ def test_standardize_divides_by_no_less_than_the_least_deviation():
     np.testing.assert_allclose(standardize(values, weight, 0.5), [-1.0, 1.0], rtol=1e-6)
 
 
-def test_a_standard_deviation_by_hand():
+def test_a_weighted_standard_deviation_by_hand():
     # Of 0, 0, 0 and 4 the mean is 1 and the variance (3 · 1 + 9) / 4 = 3.
     values, weight = jnp.array([0.0, 4.0, jnp.nan]), jnp.array([3.0, 1.0, 0.0])
-    np.testing.assert_allclose(standard_deviation(values, weight), np.sqrt(3.0), rtol=1e-6)
-    assert standard_deviation(values, jnp.zeros(3)) == 0.0
+    np.testing.assert_allclose(weighted_standard_deviation(values, weight), np.sqrt(3.0), rtol=1e-6)
+    assert weighted_standard_deviation(values, jnp.zeros(3)) == 0.0
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.3, 0.7])

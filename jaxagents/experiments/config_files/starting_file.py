@@ -66,9 +66,6 @@ def suggestions_for(info: EnvironmentInfo) -> dict[str, Suggestion]:
         "agent.eval_frequency": Suggestion(61, "8 evaluations, and one before training"),
         "agent.learning_rate_schedule": Suggestion("linear", "later policies vary less"),
     }
-    for network in ("actor", "critic"):
-        key = f"hyperparams.{network}_optimizer_params.learning_rate"
-        chosen[key] = Suggestion(1e-3, "above the default, because the schedule lowers it")
     has_teams = any(each.startswith("teams") for each in info.traits)
     if has_teams:
         why = "teams play different roles"

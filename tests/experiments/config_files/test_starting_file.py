@@ -107,7 +107,7 @@ def test_every_key_is_documented_with_its_type_and_default():
     ],
 )
 def test_suggestions_follow_from_the_environment(env_id, expected):
-    of_all = {"name", "env", "n_steps", "eval_frequency", "learning_rate_schedule", "learning_rate"}
+    of_all = {"name", "env", "n_steps", "eval_frequency", "learning_rate_schedule"}
     measured = MEASURED_SETTINGS.get(env_id, {})
     suggestions = suggestions_for(describe(env_id)).items()
     named = {key.rpartition(".")[2]: each.value for key, each in suggestions if key not in measured}
