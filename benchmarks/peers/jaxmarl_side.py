@@ -84,6 +84,7 @@ def configure(
         learning_rate_schedule="linear" if recipe.anneal_learning_rate else "constant",
         time_limits="terminal",
         observe_time=False,
+        normalize_observations=False,
         normalize_values=False,
         clip_values=True,
         actor_layers=layers,

@@ -44,6 +44,7 @@ def configure(sizes: dict[str, float], n_steps: int) -> tuple[ja.AgentConfig, ja
         actor_epochs=int(sizes["num_epochs"]),
         critic_epochs=int(sizes["num_epochs"]),
         time_limits="terminal",
+        normalize_observations=False,
         normalize_values=False,
         clip_values=True,
         actor_layers=layers,

@@ -381,7 +381,7 @@ def test_a_second_signal_ends_a_training_at_once(tmp_path):
     with training_process(tmp_path, eval_frequency=100000) as process:
         assert process.stderr is not None
         process.send_signal(signal.SIGTERM)
-        while "once more" not in process.stderr.readline():
+        while "a second signal" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)

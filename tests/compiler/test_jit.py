@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import platform
 import subprocess
@@ -62,12 +63,24 @@ def temporary_bytes(program, **options) -> int:
 OVERLAPPING = {"compiler_options": compilation._OVERLAPPING}
 
 
+@pytest.fixture
+def no_cache_on_disk():
+    """Compile without writing the persistent cache, which refuses programs of several heaps."""
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, name)
+    jax.config.update(name, math.inf)
+    yield
+    jax.config.update(name, before)
+
+
+@pytest.mark.usefixtures("no_cache_on_disk")
 def test_overlapping_loops_do_not_share_memory():
     one, four = loops(1), loops(4)
     assert temporary_bytes(four) < 2 * temporary_bytes(one)
     assert temporary_bytes(four, **OVERLAPPING) > 3 * temporary_bytes(one, **OVERLAPPING)
 
 
+@pytest.mark.usefixtures("no_cache_on_disk")
 def test_overlapping_loops_do_not_share_even_a_byte():
     bytes_shared = compilation._OVERLAPPING | {"xla_multiheap_size_constraint_per_heap": 1}
     separate = temporary_bytes(flagged_loops(4), **OVERLAPPING)

@@ -28,6 +28,7 @@ SMALL = ja.AgentConfig(
     rollout_length=4,
     actor_epochs=1,
     critic_epochs=1,
+    normalize_observations=False,
     actor_layers=ja.Layers((8, 5)),
     critic_layers=ja.Layers((8,)),
 )
