@@ -1,7 +1,10 @@
 """What agents learn beside a peer's recipe, in as many environment steps.
 
-Three sides per environment: the peer in its own hyperparameters, ours in the same, and ours in our
-own defaults. Each trains every seed; the final policies play 100 sampled episodes.
+Three sides per environment: the peer in its own hyperparameters, ours in the same as far as options
+allow, and ours in our own defaults. Each trains every seed; the final policies play 100 sampled
+episodes. What remains different: JaxMARL and rejax standardise advantages per minibatch. JaxMARL
+has one optimizer for actor and critic, which share a GRU in its recurrent recipe. rejax clips each
+element of a gradient, ours its norm.
 
     python benchmarks/peers/make_environment.py rejax        # once
     python benchmarks/peers_learning.py rejax --seeds 8
@@ -79,6 +82,8 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", help="environments; default: all that are compared")
     arguments = parser.parse_args()
     peer = PEERS[arguments.peer]
+    if unknown := set(arguments.tasks or ()) - peer.tasks.keys():
+        parser.error(f"no task {', '.join(unknown)}; choose from {', '.join(peer.tasks)}")
     print(f"| Environment | Steps | {arguments.peer} | Ours, the same | Ours | Better |")
     print("| --- | --- | --- | --- | --- | --- |")
     for task in arguments.tasks or peer.tasks:

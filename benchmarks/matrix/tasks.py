@@ -37,7 +37,7 @@ TASKS: dict[str, Task] = {
     "simple_spread": Task("jaxmarl/MPE_simple_spread_v3", 500_000, greedy=False),
     "speaker_listener": Task("jaxmarl/MPE_simple_speaker_listener_v4", 1_000_000),
     "simple_reference": Task("jaxmarl/MPE_simple_reference_v3", 1_000_000),
-    "simple_tag": Task("jaxmarl/MPE_simple_facmac_v1", 1_000_000),
+    "simple_facmac": Task("jaxmarl/MPE_simple_facmac_v1", 1_000_000),
     "cramped_room": Task(
         "jaxmarl/overcooked",
         3_000_000,

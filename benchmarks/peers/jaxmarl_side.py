@@ -16,12 +16,11 @@ from jaxmarl_recipe import Recipe, merge_agents
 
 import jaxagents as ja
 
-# The scripts build one network for the first agent's spaces: agents are alike in these.
+# The scripts build one network for the first agent's spaces: agents are alike and discrete here.
 TASKS = {
     "jaxmarl/MPE_simple_v3": 500_000,
     "jaxmarl/MPE_simple_spread_v3": 1_000_000,
     "jaxmarl/MPE_simple_reference_v3": 1_000_000,
-    "jaxmarl/MPE_simple_facmac_v1": 1_000_000,
 }
 N_ENVS = 16
 N_EPISODES = 100

@@ -59,7 +59,7 @@ def configure(sizes: dict[str, float], n_steps: int) -> tuple[ja.AgentConfig, ja
         gamma=sizes["gamma"],
         gae_lambda=sizes["gae_lambda"],
         eps_clip=sizes["clip_eps"],
-        vf_coeff=sizes["vf_coef"],
+        vf_coeff=sizes["vf_coef"] / 2,  # of half the squared error
         ent_coeff=sizes["ent_coef"],
         actor_optimizer_params=optimizer,
         critic_optimizer_params=optimizer,

@@ -106,8 +106,8 @@ def with_estimates(
     """Estimate advantages and value targets: by V-trace given ratios, otherwise by GAE.
 
     Advantages are divided by their standard deviation or that of the rewards, whichever is larger.
-    Once a task is solved, advantages are the critic's errors alone; scaled up to 1, they would push
-    a good policy about until it is lost.
+    Once a task is solved, advantages are mostly the critic's errors; scaled up to 1, they would
+    push a good policy about until it is lost. (Equal rewards set no such limit.)
 
     Source: Hafner et al. 2023, https://arxiv.org/abs/2301.04104, which likewise never scales small
     returns up; measured in `benchmarks/RESULTS.md`.

@@ -66,7 +66,7 @@ def init_normalizers(
 ) -> Normalizers:
     """Return the initial statistics of everything that is configured to be normalised.
 
-    Images are left as they are: pixels that are rarely on would become very large.
+    Images are left as they are: pixels that are rarely on would dominate.
 
     Args:
         config: What is normalised.

@@ -192,7 +192,8 @@ def test_an_agent_that_moves_too_far_is_told():
 @pytest.mark.slow
 def test_values_that_leave_what_rewards_allow_are_told():
     """Four steps of reward 1 allow a return of 4."""
-    sentences = trained(Clock(), optimizers(1e-3, 1.0), n_steps=5, normalize_values=False)
+    sentences = trained(Clock(), optimizers(1e-3, 1.0), n_steps=5, normalize_observations=False,
+                        normalize_values=False)  # fmt: skip
     assert any("lie beyond what rewards allow" in each for each in sentences)
 
 

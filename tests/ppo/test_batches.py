@@ -152,6 +152,18 @@ def test_advantages_that_are_small_beside_the_rewards_stay_small(mean):
     np.testing.assert_allclose(batch.advantage[:, 0, 0], [0.01 / 3, -0.01 / 3], rtol=1e-3)
 
 
+def test_advantages_are_compared_with_rewards_as_they_are_scaled():
+    # Divided by 4 as the advantages are: a standard deviation of 3 / 4 beside theirs of 0.01 / 4.
+    reward = one_env_one_actor([3.0, -3.0])
+    statistics = RunningStatistics(jnp.array(1e9), jnp.array(0.0), jnp.array(16.0))
+    scale = RewardScale(statistics, jnp.zeros((1, 1)))
+    value = (reward - one_env_one_actor([0.01, -0.01])) / 4
+    batch, _ = learn_from(
+        transition(reward), value=value, gamma=0.0, normalizers=Normalizers(reward=scale)
+    )
+    np.testing.assert_allclose(batch.advantage[:, 0, 0], [0.01 / 3, -0.01 / 3], rtol=1e-2)
+
+
 def test_rewards_of_dead_actors_do_not_make_advantages_small():
     step = transition([[[1.0, 3.0, 900.0]]], active=[True, True, False])
     batch, _ = batch_of(step, gamma=0.0)
