@@ -1,24 +1,24 @@
 """What agents learn beside a peer's recipe, in as many environment steps.
 
-Three sides per environment: the peer in its own hyperparameters, ours in the same as far as options
-allow, and ours in our own defaults. Each trains every seed; the final policies play 100 sampled
-episodes. What remains different: JaxMARL and rejax standardise advantages per minibatch. JaxMARL
-has one optimizer for actor and critic, which share a GRU in its recurrent recipe. rejax clips each
-element of a gradient, ours its norm.
+Three sides per task: the peer in its own hyperparameters, ours in the same as far as options allow,
+and ours in our own defaults. Each trains every seed. The final policies of rejax and ours play 100
+sampled episodes; of JaxMARL's scripts, the sampled episodes of the last ten updates count. What
+remains different: both peers standardise advantages per minibatch, and ours never scales them
+beyond the rewards; JaxMARL has one optimizer for actor and critic, which share layers in its
+recurrent scripts.
 
     python benchmarks/peers/make_environment.py rejax        # once
     python benchmarks/peers_learning.py rejax --seeds 8
-    python benchmarks/peers_learning.py jaxmarl --seeds 8    # needs no environment of its own
+    git clone https://github.com/FLAIROx/JaxMARL build/peers/JaxMARL    # once; revision c793d09
+    python benchmarks/peers_learning.py jaxmarl --seeds 8
 """
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import jax
-import jaxmarl_recurrent_recipe
 import numpy as np
 from matrix.report import comparison
 from peers import jaxmarl_side, rejax_side
@@ -28,27 +28,7 @@ from jaxagents.evaluation.bootstrap import interquartile_mean
 from jaxagents.experiments.make_agent import agent_class
 
 N_EPISODES = 100
-
-
-class Peer(NamedTuple):
-    """How a peer trains, and how our agent trains in the peer's hyperparameters."""
-
-    tasks: Mapping[str, int]  # environment steps
-    train: Callable[..., tuple[np.ndarray, Any]]
-    configure: Callable[..., tuple[ja.AgentConfig, ja.HyperParameters]]
-    defaults: Mapping[str, Any] = {}  # of our own side
-
-
-PEERS = {
-    "rejax": Peer(rejax_side.TASKS, rejax_side.train, rejax_side.configure),
-    "jaxmarl": Peer(jaxmarl_side.TASKS, jaxmarl_side.train, jaxmarl_side.configure),
-    "jaxmarl_recurrent": Peer(
-        jaxmarl_side.TASKS,
-        partial(jaxmarl_side.train, module=jaxmarl_recurrent_recipe),
-        partial(jaxmarl_side.configure, module=jaxmarl_recurrent_recipe),
-        {"recurrent": "gru"},
-    ),
-}
+PEERS: Mapping[str, Any] = {"rejax": rejax_side, "jaxmarl": jaxmarl_side}
 
 
 def ours(n_steps: int, **changes: Any) -> tuple[ja.AgentConfig, ja.HyperParameters]:
@@ -59,10 +39,10 @@ def ours(n_steps: int, **changes: Any) -> tuple[ja.AgentConfig, ja.HyperParamete
 
 
 def train_ours(
-    task: str, config: ja.AgentConfig, hyperparams: ja.HyperParameters, n_seeds: int
+    task: Any, config: ja.AgentConfig, hyperparams: ja.HyperParameters, n_seeds: int
 ) -> np.ndarray:
     """Return the final returns by seed, means over actors."""
-    env, params = ja.make(task)
+    env, params = ja.make(task.env, **task.env_kwargs)
     agent = agent_class(env, params)(env, params, config)
     finals = []
     for seed in range(n_seeds):
@@ -73,32 +53,38 @@ def train_ours(
 
 
 def main() -> None:
-    """Print a line per environment as it is done."""
+    """Print a line per task as it is done."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("peer", choices=PEERS)
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--tasks", nargs="+", help="environments; default: all that are compared")
+    parser.add_argument("--tasks", nargs="+", help="default: all that are compared")
     arguments = parser.parse_args()
     peer = PEERS[arguments.peer]
-    if unknown := set(arguments.tasks or ()) - peer.tasks.keys():
-        parser.error(f"no task {', '.join(unknown)}; choose from {', '.join(peer.tasks)}")
-    print(f"| Environment | Steps | {arguments.peer} | Ours, the same | Ours | Better |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for task in arguments.tasks or peer.tasks:
-        n_steps = peer.tasks[task]
-        theirs, recipe = peer.train(task, n_steps, arguments.seeds)
+    if unknown := set(arguments.tasks or ()) - peer.TASKS.keys():
+        parser.error(f"no task {', '.join(unknown)}; choose from {', '.join(peer.TASKS)}")
+    print(f"| Task | Steps | Seeds | {arguments.peer} | Ours, the same | Ours | Better |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name in arguments.tasks or peer.TASKS:
+        task = peer.TASKS[name]
+        theirs, sizes = peer.train(name, arguments.seeds)
         sides = [
             train_ours(task, *configuration, arguments.seeds)
-            for configuration in (peer.configure(recipe, n_steps), ours(n_steps, **peer.defaults))
+            for configuration in (
+                peer.configure(name, sizes),
+                ours(task.n_steps, **task.defaults),
+            )
         ]
         cells = [
-            f"{float(interquartile_mean(side)):.1f} (worst {side.min():.1f})"
+            f"{float(interquartile_mean(side)):.2f} (worst {side.min():.2f})"
             for side in (theirs, *sides)
         ]
         better = ", ".join(f"{100 * comparison(side, theirs).probability:.0f} %" for side in sides)
-        print(f"| {task} | {n_steps:,} | {' | '.join(cells)} | {better} |", flush=True)
+        print(
+            f"| {name} | {task.n_steps:,} | {arguments.seeds} | {' | '.join(cells)} | {better} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,86 +1,129 @@
-"""JaxMARL's recipes for MPE, by our stand-ins for its scripts, and our agent in the same."""
+"""JaxMARL's own scripts, and our agent in their hyperparameters.
 
-import dataclasses
-from functools import partial
-from types import ModuleType
-from typing import Any
+The scripts come from a checkout of JaxMARL (revision c793d09) in build/peers/JaxMARL. They build
+one network for the first agent's spaces, so agents are alike and discrete here.
+"""
 
-import jax
-import jax.numpy as jnp
-import jaxmarl
-import jaxmarl_recipe
-import jaxmarl_recurrent_recipe
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
 import numpy as np
-from jaxmarl.wrappers.baselines import MPELogWrapper
-from jaxmarl_recipe import Recipe, merge_agents
 
 import jaxagents as ja
+from jaxagents.networks.feed_forward import MLP, PolicyNetwork, ValueNetwork
 
-# The scripts build one network for the first agent's spaces: agents are alike and discrete here.
-TASKS = {
-    "jaxmarl/MPE_simple_v3": 500_000,
-    "jaxmarl/MPE_simple_spread_v3": 1_000_000,
-    "jaxmarl/MPE_simple_reference_v3": 1_000_000,
-}
-N_ENVS = 16
-N_EPISODES = 100
+HERE = Path(__file__).parent
+CHECKOUT = HERE.parents[1] / "build" / "peers" / "JaxMARL"
 
 
-def train(
-    task: str, n_steps: int, n_seeds: int, module: Any = jaxmarl_recipe
-) -> tuple[np.ndarray, Recipe]:
-    """Return the final returns by seed, means over actors, and the recipe's hyperparameters."""
-    recipe = dataclasses.replace(module.STOCK, env_name=task.removeprefix("jaxmarl/"))
-    train_once = jax.jit(module.make_train(n_steps // (N_ENVS * recipe.n_steps), N_ENVS, recipe))
-    env = MPELogWrapper(jaxmarl.make(recipe.env_name))
-    play = jax.jit(partial(_final_return, module, env))
-    finals = []
-    for seed in range(n_seeds):
-        training, _ = train_once(jax.random.key(seed))
-        finals.append(float(play(training, jax.random.key(1000 + seed))))
-    return np.array(finals), recipe
+class Script(NamedTuple):
+    """A script of JaxMARL on one environment."""
+
+    name: str
+    env: str  # ours
+    n_steps: int  # environment steps
+    env_kwargs: Mapping[str, Any] = {}  # of our environment
+    overrides: Mapping[str, Any] = {}  # of the script's configuration
+    logged_times: int = 1  # by which the script multiplies the returns that it logs
+    defaults: Mapping[str, Any] = {}  # of our agent in its own hyperparameters
 
 
-def _final_return(module: ModuleType, env: MPELogWrapper, training: Any, rng: Any) -> jax.Array:
-    """Play sampled episodes side by side; return the mean over them and the actors."""
-    rng, rng_reset = jax.random.split(rng)
-    observations, state = jax.vmap(env.reset)(jax.random.split(rng_reset, N_EPISODES))
-    obs = merge_agents(observations, env.agents)
-    training = training._replace(env=state, rng=rng)
-    if module is jaxmarl_recipe:
-        training = training._replace(obs=obs)
-    else:
-        n_actors = len(obs)
-        training = training._replace(
-            seen=jaxmarl_recurrent_recipe.Seen(obs, jnp.zeros(n_actors, bool)),
-            memory=jnp.zeros((n_actors, jaxmarl_recurrent_recipe.HIDDEN_SIZE)),
-        )
-    _, _, collected = module.collect(training, env, env.max_steps + 1)
-    # Times the number of agents, of the episode that ended last.
-    returns = collected if module is jaxmarl_recipe else collected["returned_episode_returns"]
-    return returns[-1].mean() / env.num_agents
+def _mpe(name: str, n_steps: int) -> Script:
+    return Script("ippo_ff_mpe", f"jaxmarl/{name}", n_steps, overrides={"ENV_NAME": name})
 
 
-def configure(
-    recipe: Recipe, n_steps: int, module: Any = jaxmarl_recipe
-) -> tuple[ja.AgentConfig, ja.HyperParameters]:
-    """Configure our agent as a recipe."""
-    is_recurrent = module is jaxmarl_recurrent_recipe
-    size = jaxmarl_recurrent_recipe.HIDDEN_SIZE
-    recurrent_layers = ja.Layers(
-        hidden_sizes=(size,), memory_size=size, sizes_after_memory=(size,), activation="relu"
+def _recurrent_mpe(name: str, n_steps: int, n_agents: int) -> Script:
+    return _mpe(name, n_steps)._replace(
+        name="ippo_rnn_mpe", logged_times=n_agents, defaults={"recurrent": "gru"}
     )
-    layers = recurrent_layers if is_recurrent else ja.Layers(hidden_sizes=(64, 64))
+
+
+def _smax(scenario: str) -> Script:
+    kwargs = {"see_enemy_actions": True, "walls_cause_death": True, "attack_mode": "closest"}
+    return Script(
+        name="ippo_rnn_smax",
+        env="jaxmarl/HeuristicEnemySMAX",
+        n_steps=500_000,
+        overrides={"MAP_NAME": scenario},
+        env_kwargs={"scenario": scenario, **kwargs},
+        defaults={"recurrent": "gru"},
+    )
+
+
+_SHAPED_STEPS = 750_000
+TASKS = {
+    "simple, feed-forward": _mpe("MPE_simple_v3", 500_000),
+    "spread, feed-forward": _mpe("MPE_simple_spread_v3", 500_000),
+    "reference, feed-forward": _mpe("MPE_simple_reference_v3", 500_000),
+    "spread, recurrent": _recurrent_mpe("MPE_simple_spread_v3", 300_000, n_agents=3),
+    "reference, recurrent": _recurrent_mpe("MPE_simple_reference_v3", 300_000, n_agents=2),
+    "cramped_room": Script(
+        name="ippo_ff_overcooked",
+        env="jaxmarl/overcooked",
+        n_steps=2 * _SHAPED_STEPS,
+        overrides={
+            "ENV_KWARGS": {"layout": "cramped_room"},
+            "REW_SHAPING_HORIZON": _SHAPED_STEPS,
+        },
+        env_kwargs={"layout": "cramped_room"},
+        defaults={"shaped_reward_steps": _SHAPED_STEPS},
+    ),
+    "SMAX 3m": _smax("3m"),
+    "SMAX 2s3z": _smax("2s3z"),
+}
+
+
+def train(task: str, n_seeds: int) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return the last returns by seed, means over actors, and the script's configuration."""
+    script = TASKS[task]
+    overrides = json.dumps({**script.overrides, "TOTAL_TIMESTEPS": script.n_steps})
+    command = [sys.executable, str(HERE / "jaxmarl_learning.py"), str(CHECKOUT), script.name]
+    finished = subprocess.run(
+        [*command, overrides, str(n_seeds)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    line = next(line for line in finished.stdout.splitlines() if line.startswith("RESULT "))
+    result = json.loads(line.removeprefix("RESULT "))
+    return np.array(result["finals"]) / script.logged_times, result["config"]
+
+
+def configure(task: str, sizes: Mapping[str, Any]) -> tuple[ja.AgentConfig, ja.HyperParameters]:
+    """Configure our agent as the script."""
+    script = TASKS[task]
+    n_envs, rollout_length = int(sizes["NUM_ENVS"]), int(sizes["NUM_STEPS"])
+    is_recurrent = "GRU_HIDDEN_DIM" in sizes
+    networks: dict[str, Any] = {}
+    if is_recurrent:
+        hidden = (int(sizes["FC_DIM_SIZE"]),)
+        layers = ja.Layers(
+            hidden_sizes=hidden,
+            memory_size=int(sizes["GRU_HIDDEN_DIM"]),
+            sizes_after_memory=hidden,
+            activation="relu",
+        )
+    else:
+        layers = ja.Layers(activation=sizes["ACTIVATION"])
+    if script.name == "ippo_ff_overcooked":
+        env, params = ja.make(script.env, **script.env_kwargs)
+        n_actions = env.action_space(params).n
+        networks = {  # of flattened images
+            "actor_network": PolicyNetwork(n_actions, MLP(observation_ndim=3)),
+            "critic_network": ValueNetwork(MLP(observation_ndim=3)),
+        }
     config = ja.AgentConfig(
-        n_steps=n_steps // (N_ENVS * recipe.n_steps),
-        batch_size=N_ENVS,
-        rollout_length=recipe.n_steps,
-        minibatch_size=N_ENVS // recipe.n_minibatches,
+        n_steps=script.n_steps // (n_envs * rollout_length),
+        batch_size=n_envs,
+        rollout_length=rollout_length,
+        minibatch_size=n_envs // int(sizes["NUM_MINIBATCHES"]),
         minibatch_unit="trajectory" if is_recurrent else "step",
         recurrent="gru" if is_recurrent else None,
-        actor_epochs=recipe.n_epochs,
-        critic_epochs=recipe.n_epochs,
-        learning_rate_schedule="linear" if recipe.anneal_learning_rate else "constant",
+        actor_epochs=int(sizes["UPDATE_EPOCHS"]),
+        critic_epochs=int(sizes["UPDATE_EPOCHS"]),
+        learning_rate_schedule="linear" if sizes["ANNEAL_LR"] else "constant",
+        shaped_reward_steps=sizes.get("REW_SHAPING_HORIZON"),
         time_limits="terminal",
         observe_time=False,
         normalize_observations=False,
@@ -90,16 +133,15 @@ def configure(
         critic_layers=layers,
         n_evals=0,
         progress_bar=False,
+        **networks,
     )
-    optimizer = ja.OptimizerParams(
-        learning_rate=recipe.learning_rate, grad_clip=recipe.max_gradient_norm
-    )
+    optimizer = ja.OptimizerParams(learning_rate=sizes["LR"], grad_clip=sizes["MAX_GRAD_NORM"])
     return config, ja.HyperParameters(
-        gamma=recipe.discount,
-        gae_lambda=recipe.gae_lambda,
-        eps_clip=recipe.clip,
-        vf_coeff=recipe.value_coefficient / 2,  # of half the squared error
-        ent_coeff=recipe.entropy_coefficient,
+        gamma=sizes["GAMMA"],
+        gae_lambda=sizes["GAE_LAMBDA"],
+        eps_clip=sizes["CLIP_EPS"],
+        vf_coeff=sizes["VF_COEF"] / 2,  # of half the squared error
+        ent_coeff=sizes["ENT_COEF"],
         actor_optimizer_params=optimizer,
         critic_optimizer_params=optimizer,
     )
