@@ -113,7 +113,8 @@ class Batch(NamedTuple):
     action: Array
     log_prob: Float[Array, "*batch"]
     path: Path
-    advantage: Float[Array, "*batch"]  # normalised
+    advantage: Float[Array, "*batch"]  # standardised
+    loss_scale: Float[Array, "*batch"]  # of the actor's loss; the same for all samples
     value: Float[Array, "*batch"]  # the critic's output at the rollout
     value_target: Float[Array, "*batch"]
     weight: Float[Array, "*batch"]

@@ -72,6 +72,29 @@ class Coordination(Environment):
         return observation, state, reward, over, ~over, {"won": right.min()}
 
 
+class Tide(Environment):
+    """One step: 1 for the action that is the observed cue, and a hundred times an observed sign.
+
+    The sign, which no action changes, makes almost all of the rewards' variance.
+    """
+
+    n_actors = 1
+
+    def action_space(self, params: Any) -> Discrete:
+        return Discrete(2)
+
+    def reset_env(self, rng, params):
+        state = jax.random.bernoulli(rng, shape=(2,)).astype(jnp.int32)
+        return 2.0 * state[None] - 1.0, state
+
+    def step_env(self, rng, state, action, params):
+        is_right = (action[0] == state[1]).astype(jnp.float32)
+        reward = 100.0 * (2.0 * state[0] - 1.0) + is_right
+        over = jnp.ones(1, bool)
+        observation = 2.0 * state[None] - 1.0
+        return observation, state, reward[None], over, ~over, {"is_right": is_right}
+
+
 class Aim(Environment):
     """One step: each actor earns minus its squared distance from its observed target."""
 

@@ -1,7 +1,8 @@
 """Independent PPO: the algorithm, top to bottom.
 
-IPPO is PPO, vmapped over policies: losses and updates are written for one policy and its samples,
-and the policies axis appears in `each_policy` around them.
+IPPO is PPO, vmapped over policies. Losses and updates are written for one policy and its samples;
+`each_policy` vmaps them over policies. Rollouts and values take all policies at once, by
+`PolicyMap`.
 
 Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2017,
 https://arxiv.org/abs/1707.06347.
@@ -82,9 +83,9 @@ class IPPOBase(Agent):
             `jaxagents.Environment`.
         env_params: Its parameters.
         config: Sizes and choices.
-        callbacks: Called on the host with each `Evaluation` of a run, between two compiled
-            programs: they may use jax, and the ``policy``, ``agent`` and ``runner`` they are
-            given. A callback that returns True ends the training.
+        callbacks: Called on the host with each `Evaluation`, between compiled programs. They may
+            use jax and the evaluation's ``policy``, ``agent`` and ``runner``. A callback that
+            returns True ends the training.
 
     Raises:
         TypeError: the environment's actions are not this agent's kind, or it breaks the protocol.
@@ -113,16 +114,23 @@ class IPPOBase(Agent):
             runner: Continue from here, up to ``n_steps`` updates in all.
 
         Returns:
-            The runner after training, and the metrics as float32 with one row per evaluation:
-            ``returns``, ``final_rewards``, ``terminated``, ``truncated`` ``[n_evaluations,
-            n_evals, n_actors]``, ``episode_lengths`` and ``info_<name>`` ``[n_evaluations,
-            n_evals]``, ``n_updates_done`` ``[n_evaluations]``, ``n_updates_skipped``
-            ``[n_evaluations, n_policies]``, and as means over the block's updates, of the same
-            shape, ``actor_loss``, ``critic_loss``, ``entropy``, ``kl``, ``clip_fraction``,
-            ``explained_variance``, ``actor_epochs``, ``learning_rate``, ``actor_gradient_norm``,
-            ``critic_gradient_norm``, ``value_mean``, ``value_std`` and ``target_std``; and, as
-            maxima over them, ``largest_value`` and ``largest_reward``, by magnitude, in the unit of
-            the rewards that the critic learns from. Rows that did not run are NaN.
+            The runner after training, and the metrics: float32, one row per evaluation.
+
+            Of evaluations: ``returns``, ``final_rewards``, ``terminated``, ``truncated``
+            ``[n_evaluations, n_evals, n_actors]``; ``episode_lengths``, ``info_<name>``
+            ``[n_evaluations, n_evals]``.
+
+            Counts: ``n_updates_done`` ``[n_evaluations]``, ``n_updates_skipped``
+            ``[n_evaluations, n_policies]``.
+
+            Means over a block's updates, ``[n_evaluations, n_policies]``: ``actor_loss``,
+            ``critic_loss``, ``entropy``, ``kl``, ``clip_fraction``, ``explained_variance``,
+            ``actor_epochs``, ``learning_rate``, ``actor_gradient_norm``,
+            ``critic_gradient_norm``, ``value_mean``, ``value_std``, ``target_std``. Maxima of
+            magnitudes, of the same shape: ``largest_value``, ``largest_reward``. These values,
+            targets and rewards are in units of the reward that the critic learns from.
+
+            Rows of blocks that did not run are NaN.
 
         Raises:
             TypeError: ``rng`` is not a random key, or ``hyperparams`` not `HyperParameters`.
@@ -130,8 +138,9 @@ class IPPOBase(Agent):
                 or cannot be written; the key's generator could not be restored from a checkpoint;
                 nothing is left to train; or, under a jax transformation, the agent has checkpoints,
                 callbacks or ``prng_impl``, or a runner is given.
-            NonFiniteError: a loss, gradient or parameter is NaN or infinite, and ``on_nonfinite``
-                is "stop". (Under `jax.vmap` the rows from there on are NaN instead.)
+            NonFiniteError: a quantity of an update (a reward, observation, running statistic,
+                value, loss, gradient or parameter) is NaN or infinite, and ``on_nonfinite`` is
+                "stop". (Under `jax.vmap` the rows from there on are NaN instead.)
             Interrupted: Ctrl-C or SIGTERM ended the training of an agent with checkpoints or
                 callbacks, after the block in flight; a second signal ends it at once.
         """
@@ -183,8 +192,8 @@ class IPPOBase(Agent):
     def step(self, runner: Runner) -> tuple[Runner, Metrics]:
         """Do one update: collect a rollout and learn from it.
 
-        A policy whose update has a NaN or infinite quantity keeps its actor, critic, normalizers
-        and learning rate, and is counted in ``runner.n_updates_skipped``.
+        If a policy's update has a NaN or infinite quantity, the policy keeps its actor, critic,
+        normalizers and learning rate. ``runner.n_updates_skipped`` counts such updates.
 
         Args:
             runner: As `init`, `train`, `restore` or this method returned it.
@@ -267,7 +276,10 @@ class IPPOBase(Agent):
         return per_policy(hyperparams, self.policies.n_policies)
 
     def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:
-        """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``."""
+        """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``.
+
+        Networks normalise observations by the statistics from before this update.
+        """
         distribution, actor = self.distribution, self.networks.actor_of(runner)
         time_limit = self.environments.time_limit
 
@@ -281,6 +293,7 @@ class IPPOBase(Agent):
             memory = self.networks.actor.reset_memory(memory, step.episode_over_for_actors)
             step = step._replace(info={}, final_state=None)
             if time_limit.is_terminal:
+                # Nothing bootstraps from it: truncation ends the return.
                 step = step._replace(final_observation=None)
             move = Move(rollout.observation, rollout.memory, head, action, step)
             return Rollout(env_state, step.observation, memory), move
@@ -322,7 +335,11 @@ class IPPOBase(Agent):
         valuation: Valuation,
         hyperparams: HyperParameters,
     ) -> tuple[Runner, Batch]:
-        """Turn a rollout into each policy's batch, ``[policies, ...]``, and update normalizers."""
+        """Make each policy's batch, ``[policies, ...]``, of a rollout.
+
+        It holds standardised GAE advantages, and value targets in units of reward. The statistics
+        of observations and rewards are updated.
+        """
         local = transitions.observation._replace(global_state=None)
         # Final observations have been valued: the policies do not need them.
         transitions = transitions._replace(observation=local, final_observation=None)
@@ -400,12 +417,16 @@ class IPPOBase(Agent):
             eps_clip=hyperparams.eps_clip,
             ent_coeff=hyperparams.ent_coeff,
         )
-        return loss, (stats, jnp.sum(minibatch.weight))
+        scale = minibatch.loss_scale.reshape(-1)[0]
+        return loss * scale, (stats, jnp.sum(minibatch.weight))
 
     def _reestimated(
         self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters
     ) -> Batch:
-        """Estimate advantages and targets anew for the current policy, with V-trace."""
+        """With V-trace, estimate advantages and targets anew for the current policy.
+
+        With GAE, return the batch as it is.
+        """
         if self.config.advantages == "gae":
             return batch
         log_ratio = self.networks.log_ratio(actor.params, batch)
@@ -414,10 +435,11 @@ class IPPOBase(Agent):
     def _make_targets(
         self, runner: Runner, actor: NetworkState, batch: Batch, hyperparams: HyperParameters
     ) -> tuple[Runner, Batch, Metrics]:
-        """Make the critics' targets and inputs; update the running statistics of the targets.
+        """Prepare the critics' batches.
 
-        The last layers of default critics are rescaled, so that values do not change with the
-        statistics.
+        Re-estimate targets with V-trace, normalise them by their updated statistics, and apply any
+        shared torso. The last layers of default critics are rescaled, so that values do not change
+        with the statistics.
         """
 
         def make(

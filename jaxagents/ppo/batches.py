@@ -23,7 +23,7 @@ from jaxagents.ppo.normalization import (
     scale_rewards,
     update_statistics,
 )
-from jaxagents.ppo.statistics import standardize, weighted_standard_deviation
+from jaxagents.ppo.statistics import relative_deviation, standardize
 from jaxagents.types import Batch, Memory, Path, PyTree, Transition
 
 
@@ -82,6 +82,7 @@ def make_batch(
         log_prob=step.log_prob,
         path=path,
         advantage=jnp.zeros_like(path.value),
+        loss_scale=jnp.zeros_like(path.value),
         value=valuation.value,
         value_target=jnp.zeros_like(path.value),
         weight=weight,
@@ -105,12 +106,8 @@ def with_estimates(
 ) -> Batch:
     """Estimate advantages and value targets: by V-trace given ratios, otherwise by GAE.
 
-    Advantages are divided by their standard deviation or that of the rewards, whichever is larger.
-    Once a task is solved, advantages are mostly the critic's errors; scaled up to 1, they would
-    push a good policy about until it is lost. (Equal rewards set no such limit.)
-
-    Source: Hafner et al. 2023, https://arxiv.org/abs/2301.04104, which likewise never scales small
-    returns up; measured in `benchmarks/RESULTS.md`.
+    Advantages are standardised. Once a task is solved they are mostly the critic's errors, and
+    would drive a good policy about; see `relative_deviation` for the scale of the actor's loss.
     """
     path = join(batch.path, n_chunks)
     if log_ratio is None:
@@ -130,9 +127,11 @@ def with_estimates(
             c_clip=hyperparams.c_clip,
         )
     advantage, value_target = cut(estimates, len(batch.weight))
-    of_rewards = weighted_standard_deviation(batch.path.reward, batch.weight)
+    scale = relative_deviation(advantage, batch.path.reward, batch.weight)
     return batch._replace(
-        advantage=standardize(advantage, batch.weight, of_rewards), value_target=value_target
+        advantage=standardize(advantage, batch.weight),
+        loss_scale=jnp.broadcast_to(scale, advantage.shape),
+        value_target=value_target,
     )
 
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxagents.compiler.reductions import weighted_sums
-from jaxagents.hyperparameters import ScalarLike
 
 _EPSILON = 1e-8  # added to a standard deviation before dividing by it
 
@@ -36,30 +35,34 @@ def weighted_means(
     return tuple(sums / jnp.where(total > 0, total, 1))
 
 
-def weighted_standard_deviation(
-    values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
-) -> Float[Array, ""]:
-    """Return the weighted (population) standard deviation; 0 if no sample has a weight."""
-    return jnp.sqrt(_deviation_and_variance(values, weight)[1])
-
-
 def standardize(
-    values: Float[Array, "*batch"],
-    weight: Float[Array, "*batch"],
-    least_deviation: ScalarLike = 0.0,
+    values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
     """Shift and scale to weighted mean 0 and (population) standard deviation 1.
 
     Samples of weight 0 become 0. If all samples are equal, or there is only one, all become 0.
-
-    Args:
-        values: What to standardise.
-        weight: Of each sample.
-        least_deviation: Values that deviate less than this are divided by it instead.
     """
     deviation, variance = _deviation_and_variance(values, weight)
-    scale = jnp.maximum(jnp.sqrt(variance), least_deviation)
-    return jnp.where(variance > 0, deviation / (scale + _EPSILON), 0)
+    return jnp.where(variance > 0, deviation / (jnp.sqrt(variance) + _EPSILON), 0)
+
+
+def relative_deviation(
+    advantage: Float[Array, "*batch"],
+    reward: Float[Array, "*batch"],
+    weight: Float[Array, "*batch"],
+) -> Float[Array, ""]:
+    """Return std(advantage) / std(reward), at most 1; 1 if all rewards are equal.
+
+    As a factor of the actor's whole loss it leaves the optimum where it is, and Adam cancels any
+    constant factor. But when a task has just been solved and advantages become small, the
+    optimizer's moments still hold the large gradients from before, and steps become small too.
+    Measured in `benchmarks/RESULTS.md`.
+    """
+    both = jnp.stack([advantage, reward])
+    _, variance = jax.vmap(_deviation_and_variance, (0, None))(both, weight)
+    of_advantage, of_reward = jnp.sqrt(variance)
+    is_small = of_reward > of_advantage
+    return jnp.where(is_small, of_advantage / jnp.where(is_small, of_reward, 1.0), 1.0)
 
 
 def explained_variance(

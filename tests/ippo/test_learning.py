@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from tests.probes import Aim, Coordination, Roles
+from tests.probes import Aim, Coordination, Roles, Tide
 
 CONFIG = {
     "n_steps": 60,
@@ -90,3 +90,12 @@ def test_sampled_actions_are_noisier_than_greedy_ones():
     sampled = agent.eval(jax.random.key(1), 500, greedy=False, runner=runner)["returns"].mean()
     # Two dimensions of variance 1 each.
     np.testing.assert_allclose(greedy - sampled, 2.0, atol=0.3)
+
+
+def test_rewards_that_no_action_changes_do_not_hide_those_that_it_does():
+    """By chance half of the actions are right. The entropy bonus keeps its share of the loss."""
+    config = ja.AgentConfig(**{**CONFIG, "rollout_length": 32, "anneal_learning_rate": False})
+    agent = ja.DiscreteIPPO(Tide(), None, config)
+    runner, _ = agent.train(jax.random.key(0), HYPERPARAMS)
+    evaluation = agent.eval(jax.random.key(1), n_evals=500, greedy=False, runner=runner)
+    assert evaluation["info_is_right"].mean() > 0.95

@@ -144,12 +144,13 @@ def test_inactive_actors_and_padding_have_zero_weight_in_the_normalisation():
 
 
 @pytest.mark.parametrize("mean", [0.0, -7.0])
-def test_advantages_that_are_small_beside_the_rewards_stay_small(mean):
+def test_advantages_that_are_small_beside_the_rewards_scale_the_loss_down(mean):
     # The rewards' standard deviation is 3, wherever their mean is; the advantages are ±0.01.
     reward = one_env_one_actor([mean + 3.0, mean - 3.0])
     error = one_env_one_actor([0.01, -0.01])
     batch, _ = batch_of(transition(reward), value=reward - error, gamma=0.0)
-    np.testing.assert_allclose(batch.advantage[:, 0, 0], [0.01 / 3, -0.01 / 3], rtol=1e-3)
+    np.testing.assert_allclose(batch.advantage[:, 0, 0], [1.0, -1.0], rtol=1e-3)
+    np.testing.assert_allclose(batch.loss_scale, 0.01 / 3, rtol=1e-3)
 
 
 def test_advantages_are_compared_with_rewards_as_they_are_scaled():
@@ -161,13 +162,14 @@ def test_advantages_are_compared_with_rewards_as_they_are_scaled():
     batch, _ = learn_from(
         transition(reward), value=value, gamma=0.0, normalizers=Normalizers(reward=scale)
     )
-    np.testing.assert_allclose(batch.advantage[:, 0, 0], [0.01 / 3, -0.01 / 3], rtol=1e-2)
+    np.testing.assert_allclose(batch.loss_scale, 0.01 / 3, rtol=1e-2)
 
 
-def test_rewards_of_dead_actors_do_not_make_advantages_small():
+def test_rewards_of_dead_actors_do_not_scale_the_loss_down():
     step = transition([[[1.0, 3.0, 900.0]]], active=[True, True, False])
     batch, _ = batch_of(step, gamma=0.0)
     np.testing.assert_allclose(batch.advantage, [[[-1.0, 1.0, 0.0]]], rtol=1e-6)
+    np.testing.assert_array_equal(batch.loss_scale, 1.0)
 
 
 @pytest.mark.parametrize("steps_that_say_dead", [[1], [1, 2, 3]])
@@ -430,8 +432,9 @@ def test_estimates_of_a_policy_that_has_moved_follow_vtrace_over_whole_trajector
     np.testing.assert_allclose(estimated.value_target.ravel(), [1.65625, 3.25, 6.0], rtol=1e-6)
     # Without the actor's own ratio, which PPO's loss supplies: 1 + 1.25/4, 2 + 2/4, 4.
     advantage = np.array([1.3125, 2.5, 4.0])
-    advantage = (advantage - advantage.mean()) / REWARD.std()  # which is the larger deviation
-    np.testing.assert_allclose(estimated.advantage.ravel(), advantage, rtol=1e-5)
+    standardized = (advantage - advantage.mean()) / advantage.std()
+    np.testing.assert_allclose(estimated.advantage.ravel(), standardized, rtol=1e-5)
+    np.testing.assert_allclose(estimated.loss_scale, advantage.std() / REWARD.std(), rtol=1e-5)
 
 
 def test_ratios_above_one_count_up_to_the_clips_of_vtrace():

@@ -31,6 +31,7 @@ def batch_of(target, weight):
         log_prob=zeros,
         path=Path(zeros, zeros, zeros, terminated=no, truncated=no),
         advantage=zeros,
+        loss_scale=zeros,
         value=zeros,
         value_target=target,
         weight=weight,

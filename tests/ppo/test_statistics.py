@@ -7,11 +7,11 @@ import pytest
 
 from jaxagents.ppo.statistics import (
     explained_variance,
+    relative_deviation,
     standardize,
     value_statistics,
     weighted_mean,
     weighted_means,
-    weighted_standard_deviation,
 )
 
 
@@ -70,17 +70,21 @@ def test_standardize_counts_a_sample_of_weight_three_three_times():
     np.testing.assert_allclose(standardized, [-1 / np.sqrt(3), 3 / np.sqrt(3)], rtol=1e-6)
 
 
-def test_standardize_divides_by_no_less_than_the_least_deviation():
-    values, weight = jnp.array([1.0, 3.0]), jnp.ones(2)  # a standard deviation of 1
-    np.testing.assert_allclose(standardize(values, weight, 4.0), [-0.25, 0.25], rtol=1e-6)
-    np.testing.assert_allclose(standardize(values, weight, 0.5), [-1.0, 1.0], rtol=1e-6)
+@pytest.mark.parametrize("factor", [1.0, 1e-3, 1e4])
+def test_the_relative_deviation_is_a_ratio_of_standard_deviations_of_at_most_1(factor):
+    # The standard deviations are 0.5 and 2, whatever the unit and the means.
+    small = factor * jnp.array([0.5, -0.5, jnp.nan])
+    large = factor * jnp.array([9.0, 5.0, jnp.inf])
+    weight = jnp.array([1.0, 1.0, 0.0])
+    np.testing.assert_allclose(relative_deviation(small, large, weight), 0.25, rtol=1e-5)
+    assert relative_deviation(large, small, weight) == 1.0
 
 
-def test_a_weighted_standard_deviation_by_hand():
-    # Of 0, 0, 0 and 4 the mean is 1 and the variance (3 · 1 + 9) / 4 = 3.
-    values, weight = jnp.array([0.0, 4.0, jnp.nan]), jnp.array([3.0, 1.0, 0.0])
-    np.testing.assert_allclose(weighted_standard_deviation(values, weight), np.sqrt(3.0), rtol=1e-6)
-    assert weighted_standard_deviation(values, jnp.zeros(3)) == 0.0
+def test_equal_rewards_leave_the_relative_deviation_at_1():
+    weight = jnp.ones(2)
+    assert relative_deviation(jnp.array([0.1, 0.2]), jnp.array([7.0, 7.0]), weight) == 1.0
+    assert relative_deviation(jnp.zeros(2), jnp.array([7.0, 7.0]), weight) == 1.0
+    assert relative_deviation(jnp.zeros(2), jnp.array([7.0, 6.0]), weight) == 0.0
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.3, 0.7])

@@ -273,6 +273,7 @@ def batch_of(path, weight):
         log_prob=zeros,
         path=path,
         advantage=zeros,
+        loss_scale=zeros,
         value=path.value,
         value_target=zeros,
         weight=weight,
@@ -310,9 +311,11 @@ def test_a_batch_is_estimated_from_its_log_ratios_and_hyperparameters():
         learnt = with_estimates(batch, hyperparams, 1, log_ratio)
         np.testing.assert_allclose(learnt.value_target[:, 0, 0], VALUE + excess, rtol=1e-6)
         advantage = np.array([1.0, 2.0, 4.0]) + np.array([*excess[1:], 0.0]) / 4
-        # The variance of the rewards 1, 2 and 4 is 14/9, more than that of the advantages.
-        normalised = (advantage - advantage.mean()) / np.sqrt(14 / 9)
-        np.testing.assert_allclose(learnt.advantage[:, 0, 0], normalised, rtol=1e-5)
+        standardized = (advantage - advantage.mean()) / advantage.std()
+        np.testing.assert_allclose(learnt.advantage[:, 0, 0], standardized, rtol=1e-5)
+        # The variance of the rewards 1, 2 and 4 is 14/9.
+        scale = min(1.0, advantage.std() / np.sqrt(14 / 9))
+        np.testing.assert_allclose(learnt.loss_scale, scale, rtol=1e-5)
 
 
 def test_without_ratios_a_batch_is_estimated_by_gae():
