@@ -13,10 +13,9 @@ import jax
 import numpy as np
 
 import jaxagents as ja
-from jaxagents.environments.spaces import Discrete, as_space
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig
-from jaxagents.experiments.make_agent import make_environment
+from jaxagents.experiments.make_agent import agent_class, make_environment
 
 N_EVALS = 100
 
@@ -24,12 +23,10 @@ N_EVALS = 100
 def make_agent(config: ExperimentConfig) -> ja.IPPOBase:
     """Build the configured agent, evaluating at the start and the end only."""
     env, env_params = make_environment(config)
-    discrete = isinstance(as_space(env.action_space(env_params)), Discrete)
     agent_config = dataclasses.replace(
         config.agent, eval_frequency=config.agent.n_steps, progress_bar=False
     )
-    agent_class = ja.DiscreteIPPO if discrete else ja.ContinuousIPPO
-    return agent_class(env, env_params, agent_config)
+    return agent_class(env, env_params)(env, env_params, agent_config)
 
 
 def final_return(agent: ja.IPPOBase, config: ExperimentConfig, seed: int, greedy: bool) -> float:

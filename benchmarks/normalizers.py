@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxagents as ja
-from jaxagents.environments.spaces import Discrete, as_space
+from jaxagents.experiments.make_agent import agent_class
 
 N_SEEDS = 3
 NORMALIZERS = ("normalize_observations", "normalize_values", "scale_rewards")
@@ -69,8 +69,7 @@ def curves(name: str, n_steps: int, **options: Any) -> np.ndarray:
     hyperparams = ja.HyperParameters(
         ent_coeff=0.0, actor_optimizer_params=adam, critic_optimizer_params=adam
     )
-    discrete = isinstance(as_space(env.action_space(env_params)), Discrete)
-    agent = (ja.DiscreteIPPO if discrete else ja.ContinuousIPPO)(env, env_params, config)
+    agent = agent_class(env, env_params)(env, env_params, config)
     rngs = jax.random.split(jax.random.key(0), N_SEEDS)
     _, metrics = jax.vmap(agent.train, in_axes=(0, None))(rngs, hyperparams)
     return np.asarray(metrics["returns"]).mean(axis=(2, 3))

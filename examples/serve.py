@@ -64,7 +64,8 @@ class Policy:
 
         Args:
             observation: ``[actors, *obs]``, without the one-hot index of `agent_id` and the time.
-            action_mask: True for available actions, ``[actors, n_actions]``.
+            action_mask: True for available actions, ``[actors, n_actions]``; of multidiscrete
+                actions, those of all choices in a row.
             elapsed: Steps since the reset, for policies that observe the time.
         """
         features = np.asarray(observation, np.float32)
@@ -80,9 +81,13 @@ class Policy:
             [self._outputs(policy, each) for policy, each in zip(policies, features, strict=True)]
         )
         action = self.description["action"]
-        if action["kind"] == "discrete":
+        if action["kind"] != "box":
             mask = True if action_mask is None else np.asarray(action_mask)
-            return np.where(mask, outputs, -np.inf).argmax(axis=-1)
+            logits = np.where(mask, outputs, -np.inf)
+            if action["kind"] == "discrete":
+                return logits.argmax(axis=-1)
+            choices = np.split(logits, np.cumsum(action["n_choices"])[:-1], axis=-1)
+            return np.stack([each.argmax(axis=-1) for each in choices], axis=-1)
         outputs = outputs.reshape(-1, *action["shape"])
         low, high = np.array(action["low"]), np.array(action["high"])
         if action["squash"]:

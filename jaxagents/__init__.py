@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jaxagents.config import AgentConfig, Layers
     from jaxagents.environments.protocol import Environment
     from jaxagents.environments.registry import make, register
-    from jaxagents.environments.spaces import Box, Discrete
+    from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
     from jaxagents.experiments.profiling import Profile, profile
@@ -43,6 +43,7 @@ _MODULE_OF = {
     "Interrupted": "training.interruption",
     "Layers": "config",
     "MetricStats": "types",
+    "MultiDiscrete": "environments.spaces",
     "NonFiniteError": "ppo.finiteness",
     "Observation": "types",
     "OptimizerParams": "hyperparameters",
@@ -72,6 +73,7 @@ __all__ = [
     "Interrupted",
     "Layers",
     "MetricStats",
+    "MultiDiscrete",
     "NonFiniteError",
     "Observation",
     "OptimizerParams",

@@ -1,5 +1,5 @@
-"""Environments: the protocol, the registry, adapters of libraries, and the batch an agent plays.
+"""Environments: the protocol, the registry, adapters of libraries, the vectorised environment.
 
-They import only the vocabulary and `compiler`; `evaluation`, `ippo` and the rooms above may import
-them.
+They import only the top-level modules and `compiler`. `evaluation`, `ippo`, `visual`, `experiments`
+and `cli` may import them.
 """

@@ -23,7 +23,7 @@ from jaxagents.environments.observation_features import (
 )
 from jaxagents.environments.protocol import Environment, as_observation
 from jaxagents.environments.protocol_check import examine
-from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
@@ -53,7 +53,7 @@ class EnvironmentBatch(abc.ABC):
     """
 
     n_actors: int
-    space: Discrete | Box
+    space: ActionSpace
     observation: Observation
     teams: Sequence[int] | None
     rewards_after_death: bool

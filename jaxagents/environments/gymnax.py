@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.environments.protocol import Environment, StepResult
-from jaxagents.environments.spaces import as_space
+from jaxagents.environments.spaces import action_dtype, action_shape, as_space
 from jaxagents.types import PyTree
 
 _NEVER_TRUNCATED = ("DeepSea-bsuite",)  # its episodes terminate at the step of the limit
@@ -22,10 +22,10 @@ class GymnaxEnvironment(Environment):
     terminated, not truncated. Parameters are the library's own.
 
     Args:
-        env: A gymnax (1.x) environment with a Discrete or Box action space.
+        env: A gymnax (1.x) environment with a Discrete, MultiDiscrete or Box action space.
 
     Raises:
-        TypeError: the action space is neither.
+        TypeError: the action space is none of these.
     """
 
     n_actors = 1
@@ -92,9 +92,8 @@ class GymnaxEnvironment(Environment):
         return action[0].reshape(self.action_space(params).shape)
 
     def _step_with_any_action(self, rng: PRNGKeyArray, state: PyTree, params: PyTree) -> PyTree:
-        space = self.action_space(params)
-        dtype = jnp.int32 if hasattr(space, "n") else jnp.float32
-        action = jnp.zeros((1, *space.shape), dtype)
+        space = as_space(self.action_space(params))
+        action = jnp.zeros((1, *action_shape(space)), action_dtype(space))
         return self.env.step_env(rng, state, self._library_action(action, params), params)[1]
 
 

@@ -58,7 +58,7 @@ class Environment(abc.ABC):
 
     @abc.abstractmethod
     def action_space(self, params: PyTree) -> Any:
-        """Return ONE actor's action space: Discrete (``n``) or Box (``low, high, shape``)."""
+        """Return ONE actor's action space: `Discrete`, `MultiDiscrete` or `Box`."""
 
     @abc.abstractmethod
     def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Array | Observation, PyTree]:
@@ -77,7 +77,8 @@ class Environment(abc.ABC):
         Args:
             rng: Random key.
             state: From `reset_env` or the previous step.
-            action: ``[actors]`` int32, or ``[actors, dimensions]`` float32.
+            action: ``[actors]`` int32, ``[actors, choices]`` int32 for a `MultiDiscrete` space, or
+                ``[actors, *shape]`` float32 for a `Box`.
             params: The environment's parameters.
 
         Returns:

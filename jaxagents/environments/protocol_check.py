@@ -3,10 +3,16 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from jaxagents.compiler.random_keys import is_key
-from jaxagents.environments.spaces import Box, Discrete, as_space
+from jaxagents.environments.spaces import (
+    ActionSpace,
+    Box,
+    action_dtype,
+    action_shape,
+    as_space,
+    mask_size,
+)
 from jaxagents.types import Observation, PyTree
 
 
@@ -14,7 +20,7 @@ class Interface(NamedTuple):
     """Shapes and properties of an environment."""
 
     n_actors: int
-    space: Discrete | Box  # one actor's
+    space: ActionSpace  # one actor's
     observation: Observation  # shapes and dtypes, [actors, *obs]
     has_shaped_reward: bool
     keeps_keys: bool  # True if the state contains random keys
@@ -47,11 +53,7 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
     observation, state = _expect(f"{name}.{reset_name}", returned, "observation, state")
     observation = _as_observation(observation)
     _check_observation(f"{name}.{reset_name}", observation, n_actors, space)
-    action = (
-        jax.ShapeDtypeStruct((n_actors,), jnp.int32)
-        if isinstance(space, Discrete)
-        else jax.ShapeDtypeStruct((n_actors, *space.shape), jnp.float32)
-    )
+    action = jax.ShapeDtypeStruct((n_actors, *action_shape(space)), action_dtype(space))
     returned = jax.eval_shape(getattr(env, step_name), rng, state, action, env_params)
     source = f"{name}.{step_name}"
     names = ("observation", "state", "reward", "terminated", "truncated", "info")
@@ -133,7 +135,7 @@ def _as_observation(observation: Any) -> Observation:
 
 
 def _check_observation(
-    source: str, observation: Observation, n_actors: int, space: Discrete | Box
+    source: str, observation: Observation, n_actors: int, space: ActionSpace
 ) -> None:
     shape = getattr(observation.features, "shape", None)
     if not shape or shape[0] != n_actors:
@@ -144,7 +146,7 @@ def _check_observation(
     mask = observation.action_mask
     if mask is None:
         return
-    size, of = (space.n, "actions") if isinstance(space, Discrete) else (space.size, "dimensions")
+    size, of = mask_size(space), "dimensions" if isinstance(space, Box) else "actions"
     if mask.shape != (n_actors, size):
         raise TypeError(
             f"{source} returns an action_mask of shape {mask.shape}; it must be "

@@ -5,9 +5,7 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from jaxagents.environments.spaces import Discrete, as_space
+from jaxagents.environments.spaces import as_space
 
 GYMNAX_IDS = (
     "gymnax/CartPole-v1",
@@ -148,7 +146,7 @@ def describe(env_id: str) -> EnvironmentInfo:
         n_actors=environments.n_actors,
         observation_shape=features.shape[1:],
         observation_dtype=features.dtype.name,
-        action_space=_space_text(env.action_space(params)),
+        action_space=str(as_space(env.action_space(params))),
         traits=tuple(_traits(environments)),
         truncation_rule=getattr(env, "truncation_rule", None) or _time_limit_text(params),
     )
@@ -245,15 +243,3 @@ def _traits(environments: Any) -> Iterator[str]:
 def _time_limit_text(params: Any) -> str:
     limit = getattr(params, "max_steps_in_episode", None)
     return "the environment's own" if limit is None else f"time limit: {limit:g} steps"
-
-
-def _space_text(space: Any) -> str:
-    space = as_space(space)
-    if isinstance(space, Discrete):
-        return f"Discrete({space.n})"
-    return f"Box{space.shape} from {_bound_text(space.low)} to {_bound_text(space.high)}"
-
-
-def _bound_text(bound: np.ndarray) -> str:
-    values = np.unique(bound)
-    return f"{values[0]:g}" if values.size == 1 else np.array2string(bound, threshold=6)

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -9,6 +10,28 @@ class Discrete(NamedTuple):
     """One of ``n`` actions."""
 
     n: int
+
+    @property
+    def n_choices(self) -> tuple[int, ...]:
+        """The number of actions of each choice: there is one."""
+        return (self.n,)
+
+    def __str__(self) -> str:
+        return f"Discrete({self.n})"
+
+
+class MultiDiscrete(NamedTuple):
+    """A vector of choices: component i is one of ``n_choices[i]`` actions."""
+
+    n_choices: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        """The number of different vectors."""
+        return int(np.prod(self.n_choices))
+
+    def __str__(self) -> str:
+        return f"MultiDiscrete({', '.join(map(str, self.n_choices))})"
 
 
 class Box(NamedTuple):
@@ -23,16 +46,52 @@ class Box(NamedTuple):
         """The number of dimensions."""
         return int(np.prod(self.shape))
 
+    def __str__(self) -> str:
+        return f"Box{self.shape} from {_bound_text(self.low)} to {_bound_text(self.high)}"
 
-def as_space(space: Any) -> Discrete | Box:
+
+ActionSpace = Discrete | MultiDiscrete | Box
+"""One actor's action space."""
+
+
+def action_shape(space: ActionSpace) -> tuple[int, ...]:
+    """Return the shape of one actor's action."""
+    if isinstance(space, Discrete):
+        return ()
+    return (len(space.n_choices),) if isinstance(space, MultiDiscrete) else space.shape
+
+
+def action_dtype(space: ActionSpace) -> Any:
+    """Return the dtype of actions."""
+    return jnp.float32 if isinstance(space, Box) else jnp.int32
+
+
+def mask_size(space: ActionSpace) -> int:
+    """Return the length of one actor's action mask: an entry per action, or per dimension."""
+    return space.size if isinstance(space, Box) else sum(space.n_choices)
+
+
+def as_space(space: Any) -> ActionSpace:
     """Convert an action space of gymnax, JaxMARL, Gymnasium or this package.
 
     Raises:
-        TypeError: the space is neither Discrete nor Box.
+        TypeError: the space is none of those that agents can play.
     """
-    # Gymnasium's MultiBinary also has an n, and its Discrete may start at another number than 0.
-    if hasattr(space, "n") and not getattr(space, "shape", ()) and not getattr(space, "start", 0):
-        return Discrete(int(space.n))
+    start = getattr(space, "start", 0)
+    choices = getattr(space, "n_choices", None)
+    for name in ("nvec", "num_categories"):  # of Gymnasium and JaxMARL
+        choices = getattr(space, name, choices)
+    if isinstance(space, Discrete):
+        return space
+    if choices is not None and np.ndim(choices) == 1 and not np.any(start):
+        return MultiDiscrete(tuple(int(n) for n in choices))
+    n, shape = getattr(space, "n", None), getattr(space, "shape", ())
+    if np.ndim(n) == 0 and n is not None:
+        if type(space).__name__ == "MultiBinary":
+            return MultiDiscrete((2,) * int(n))
+        # Other libraries' Discrete spaces may start at another number than 0.
+        if not shape and not start:
+            return Discrete(int(n))
     if hasattr(space, "low") and hasattr(space, "high"):
         shape = tuple(int(size) for size in space.shape)
         low, high = (
@@ -42,5 +101,11 @@ def as_space(space: Any) -> Discrete | Box:
         return Box(low, high, shape)
     raise TypeError(
         f"action space {space!r} is neither Discrete (an attribute n, actions 0 to n - 1) nor Box "
-        "(low, high, shape); only these two are supported."
+        "(low, high, shape) nor MultiDiscrete (n_choices, num_categories or nvec, a vector of "
+        "numbers of actions); only these are supported."
     )
+
+
+def _bound_text(bound: Any) -> str:
+    values = np.unique(bound)
+    return f"{values[0]:g}" if values.size == 1 else np.array2string(np.asarray(bound), threshold=6)

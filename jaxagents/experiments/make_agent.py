@@ -51,12 +51,12 @@ def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
 
 def agent_class(env: Any, env_params: Any) -> "type[IPPOBase]":
     """Return the class of agents for an environment's action space."""
-    from jaxagents.environments.spaces import Discrete, as_space
+    from jaxagents.environments.spaces import Box, as_space
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
 
-    discrete = isinstance(as_space(env.action_space(env_params)), Discrete)
-    return DiscreteIPPO if discrete else ContinuousIPPO
+    continuous = isinstance(as_space(env.action_space(env_params)), Box)
+    return ContinuousIPPO if continuous else DiscreteIPPO
 
 
 def _check_param(name: str, value: Any, default: Any) -> None:

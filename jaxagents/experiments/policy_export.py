@@ -14,7 +14,7 @@ import numpy as np
 from flax import linen as nn
 from safetensors.numpy import save
 
-from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.spaces import ActionSpace, Discrete, MultiDiscrete
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.networks.feed_forward import ACTIVATIONS, MLP, PolicyNetwork
 from jaxagents.ppo.normalization import FEATURE_LIMIT, standard_deviation
@@ -79,9 +79,11 @@ def _describe(agent: IPPOBase, tensors: Leaves) -> dict[str, Any]:
     }
 
 
-def _describe_action(space: Discrete | Box, squash: bool) -> dict[str, Any]:
+def _describe_action(space: ActionSpace, squash: bool) -> dict[str, Any]:
     if isinstance(space, Discrete):
         return {"kind": "discrete", "n": space.n}
+    if isinstance(space, MultiDiscrete):
+        return {"kind": "multidiscrete", "n_choices": list(space.n_choices)}
     return {
         "kind": "box",
         "shape": list(space.shape),

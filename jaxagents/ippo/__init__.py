@@ -1,4 +1,4 @@
 """The IPPO agents: `base` is the algorithm from top to bottom.
 
-Imports every room below; `experiments` and `cli` import from here.
+Imports every other package but `visual`, `experiments` and `cli`; the last two import from here.
 """

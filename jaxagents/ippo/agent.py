@@ -14,7 +14,7 @@ from jaxagents.compiler.jit import is_traced
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig, structure_of
 from jaxagents.environments.batch import EnvironmentBatch, JaxEnvironmentBatch
-from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import time_limit_of, warn_of_far_bootstrapping
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.trajectories import Trajectory, record_episodes
@@ -106,7 +106,7 @@ class Agent(Frozen, abc.ABC):
         self._freeze()
 
     @abc.abstractmethod
-    def _make_distribution(self, space: Discrete | Box) -> Distribution:
+    def _make_distribution(self, space: ActionSpace) -> Distribution:
         """Build the distribution over one actor's actions.
 
         Raises:
@@ -128,7 +128,7 @@ class Agent(Frozen, abc.ABC):
                 f"  environment: {type(getattr(self.env, 'env', self.env)).__name__}, "
                 f"{config.batch_size} in parallel",
                 f"  observation: {features.dtype}{list(features.shape[1:])}",
-                f"  action:      {_described(self.environments.space)}",
+                f"  action:      {self.environments.space}",
                 f"  actor:       {_network_text(networks.actor, networks.init_actor)}",
                 f"  critic:      {_network_text(networks.critic, networks.init_critic)}",
                 f"  training:    {config.n_steps:,} update{'' if config.n_steps == 1 else 's'} of "
@@ -220,8 +220,8 @@ class Agent(Frozen, abc.ABC):
             rng: Random key to sample with; None takes the most probable actions.
 
         Returns:
-            ``[n_actors]`` int32, or ``[n_actors, dimensions]`` float32; a recurrent agent returns
-            that and the carry for the next step.
+            ``[n_actors]`` or ``[n_actors, choices]`` int32, or ``[n_actors, *shape]`` float32; a
+            recurrent agent returns that and the carry for the next step.
 
         Raises:
             ValueError: the agent is recurrent and there is no carry, or the other way round; or no
@@ -353,9 +353,3 @@ def _network_text(network: Network, init: Callable[[PRNGKeyArray], PyTree]) -> s
     shapes = jax.eval_shape(init, jax.random.key(0))
     n_params = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
     return f"{type(network.module).__name__}, {n_params:,} parameters per policy"
-
-
-def _described(space: Discrete | Box) -> str:
-    if isinstance(space, Discrete):
-        return f"one of {space.n}"
-    return f"float32{list(space.shape)}"

@@ -4,7 +4,7 @@ from typing import final
 
 import numpy as np
 
-from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.spaces import ActionSpace, Box
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.distributions import ClippedGaussian, DiagonalGaussian, SquashedGaussian
 
@@ -18,11 +18,11 @@ class ContinuousIPPO(IPPOBase):
     ``action_mask`` excludes count in neither log probability nor entropy.
     """
 
-    def _make_distribution(self, space: Discrete | Box) -> DiagonalGaussian:
+    def _make_distribution(self, space: ActionSpace) -> DiagonalGaussian:
         if not isinstance(space, Box):
             raise TypeError(
                 f"ContinuousIPPO plays Box actions, but {type(self.env).__name__} has "
-                f"{space.n} discrete ones; use jaxagents.DiscreteIPPO."
+                f"{space}; use jaxagents.DiscreteIPPO."
             )
         if not self.config.squash:
             return ClippedGaussian(space)

@@ -2,22 +2,24 @@
 
 from typing import final
 
-from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.spaces import ActionSpace, Box, Discrete
 from jaxagents.ippo.base import IPPOBase
-from jaxagents.ippo.distributions import Categorical
+from jaxagents.ippo.distributions import Categorical, CategoricalProduct, Distribution
 
 
 @final
 class DiscreteIPPO(IPPOBase):
-    """IPPO with a categorical distribution.
+    """IPPO with a categorical distribution, or a product of them for `MultiDiscrete` actions.
 
     Actions that the observation's ``action_mask`` excludes have probability 0.
     """
 
-    def _make_distribution(self, space: Discrete | Box) -> Categorical:
-        if not isinstance(space, Discrete):
+    def _make_distribution(self, space: ActionSpace) -> Distribution:
+        if isinstance(space, Box):
             raise TypeError(
                 f"DiscreteIPPO plays discrete actions, but {type(self.env).__name__} has a Box of "
                 f"shape {space.shape}; use jaxagents.ContinuousIPPO."
             )
-        return Categorical(space)
+        if isinstance(space, Discrete):
+            return Categorical(space)
+        return CategoricalProduct(space)

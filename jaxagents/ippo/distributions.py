@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxagents.compiler.reductions import sum_last_axis
-from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
 from jaxagents.types import PyTree
 
 UNAVAILABLE = -1e9  # not -inf: the logits of an inactive actor without any action stay finite
@@ -74,15 +74,11 @@ class Distribution(abc.ABC):
         """Convert sampled actions to what the environment takes."""
 
 
-@final
-class Categorical(Distribution):
-    """A categorical distribution; its head is the logits ``[*batch, n_actions]``.
+class Logits(Distribution):
+    """Distributions over finitely many actions; their head is the logits ``[*batch, logits]``.
 
     Actions that the observation's ``action_mask`` excludes have probability 0.
     """
-
-    def __init__(self, space: Discrete):
-        self.n_outputs = space.n
 
     def with_own_params(self, network_params: PyTree) -> PyTree:
         """Return the network's parameters: there are no others."""
@@ -95,15 +91,27 @@ class Categorical(Distribution):
     def head(
         self,
         params: PyTree,
-        outputs: Float[Array, "*batch actions"],
-        action_mask: Bool[Array, "*batch actions"] | None,
-    ) -> Float[Array, "*batch actions"]:
+        outputs: Float[Array, "*batch logits"],
+        action_mask: Bool[Array, "*batch logits"] | None,
+    ) -> Float[Array, "*batch logits"]:
         """Return the logits, ``UNAVAILABLE`` for masked actions."""
         return outputs if action_mask is None else jnp.where(action_mask, outputs, UNAVAILABLE)
 
     def draw_noise(self, rng: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
         """Draw from the standard Gumbel distribution."""
         return jax.random.gumbel(rng, shape)
+
+    def to_environment(self, action: Int[Array, "..."]) -> Int[Array, "..."]:
+        """Return the action as it is."""
+        return action
+
+
+@final
+class Categorical(Logits):
+    """A categorical distribution over the actions of a `Discrete` space."""
+
+    def __init__(self, space: Discrete):
+        self.n_outputs = space.n
 
     def sample(
         self, head: Float[Array, "*batch actions"], noise: Float[Array, "*batch actions"]
@@ -127,9 +135,53 @@ class Categorical(Distribution):
         log_probs = jax.nn.log_softmax(head)
         return -sum_last_axis(jnp.exp(log_probs) * log_probs)
 
-    def to_environment(self, action: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
-        """Return the action as it is."""
-        return action
+
+@final
+class CategoricalProduct(Logits):
+    """Independent categorical distributions over the choices of a `MultiDiscrete` space.
+
+    Logits, noise and action masks hold those of the first choice, then those of the second, and so
+    on.
+    """
+
+    def __init__(self, space: MultiDiscrete):
+        self.n_outputs = sum(space.n_choices)
+        self._ends = tuple(np.cumsum(space.n_choices)[:-1].tolist())
+        self._choices = tuple(Categorical(Discrete(n)) for n in space.n_choices)
+
+    def sample(
+        self, head: Float[Array, "*batch logits"], noise: Float[Array, "*batch logits"]
+    ) -> Int[Array, "*batch choices"]:
+        """Sample each choice; see `Categorical.sample`."""
+        pairs = zip(self._choices, self._split(head), self._split(noise), strict=True)
+        return jnp.stack([choice.sample(*pair) for choice, *pair in pairs], axis=-1)
+
+    def mode(self, head: Float[Array, "*batch logits"]) -> Int[Array, "*batch choices"]:
+        """Return each choice's action of the largest logit."""
+        pairs = zip(self._choices, self._split(head), strict=True)
+        return jnp.stack([choice.mode(logits) for choice, logits in pairs], axis=-1)
+
+    def log_prob(
+        self, head: Float[Array, "*batch logits"], action: Int[Array, "*batch choices"]
+    ) -> Float[Array, "*batch"]:
+        """Return the sum of the choices' log probabilities."""
+        pairs = zip(self._choices, self._split(head), strict=True)
+        return sum(
+            (choice.log_prob(logits, action[..., i]) for i, (choice, logits) in enumerate(pairs)),
+            start=jnp.zeros(action.shape[:-1]),
+        )
+
+    def entropy(self, head: Float[Array, "*batch logits"]) -> Float[Array, "*batch"]:
+        """Return the sum of the choices' entropies, in nats."""
+        pairs = zip(self._choices, self._split(head), strict=True)
+        return sum(
+            (choice.entropy(logits) for choice, logits in pairs),
+            start=jnp.zeros(head.shape[:-1]),
+        )
+
+    def _split(self, values: Float[Array, "*batch logits"]) -> list[Array]:
+        """Split logits, or noise, by choice."""
+        return jnp.split(values, self._ends, axis=-1)
 
 
 class NormalHead(NamedTuple):

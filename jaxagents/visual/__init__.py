@@ -4,6 +4,6 @@
 holds the colours and lines that all of them share. matplotlib and Pillow are imported when the
 first picture is drawn; nothing here needs a display or touches matplotlib's global state.
 
-Imports `evaluation`, `environments`, and the rooms below; only `experiments` and `cli` import from
-here.
+Imports `evaluation`, `environments`, `training`, `compiler` and the top-level modules. Only
+`experiments` and `cli` import from here.
 """

@@ -22,7 +22,7 @@ from jaxagents.environments.jaxmarl.families import (
 from jaxagents.environments.jaxmarl.lazy_import import load
 from jaxagents.environments.jaxmarl.muted_output import SILENCE
 from jaxagents.environments.protocol import Environment, StepResult
-from jaxagents.environments.spaces import Box, Discrete, as_space
+from jaxagents.environments.spaces import ActionSpace, Box, Discrete, as_space, mask_size
 from jaxagents.types import Observation, PyTree
 
 
@@ -82,7 +82,7 @@ class JaxMARLEnvironment(Environment):
         del params
         return self._family.max_episode_steps(self.env)
 
-    def action_space(self, params: PyTree = None) -> Discrete | Box:
+    def action_space(self, params: PyTree = None) -> ActionSpace:
         """Return a space that contains every actor's own space."""
         del params
         return self._space
@@ -124,7 +124,7 @@ class JaxMARLEnvironment(Environment):
         if isinstance(self._space, Discrete):
             return dict(zip(self.env.agents, action, strict=True))
         return {
-            name: action[i, : _size(space)]
+            name: action[i, : mask_size(space)]
             for i, (name, space) in enumerate(zip(self.env.agents, self._spaces, strict=True))
         }
 
@@ -151,12 +151,12 @@ class JaxMARLEnvironment(Environment):
         return None if read is None else read(self.env, state)
 
     def _action_mask(self, state: PyTree) -> Bool[Array, "actors n_actions"] | None:
-        size = _size(self._space)
+        size = mask_size(self._space)
         available = self._family.available
         if available is not None and isinstance(self._space, Discrete):
             masks = available(self.env, state)
             return jnp.stack([_padded(each.astype(bool), (size,)) for each in masks])
-        sizes = np.array([_size(space) for space in self._spaces])
+        sizes = np.array([mask_size(space) for space in self._spaces])
         return None if np.all(sizes == size) else jnp.asarray(np.arange(size) < sizes[:, None])
 
 
@@ -214,17 +214,19 @@ def _teams(agents: Sequence[Any]) -> list[int]:
     return [indices[prefix] for prefix in prefixes]
 
 
-def _common_space(env_name: str, spaces: Sequence[Discrete | Box]) -> Discrete | Box:
+def _common_space(env_name: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
     """Return the space of the actor with the most actions or dimensions."""
-    largest = max(spaces, key=_size)
+    largest = max(spaces, key=mask_size)
     if isinstance(largest, Discrete):
         return largest
-    for space in spaces:
-        if isinstance(space, Discrete) or not (
-            np.array_equal(space.low, largest.low[: space.size])
-            and np.array_equal(space.high, largest.high[: space.size])
-        ):
-            raise ValueError(f"The actors of JaxMARL's {env_name} act within different bounds.")
+    is_common = isinstance(largest, Box) and all(
+        isinstance(space, Box)
+        and np.array_equal(space.low, largest.low[: space.size])
+        and np.array_equal(space.high, largest.high[: space.size])
+        for space in spaces
+    )
+    if not is_common:
+        raise ValueError(f"The actors of JaxMARL's {env_name} act within different bounds.")
     return largest
 
 
@@ -236,10 +238,6 @@ def _common_shape(env_name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int
             f"The actors of JaxMARL's {env_name} observe {text}; only vectors can be padded."
         )
     return largest
-
-
-def _size(space: Discrete | Box) -> int:
-    return space.n if isinstance(space, Discrete) else space.size
 
 
 def _padded(array: Array, shape: tuple[int, ...]) -> Array:

@@ -20,5 +20,5 @@
 `scene` composes the frames, `canvas` draws their shapes, `film` writes them to a file, and
 `library_pictures` serves the modules that call JaxMARL's own renderers.
 
-Imports `evaluation`, `environments`, and the rooms below; only `visual.replay` chooses a renderer.
+They import as `visual` does; only `visual.replay` chooses a renderer.
 """

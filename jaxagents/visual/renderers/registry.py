@@ -6,7 +6,7 @@ from typing import Any
 from jaxagents.environments.gymnax import GymnaxEnvironment
 from jaxagents.environments.hunting.environment import Hunting
 from jaxagents.environments.jaxmarl.adapter import JaxMARLEnvironment
-from jaxagents.environments.spaces import Discrete, as_space
+from jaxagents.environments.spaces import Box, as_space
 from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.visual.renderers.classic_control import DRAWN, classic_control_scene
 from jaxagents.visual.renderers.coin_game import coin_game_scene
@@ -55,7 +55,7 @@ def make_scene(env: Any, params: Any, trajectory: Trajectory) -> Scene:
     if shows_images(trajectory):
         return image_scene(trajectory, actors)
     space = as_space(env.action_space(params))
-    return strip_scene(trajectory, actors, space.n if isinstance(space, Discrete) else None)
+    return strip_scene(trajectory, actors, None if isinstance(space, Box) else space.n_choices)
 
 
 def _scene_of_states(

@@ -1,6 +1,6 @@
 """Renderer of any environment: each actor's observations, actions and rewards over time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,9 @@ class _Strip(NamedTuple):
     draw: Callable[[Canvas, Number, Number, int], None]  # canvas, top, height, actor index
 
 
-def strip_scene(trajectory: Trajectory, actors: list[Actor], n_actions: int | None) -> Scene:
+def strip_scene(
+    trajectory: Trajectory, actors: list[Actor], n_choices: Sequence[int] | None
+) -> Scene:
     """Draw the whole episode once, and cover the steps that are still to come.
 
     Each feature is scaled to its own range over the episode; white is its minimum. Unavailable
@@ -36,9 +38,10 @@ def strip_scene(trajectory: Trajectory, actors: list[Actor], n_actions: int | No
     Args:
         trajectory: An episode of any environment.
         actors: Names and colours of its actors.
-        n_actions: Actions per actor; None if actions are vectors.
+        n_choices: Number of actions of each of an actor's choices; None if actions are real
+            vectors.
     """
-    chart = _Chart(trajectory, actors[:_MAX_ACTORS], n_actions)
+    chart = _Chart(trajectory, actors[:_MAX_ACTORS], n_choices)
     complete = chart.draw()
 
     def draw(n_steps: int) -> Any:
@@ -58,10 +61,12 @@ def strip_scene(trajectory: Trajectory, actors: list[Actor], n_actions: int | No
 class _Chart:
     """The strips of a whole episode."""
 
-    def __init__(self, trajectory: Trajectory, actors: list[Actor], n_actions: int | None):
+    def __init__(
+        self, trajectory: Trajectory, actors: list[Actor], n_choices: Sequence[int] | None
+    ):
         self._trajectory = trajectory
         self._actors = actors
-        self._n_actions = n_actions
+        self._n_choices = n_choices
         share = 1.0 if len(actors) <= 2 else 0.6 if len(actors) <= 4 else 0.35
         self._strips = [
             _Strip("observed", round(56 * share), self._draw_observations),
@@ -115,16 +120,16 @@ class _Chart:
 
     def _draw_actions(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
         action = self._trajectory.action[:, index]
-        if self._n_actions is None:
+        if self._n_choices is None:
             self._draw_lines(canvas, top, height, action)
         else:
-            self._draw_choices(canvas, top, height, index, self._n_actions)
+            self._draw_choices(canvas, top, height, index, self._n_choices)
 
     def _draw_choices(
-        self, canvas: Canvas, top: Number, height: Number, index: int, n_actions: int
+        self, canvas: Canvas, top: Number, height: Number, index: int, n_choices: Sequence[int]
     ) -> None:
-        """Draw discrete actions: one row per action, the first at the bottom."""
-        row = height / n_actions
+        """Draw discrete actions: one row per action, the first choice's first at the bottom."""
+        row, first_rows = height / sum(n_choices), np.cumsum([0, *n_choices[:-1]])
         mask = self._trajectory.observation.action_mask
         for time, action in enumerate(self._trajectory.action[:, index]):
             left, right = self.x(time), self.x(time + 1)
@@ -132,9 +137,11 @@ class _Chart:
                 for unavailable in np.flatnonzero(~mask[time, index]):
                     bottom = top + height - unavailable * row
                     canvas.rectangle((left, bottom - row), (right, bottom), DEAD)
-            bottom = top + height - int(action) * row
             thick = max(row - 1, 1.5)
-            canvas.rectangle((left, bottom - thick), (right, bottom), self._actors[index].colour)
+            for taken in first_rows + np.atleast_1d(action):
+                bottom = top + height - int(taken) * row
+                corner = (left, bottom - thick)
+                canvas.rectangle(corner, (right, bottom), self._actors[index].colour)
 
     def _draw_lines(self, canvas: Canvas, top: Number, height: Number, action: np.ndarray) -> None:
         """Draw vector actions: one line per dimension, on one scale for all dimensions."""
