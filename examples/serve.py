@@ -73,6 +73,10 @@ class Policy:
             features = append(features, np.eye(len(features)))
         time_limit = self.description["observation"]["time_limit"]
         if time_limit is not None:
+            if elapsed is None:
+                raise ValueError(
+                    "the policy observes the time; give elapsed, the steps since the reset"
+                )
             share = min(elapsed / time_limit, 1.0)
             features = append(features, np.full((len(features), 1), share))
         features = features.reshape(len(features), -1)

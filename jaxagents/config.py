@@ -33,7 +33,7 @@ def _check_integer(name: str, value: Any, minimum: int) -> None:
 
 
 def check_seed(name: str, value: Any) -> None:
-    """Check that a value is a seed of jax's random keys, which wrap other integers.
+    """Check that a value is a valid seed. jax would silently wrap integers out of range.
 
     Args:
         name: The seed's name in errors.
@@ -113,7 +113,8 @@ class AgentConfig:
         n_steps: Updates of the whole training run; each consumes rollout_length * batch_size
             environment steps.
         batch_size: Number of parallel environments, one trajectory each per update.
-        minibatch_size: Trajectories in a minibatch, a divisor of batch_size: an epoch takes
+        minibatch_size: Trajectories in a minibatch (with another minibatch_unit: as many samples as
+            so many trajectories hold), a divisor of batch_size: an epoch takes
             batch_size / minibatch_size optimizer steps.
         rollout_length: Environment steps per trajectory.
         actor_epochs: Maximum epochs of the actor per update; the hyperparameter kl_threshold stops
@@ -141,14 +142,14 @@ class AgentConfig:
         recurrent_chunk_length: Cut trajectories into chunks of this many steps, a divisor of
             rollout_length. Each chunk starts from the hidden state of the rollout, and gradients
             do not cross chunks. None: gradients go back through whole trajectories.
-        centralized_critic: Let critics observe the environment's global state or, if it has none,
-            the observations of all actors, which must then be finite even for dead actors; and the
-            actor's index, as a one-hot vector.
+        centralized_critic: Let critics observe the environment's global state and, one-hot, the
+            actor's index. Without a global state they observe all actors' observations, which must
+            then be finite even for dead actors.
             Source: MAPPO, Yu et al. 2022, https://arxiv.org/abs/2103.01955.
         shared_torso: Let critics take the output of the actor's hidden layers, and recurrent cell,
-            in place of the observation. Only the actor's loss trains these. An update applies them
-            once for all of the critic's epochs, which is faster, above all for recurrent agents,
-            whose critics then need no cell of their own. critic_layers follow them.
+            in place of the observation. Only the actor's loss trains the shared layers. An update
+            computes their output once for all critic epochs, which is faster, above all for
+            recurrent agents: their critics need no cell. critic_layers follow the shared layers.
         normalize_observations: Shift and scale observations, but not images, to mean 0 and standard
             deviation 1, by each policy's running statistics. The first rollout has none: its
             normalised observations are all 0.
@@ -156,23 +157,24 @@ class AgentConfig:
             average of each policy's targets.
         scale_rewards: Divide rewards by the standard deviation of their discounted sums, by each
             policy's running statistics. Reported returns are not scaled.
-        advantages: Estimator of advantages: "gae", or "vtrace", which corrects them for the change
-            of the policy since the rollout, anew before each of its epochs.
+        advantages: Estimator of advantages: "gae", or "vtrace", which corrects for the policy's
+            change since the rollout and is recomputed before each actor epoch.
         critic_error: Cost of a value's error: "squared", or "huber": squared up to the
             hyperparameter huber_delta, linear beyond.
-        clip_values: Clip the change of a value within an update to the hyperparameter eps_clip;
-            in standard deviations of the value targets with normalize_values.
-        learning_rate_schedule: "constant", "linear" or "cosine": factor of both learning rates,
-            which falls from 1 to 0 over n_steps updates; or "kl": the actor's rate adapts to the
-            hyperparameter kl_target.
+        clip_values: Clip values in the critic's loss to within the hyperparameter eps_clip of those
+            at the rollout; the larger of both errors counts. With normalize_values, eps_clip is in
+            standard deviations of the value targets.
+        learning_rate_schedule: "constant"; "linear" or "cosine": both learning rates fall to 0 over
+            n_steps updates; or "kl": the actor's rate adapts to the hyperparameter kl_target.
         ent_coeff_schedule: Schedule of the hyperparameter ent_coeff: "constant", "linear" or
             "cosine".
         eps_clip_schedule: Schedule of the hyperparameter eps_clip: "constant", "linear" or
             "cosine".
         anneal_learning_rate: The same as learning_rate_schedule="linear".
-        on_nonfinite: Reaction to a NaN or infinite loss, gradient or parameter. "stop" ends the
-            training with an error that names update, policy and quantity. "skip" leaves that policy
-            as it was before the update, and counts it. No parameters are lost either way.
+        on_nonfinite: Reaction to a NaN or infinite quantity of an update: a reward, observation,
+            running statistic, value, loss, gradient or parameter. "stop" ends the training with an
+            error that names update, policy and quantity; only checkpoints survive. "skip" leaves
+            that policy as it was before the update, and counts the update.
         shaped_reward_steps: Environment steps over which an environment's shaped reward is added
             to the reward, times a factor that falls linearly from 1 to 0; None adds none. Returns
             never include it.
@@ -180,18 +182,18 @@ class AgentConfig:
             to the environment.
         time_limits: What truncation means for learning. "bootstrap": the time limit is no part of
             the task, and the value of the final observation stands for the rest of the return.
-            "terminal": it is a part of the task, and ends the return. Metrics say truncated either
-            way. None: as the environment says. Source: Pardo et al. 2018,
+            "terminal": it is a part of the task, and ends the return. The metric truncated is the
+            same either way. None: as the environment says. Source: Pardo et al. 2018,
             https://arxiv.org/abs/1712.00378.
         observe_time: Append the share of the time limit that has passed to what actors and critics
             observe. None: only if the environment says that its time limit is a part of the task,
-            and time_limits does not change that.
+            time_limits does not change that, and the limit is known.
         progress_bar: Show a progress bar; it advances with each evaluation.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
         compute_dtype: "bfloat16" computes the hidden layers of the default networks in bfloat16,
             and rounds observations to it, for accelerators. Parameters, recurrent cells, last
-            layers and losses remain float32; None computes everything in float32. May change
-            within a run.
+            layers and losses remain float32; None computes everything in float32. A resumed run
+            may change it.
         prng_impl: "rbg" draws a run's random numbers by that generator of jax, seeded by the
             run's key. It is cheaper on accelerators, but its numbers depend on the machine and
             on jax's version. None draws by the key's own generator.

@@ -81,21 +81,45 @@ def clip_by_global_norm(max_norm: ScalarLike) -> optax.GradientTransformation:
 
     Source: Pascanu et al. 2013, https://arxiv.org/abs/1211.5063.
     """
+    return optax.stateless(lambda gradients, _: _within(gradients, max_norm))
 
-    def clip(gradients: PyTree, params: PyTree) -> PyTree:
+
+def clip_by_root_mean_square(max_root_mean_square: ScalarLike) -> optax.GradientTransformation:
+    """Scale an update of all parameters together down to a root mean square.
+
+    Source: Shazeer and Stern 2018, https://arxiv.org/abs/1804.04235, section 6.
+    """
+
+    def clip(updates: PyTree, params: PyTree) -> PyTree:
         del params
-        norm = global_norm(gradients)
-        scale = jnp.where(norm < max_norm, 1.0, max_norm / norm)
-        return jax.tree.map(lambda leaf: (leaf * scale).astype(leaf.dtype), gradients)
+        n_parameters = sum(leaf.size for leaf in jax.tree.leaves(updates))
+        return _within(updates, max_root_mean_square * math.sqrt(n_parameters))
 
     return optax.stateless(clip)
 
 
+def _within(tree: PyTree, max_norm: ScalarLike) -> PyTree:
+    """Scale a tree down to a global norm if it exceeds it."""
+    norm = global_norm(tree)
+    scale = jnp.where(norm < max_norm, 1.0, max_norm / norm)
+    return jax.tree.map(lambda leaf: (leaf * scale).astype(leaf.dtype), tree)
+
+
 def adam(params: OptimizerParams) -> optax.GradientTransformation:
-    """Build the default optimizer: Adam on gradients clipped by their global norm."""
+    """Build the default optimizer: Adam with clipped gradients and clipped steps.
+
+    Gradients are clipped by their global norm. The root mean square of a step is at most the
+    learning rate: Adam's own would be several times larger when a large gradient follows many small
+    ones, as when a policy that has solved its task fails once, and one update would destroy the
+    policy.
+    """
     return optax.chain(
         clip_by_global_norm(params.grad_clip),
-        optax.adam(params.learning_rate, eps=params.eps),
+        optax.chain(  # with the state of optax.adam
+            optax.scale_by_adam(eps=params.eps),
+            clip_by_root_mean_square(1.0),
+            optax.scale_by_learning_rate(params.learning_rate),
+        ),
     )
 
 

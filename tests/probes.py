@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxagents.environments.protocol import Environment
-from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
 from jaxagents.types import Observation
 
 
@@ -70,6 +70,34 @@ class Coordination(Environment):
         over = jnp.ones(self.n_actors, bool)
         observation = jax.nn.one_hot(state, self._n_actions)
         return observation, state, reward, over, ~over, {"won": right.min()}
+
+
+class Chords(Environment):
+    """One step of two choices, of 2 and 3 actions: half a point for each that names its cue.
+
+    The last action of the second choice is masked, and no cue.
+    """
+
+    n_actors = 2
+
+    def action_space(self, params: Any) -> MultiDiscrete:
+        return MultiDiscrete((2, 3))
+
+    def reset_env(self, rng, params):
+        cues = jax.random.bernoulli(rng, shape=(self.n_actors, 2)).astype(jnp.int32)
+        return self._observe(cues), cues
+
+    def step_env(self, rng, state, action, params):
+        reward = jnp.mean(action == state, axis=1, dtype=jnp.float32)
+        over = jnp.ones(self.n_actors, bool)
+        return self._observe(state), state, reward, over, ~over, {}
+
+    def _observe(self, cues):
+        mask = jnp.array([True, True, True, True, False])
+        return Observation(
+            features=2.0 * cues - 1.0,
+            action_mask=jnp.broadcast_to(mask, (self.n_actors, len(mask))),
+        )
 
 
 class Tide(Environment):

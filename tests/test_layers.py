@@ -1,4 +1,4 @@
-"""Imports between the package's rooms go one way, and nothing heavy is imported before its use."""
+"""Imports between the packages go one way, and nothing heavy is imported before its use."""
 
 import ast
 import functools
@@ -11,16 +11,16 @@ import pytest
 
 import jaxagents
 
-PACKAGE = Path(jaxagents.__file__).parent
+ROOT = Path(jaxagents.__file__).parent
 
-# The rooms, from the bottom, and the rooms that each may import.
-_VOCABULARY = {"compiler"}
-_CORE = {"vocabulary", *_VOCABULARY}
+# The packages, in order, and those that each may import.
+TOP_LEVEL = "top-level modules"
+_CORE = {TOP_LEVEL, "compiler"}
 _EPISODES = {"environments", "training", *_CORE}
 _AGENTS = {"evaluation", "networks", "ppo", *_EPISODES}
-ROOMS = {
+PACKAGES = {
     "compiler": set(),
-    "vocabulary": _VOCABULARY,  # the modules at the top of the package
+    TOP_LEVEL: {"compiler"},
     "ppo": _CORE,
     "networks": _CORE,
     "environments": _CORE,
@@ -31,22 +31,20 @@ ROOMS = {
     "experiments": {"ippo", "visual", *_AGENTS},
     "cli": {"experiments", "ippo", "visual", *_AGENTS},
 }
-MOST_ROOMS, MOST_FLOORS, MOST_TOP_MODULES = 10, 9, 6
+MOST_PACKAGES, MOST_LAYERS, MOST_TOP_LEVEL_MODULES = 10, 9, 6
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
-FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-TOP = {"", "__main__"}  # the package itself and its command, above all rooms
+FILES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+TOP = {"", "__main__"}  # `jaxagents` itself and its command, which may import all packages
 
 
-def room_of(module: str) -> str:
-    return (
-        module.partition(".")[0] if "." in module or (PACKAGE / module).is_dir() else "vocabulary"
-    )
+def package_of(module: str) -> str:
+    return module.partition(".")[0] if "." in module or (ROOT / module).is_dir() else TOP_LEVEL
 
 
 @functools.cache
@@ -65,29 +63,29 @@ def imports_of(module: str) -> frozenset[str]:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Draw the rooms' imports from the code."""
-    graph = {room: set() for room in ROOMS}
+    """Draw the packages' imports from the code."""
+    graph = {package: set() for package in PACKAGES}
     for module in FILES.keys() - TOP:
-        graph[room_of(module)] |= {room_of(each) for each in imports_of(module)}
-    return {room: imported - {room} for room, imported in graph.items()}
+        graph[package_of(module)] |= {package_of(each) for each in imports_of(module)}
+    return {package: imported - {package} for package, imported in graph.items()}
 
 
-def test_every_folder_is_a_room_of_the_table():
-    assert {room_of(module) for module in FILES.keys() - TOP} == ROOMS.keys()
-    assert len(ROOMS.keys() - {"vocabulary"}) <= MOST_ROOMS
-    assert len(list(PACKAGE.glob("*.py"))) <= MOST_TOP_MODULES
+def test_every_folder_is_a_package_of_the_table():
+    assert {package_of(module) for module in FILES.keys() - TOP} == PACKAGES.keys()
+    assert len(PACKAGES.keys() - {TOP_LEVEL}) <= MOST_PACKAGES
+    assert len(list(ROOT.glob("*.py"))) <= MOST_TOP_LEVEL_MODULES
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_only_from_the_rooms_that_the_table_allows(room):
-    assert import_graph()[room] <= ROOMS[room]
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_from_those_that_the_table_allows(package):
+    assert import_graph()[package] <= PACKAGES[package]
 
 
-def test_the_rooms_lie_on_few_floors_without_a_circle():
-    graph, floor = import_graph(), {}
-    for room in graphlib.TopologicalSorter(graph).static_order():  # raises for a circle
-        floor[room] = 1 + max((floor[each] for each in graph[room]), default=0)
-    assert max(floor.values()) <= MOST_FLOORS
+def test_the_packages_form_few_layers_without_a_circle():
+    graph, layer = import_graph(), {}
+    for package in graphlib.TopologicalSorter(graph).static_order():  # raises for a circle
+        layer[package] = 1 + max((layer[each] for each in graph[package]), default=0)
+    assert max(layer.values()) <= MOST_LAYERS
 
 
 def test_no_two_modules_import_each_other_even_in_a_roundabout_way():
@@ -96,17 +94,17 @@ def test_no_two_modules_import_each_other_even_in_a_roundabout_way():
 
 
 def test_the_algorithm_names_nothing_of_the_compilers():
-    """Flags, emitters, barriers and the like stand in the room ``compiler`` only."""
+    """Flags, emitters, barriers and the like stand in the package ``compiler`` only."""
     words = ("xla", "optimization_barrier", "platform_dependent", "threefry", "emitter")
     for module in FILES.keys() - TOP:
-        if room_of(module) in ("ippo", "ppo", "networks", "evaluation", "training"):
+        if package_of(module) in ("ippo", "ppo", "networks", "evaluation", "training"):
             text = FILES[module].read_text().lower()
             assert not [word for word in words if word in text], module
 
 
-def test_each_room_says_what_lives_there():
-    for room in ROOMS.keys() - {"vocabulary"}:
-        docstring = ast.get_docstring(ast.parse(FILES[room].read_text()))
+def test_each_package_says_what_it_contains():
+    for package in PACKAGES.keys() - {TOP_LEVEL}:
+        docstring = ast.get_docstring(ast.parse(FILES[package].read_text()))
         assert docstring is not None
         assert docstring.count(".") >= 2
 

@@ -64,7 +64,7 @@ def main() -> None:
         seconds = time.perf_counter() - started
         final = agent.eval(jax.random.key(1000 + seed), N_EVALS, task.greedy, runner)
         metrics = {key: np.asarray(values) for key, values in metrics.items()}
-        limit = agent.environments.time_limit.n_steps
+        limit = agent.environments.time_limit.last_step_of_returns
         bound = largest_return(metrics["largest_reward"], [float(hyperparams.gamma)], limit)
         row = {
             "final": _mean_return(final["returns"][None])[0],

@@ -15,7 +15,7 @@ def add_run(command: argparse.ArgumentParser) -> None:
 
 
 def add_runs(command: argparse.ArgumentParser) -> None:
-    """Add the arguments RUN ...."""
+    """Add the arguments RUN..."""
     command.add_argument("runs", metavar="RUN", nargs="+", help="the directories of runs")
 
 

@@ -18,7 +18,9 @@ def _add_eval(commands: Commands) -> None:
     command = commands.add_parser(
         "eval",
         help="evaluate the policies of a run",
-        description="Play episodes with the policies of a run, by default those of its summary.",
+        description=(
+            "Play episodes with the policies of a run, by default the episodes of its summary."
+        ),
         allow_abbrev=False,
     )
     add_run(command)

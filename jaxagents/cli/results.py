@@ -30,7 +30,7 @@ def _add_plot(commands: Commands) -> None:
         metavar="NAME,...",
         help=(
             "metrics to plot, named as in metrics.jsonl, such as return,kl,actor_loss; by default "
-            "the return and what tells whether training is healthy"
+            "the return, explained variance, clip fraction, entropy and gradient norms"
         ),
     )
     command.add_argument(

@@ -50,8 +50,9 @@ def _add_resume(commands: Commands) -> None:
         "resume",
         help="resume an interrupted run, or extend a finished one",
         description=(
-            "Continue from a run's last good checkpoint, as if it had never been interrupted. "
-            "--agent.n_steps N extends a run; hyperparameters may change, networks may not."
+            "Continue from a run's last undamaged checkpoint, as if it had never been "
+            "interrupted. --agent.n_steps N extends a run; hyperparameters may change, networks "
+            "may not."
         ),
         usage="jaxagents resume RUN [--quiet] [--KEY VALUE ...]",
         allow_abbrev=False,

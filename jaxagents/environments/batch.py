@@ -1,4 +1,4 @@
-"""The batch of environments that an agent plays.
+"""The vectorised environment that an agent plays.
 
 An agent depends on `EnvironmentBatch` alone, never on a single environment. Environments outside
 of JAX, which cannot be vmapped, can therefore be added as another subclass.
@@ -62,9 +62,10 @@ class EnvironmentBatch(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, observation: Array | Observation) -> Observation:
-        """Add what is configured to an observation ``[*batch, actors, *obs]``.
+        """Add the configured agent ids, global state and time to an observation.
 
-        That is agent ids, the global state, and the time, which is read from ``elapsed``.
+        Args:
+            observation: ``[*batch, actors, *obs]``; the time is read from ``elapsed``.
         """
 
     @abc.abstractmethod
@@ -85,8 +86,8 @@ class EnvironmentBatch(abc.ABC):
 class JaxEnvironmentBatch(EnvironmentBatch):
     """Copies of one JAX environment under `jax.vmap`.
 
-    Subclasses of `Environment` are reset as a batch, on steps that end an episode. Other classes
-    reset themselves in their ``step``.
+    Subclasses of `Environment` that override neither `reset` nor `step` are reset as a batch. All
+    others reset themselves in their ``step``.
     """
 
     def __init__(
@@ -139,7 +140,10 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         )
 
     def prepare(self, observation: Array | Observation) -> Observation:
-        """Add what is configured to an observation ``[*batch, actors, *obs]``.
+        """Add the configured agent ids, global state and time to an observation.
+
+        Args:
+            observation: ``[*batch, actors, *obs]``; the time is read from ``elapsed``.
 
         Raises:
             ValueError: the time is observed, and the observation does not hold it.

@@ -16,7 +16,7 @@ class Argument(NamedTuple):
 
 
 def arguments_of(env_id: str) -> list[Argument]:
-    """List an environment's keyword arguments whose defaults are plain data or have names.
+    """List the constructor's keyword arguments whose default is plain data or a named value.
 
     Raises:
         ValueError: the id is unknown or not supported.

@@ -1,5 +1,6 @@
 """gymnax environments with an axis of one actor."""
 
+import math
 from typing import Any, final
 
 import jax
@@ -10,7 +11,8 @@ from jaxagents.environments.protocol import Environment, StepResult
 from jaxagents.environments.spaces import action_dtype, action_shape, as_space
 from jaxagents.types import PyTree
 
-_NEVER_TRUNCATED = ("DeepSea-bsuite",)  # its episodes terminate at the step of the limit
+# Their episodes terminate at the step of the limit, or at the first. (The library's own spelling.)
+_NEVER_TRUNCATED = ("DeepSea-bsuite", "MNSITBandit-bsuite", "SimpleBandit-bsuite")
 
 
 @final
@@ -42,13 +44,15 @@ class GymnaxEnvironment(Environment):
 
     def max_episode_steps(self, params: PyTree) -> int | None:
         """Return the time limit; see `Environment.max_episode_steps`."""
-        limit = getattr(params, "max_steps_in_episode", None)
-        return None if limit is None or self.name in _NEVER_TRUNCATED else int(limit)
+        limit = getattr(params, "max_steps_in_episode", math.inf)
+        return int(limit) if math.isfinite(limit) and self.name not in _NEVER_TRUNCATED else None
 
     @property
     def truncation_rule(self) -> str:
         """Description of when episodes are truncated."""
-        limit = getattr(self.default_params, "max_steps_in_episode", None)
+        limit = self.max_episode_steps(self.default_params)
+        if self.name in _NEVER_TRUNCATED:
+            return "none: episodes terminate"
         if limit is None:
             return "the library's is_truncated"
         return f"time limit: max_steps_in_episode = {limit:g}"

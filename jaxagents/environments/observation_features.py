@@ -22,11 +22,11 @@ def append_agent_id(features: Array, n_observation_axes: int) -> Array:
 
 
 def append_time(features: Array, share: Float[Array, "*batch"], n_feature_axes: int) -> Array:
-    """Append a number to features that share it; images get it as an additional channel.
+    """Append the elapsed share of the time limit to features; images get it as a channel.
 
     Args:
         features: ``[*batch, *any, *features]``; integers become float32.
-        share: The number.
+        share: The elapsed share of the time limit.
         n_feature_axes: Number of axes of ``*features``.
     """
     if n_feature_axes == 0:

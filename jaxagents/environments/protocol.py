@@ -49,7 +49,7 @@ class Environment(abc.ABC):
         return None
 
     def max_episode_steps(self, params: PyTree) -> int | None:
-        """Return after how many steps an episode is truncated at the latest; None: unknown.
+        """Return the time limit in steps, or None if it is unknown.
 
         Agents that observe the time need it, and ``Observation.elapsed`` for `policy` and `value`.
         """

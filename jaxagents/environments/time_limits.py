@@ -1,14 +1,18 @@
 """Time limits: when episodes are truncated, and what that means for learning."""
 
+import math
+import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxagents.config import TimeLimits
 from jaxagents.types import PyTree
+
+_ABOUT = 1.05  # horizons that exceed the limit by less are no reason to warn
 
 
 class TimeLimit(NamedTuple):
@@ -28,10 +32,18 @@ class TimeLimit(NamedTuple):
     def for_learning(
         self, terminated: Bool[Array, "*batch"], truncated: Bool[Array, "*batch"]
     ) -> tuple[Bool[Array, "*batch"], Bool[Array, "*batch"]]:
-        """Return ``terminated`` and ``truncated`` as the advantage estimate takes them."""
+        """Return the flags for the advantage estimate.
+
+        With a terminal limit, truncation counts as termination.
+        """
         if self.is_terminal:
             return terminated | truncated, jnp.zeros_like(truncated)
         return terminated, truncated
+
+    @property
+    def last_step_of_returns(self) -> int | None:
+        """The step after which no reward counts for learning; None: bootstrapping goes on."""
+        return self.n_steps if self.is_terminal else None
 
     def share(self, elapsed: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
         """Return the share of the limit that has passed after ``elapsed`` steps, at most 1.
@@ -45,14 +57,14 @@ class TimeLimit(NamedTuple):
 
 
 def warn_of_far_bootstrapping(limit: TimeLimit, discounts: Sequence[float]) -> None:
-    """Warn if the discount looks farther ahead than bootstrapped episodes last.
+    """Warn if the discount's horizon, 1 / (1 - γ), exceeds the length of bootstrapped episodes.
 
     Nobody acts on a final observation, and no target trains its value: temporal differences
     through it are off-policy, and with function approximation they may diverge.
     """
     if limit.is_terminal or limit.n_steps is None:
         return
-    shortest = limit.n_steps * (1 + 1e-6)
+    shortest = limit.n_steps * _ABOUT
     for discount in discounts:
         if discount < 1 and 1 / (1 - discount) <= shortest:
             continue
@@ -62,7 +74,7 @@ def warn_of_far_bootstrapping(limit: TimeLimit, discounts: Sequence[float]) -> N
             f"{limit.n_steps} and bootstrapped there (time_limits='bootstrap'), so values may "
             "diverge; lower gamma or, if the time limit is a part of the task, set "
             "time_limits='terminal' and observe_time=True.",
-            stacklevel=5,
+            stacklevel=_stacklevel_of_caller(),
         )
         return
 
@@ -74,7 +86,7 @@ def time_limit_of(
     time_limits: TimeLimits | None,
     observe_time: bool | None,
 ) -> TimeLimit:
-    """Determine an environment's time limit from what it says and what is configured.
+    """Combine an environment's own time limit with the configured one.
 
     Args:
         env: The environment; attributes that it lacks are as in `Environment`.
@@ -85,12 +97,20 @@ def time_limit_of(
             in the configuration.
 
     Raises:
-        ValueError: time is to be observed, but the limit is unknown.
+        ValueError: time is to be observed, but the limit is unknown; or the environment's
+            ``time_limits`` is no kind.
     """
-    own = getattr(env, "max_episode_steps", lambda params: None)(env_params)
-    known = [int(limit) for limit in (own, max_episode_steps) if limit is not None]
-    n_steps = min(known, default=None)
+    own = getattr(env, "max_episode_steps", None)
+    own = own(env_params) if callable(own) else own
+    known = [limit for limit in (own, max_episode_steps) if limit is not None]
+    shortest = min(known, default=math.inf)
+    n_steps = int(shortest) if math.isfinite(shortest) else None
     own_kind = getattr(env, "time_limits", "bootstrap")
+    if own_kind not in get_args(TimeLimits):
+        raise ValueError(
+            f"{type(env).__name__}.time_limits is {own_kind!r}; it must be 'bootstrap' or "
+            "'terminal'."
+        )
     kind = own_kind if time_limits is None else time_limits
     if observe_time and n_steps is None:
         raise ValueError(
@@ -100,3 +120,11 @@ def time_limit_of(
     if observe_time is None:
         observe_time = n_steps is not None and own_kind == kind == "terminal"
     return TimeLimit(n_steps, is_terminal=kind == "terminal", is_observed=bool(observe_time))
+
+
+def _stacklevel_of_caller() -> int:
+    """Return the ``stacklevel`` with which a warning names the code that called this package."""
+    level, frame = 0, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("jaxagents."):
+        level, frame = level + 1, frame.f_back
+    return level + 1

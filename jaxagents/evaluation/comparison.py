@@ -90,7 +90,7 @@ def compare_groups(groups: Mapping[str, Sequence[Run]]) -> list[Comparison]:
 
 
 def compare(first: Group, second: Group, judged_alike: bool = True) -> Comparison:
-    """Compare two groups; equal returns give equal intervals."""
+    """Compare two groups; the bootstrap is seeded, so equal returns give equal intervals."""
     has_interval = min(len(first.returns), len(second.returns)) > 1
     return Comparison(
         first=first,

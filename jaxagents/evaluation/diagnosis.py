@@ -25,19 +25,58 @@ class Task(NamedTuple):
     """What a diagnosis needs besides the metrics."""
 
     discount: Sequence[float]  # one per policy, per step
-    max_episode_steps: int | None  # None: no known limit
+    max_episode_steps: int | None  # None: unknown, or returns are bootstrapped beyond it
     n_actions: int | None  # None: continuous
+    has_rivals: bool = False  # one team's gain may be another's loss
+
+
+class _Run(NamedTuple):
+    """A task and the metrics of the evaluations that took place."""
+
+    task: Task
+    training: Mapping[str, Float[np.ndarray, "blocks policies"]]  # by name
+    returns: Float[np.ndarray, "evaluations episodes actors"]  # empty unless known from the start
+    n_updates_done: Float[np.ndarray, " evaluations"]
+
+    def late(self, name: str) -> Float[np.ndarray, " policies"]:
+        """Average a metric over the last quarter of training."""
+        values = self.training[name]
+        return values[-max(1, len(values) // _LATE) :].mean(axis=0)
+
+    def gain(
+        self, evaluation: int, since: int
+    ) -> tuple[Float[np.ndarray, " actors"], Float[np.ndarray, " actors"]]:
+        """Return the difference of two evaluations' mean returns, and its standard error."""
+        both = self.returns[[evaluation, since]]
+        if both.shape[1] < 2:
+            return both[0, 0] - both[1, 0], np.full(both.shape[2], np.inf)
+        error = np.sqrt(both.var(axis=1, ddof=1).sum(axis=0) / both.shape[1])
+        mean = both.mean(axis=1)
+        return mean[0] - mean[1], error
+
+    @property
+    def has_learnt(self) -> bool:
+        """True if any actor earns significantly more at the end than before training."""
+        gained, error = self.gain(-1, since=0)
+        return bool(np.any(gained > _STANDARD_ERRORS * error))
 
 
 def diagnose(metrics: Mapping[str, Any], task: Task) -> list[str]:
     """Return a sentence for each problem of a training run; none if it is healthy.
 
+    Problems of the returns are only found with an evaluation before training.
+
     Args:
-        metrics: As `train` returns them.
+        metrics: As `train` returns them; a metric that is missing is not diagnosed.
         task: The agent's task.
     """
-    rows = {name: np.asarray(values, np.float64) for name, values in metrics.items()}
-    return [sentence for illness in _ILLNESSES for sentence in illness(rows, task)]
+    run = _read(metrics, task)
+    return [
+        sentence
+        for needed, find in _ILLNESSES
+        if all(len(run.training.get(name, ())) for name in needed)
+        for sentence in find(run)
+    ]
 
 
 def largest_return(
@@ -52,24 +91,45 @@ def largest_return(
     Args:
         largest_reward: Largest absolute reward since the previous evaluation; NaN before training.
         discount: γ of each policy, per step.
-        max_episode_steps: Steps of the longest episode; None if no limit is known.
+        max_episode_steps: Steps of the longest episode; None if returns have no last step.
     """
     seen = np.fmax.accumulate(largest_reward, axis=0)
-    return seen * [_geometric_sum(each, max_episode_steps) for each in discount]
+    sums = np.array([_geometric_sum(each, max_episode_steps) for each in discount])
+    return np.where(seen == 0, 0.0, seen) * np.where(seen == 0, 1.0, sums)
 
 
 def _geometric_sum(discount: float, n_terms: int | None) -> float:
-    if n_terms is None:
-        return 1 / (1 - discount) if discount < 1 else math.inf
-    return float(np.sum(discount ** np.arange(n_terms)))
+    if discount >= 1:
+        return math.inf if n_terms is None else n_terms
+    if discount <= 0:
+        return 1.0
+    last = 0.0 if n_terms is None else math.exp(n_terms * math.log(discount))
+    return (1 - last) / (1 - discount)
 
 
-def _unexplained(rows: Mapping[str, np.ndarray], task: Task) -> Iterator[str]:
-    del task
-    explained, mean, values, targets = (
-        _late(rows, name)
-        for name in ("explained_variance", "value_mean", "value_std", "target_std")
+def _read(metrics: Mapping[str, Any], task: Task) -> _Run:
+    """Leave out rows that did not run: those of NaN."""
+    rows = {name: np.asarray(values, np.float64) for name, values in metrics.items()}
+    returns = rows.pop("returns", np.zeros((0, 0, 0)))
+    n_updates_done = rows.pop("n_updates_done", np.zeros(0))
+    took_place = ~np.isnan(returns).any(axis=(1, 2))
+    if not (took_place.any() and took_place[0] and n_updates_done[0] == 0):
+        took_place = np.zeros(len(returns), bool)
+    return _Run(
+        task=task,
+        training={
+            name: values[~np.isnan(values).any(axis=1)]
+            for name, values in rows.items()
+            if values.ndim == 2
+        },
+        returns=returns[took_place],
+        n_updates_done=n_updates_done[: len(returns)][took_place],
     )
+
+
+def _unexplained(run: _Run) -> Iterator[str]:
+    names = ("explained_variance", "value_mean", "value_std", "target_std")
+    explained, mean, values, targets = map(run.late, names)
     is_flat = (values < _FLAT * targets) & (targets > _EQUAL * np.abs(mean))
     for policy in np.flatnonzero((explained < _UNEXPLAINED) & is_flat):
         yield (
@@ -79,35 +139,36 @@ def _unexplained(rows: Mapping[str, np.ndarray], task: Task) -> Iterator[str]:
         )
 
 
-def _beyond(rows: Mapping[str, np.ndarray], task: Task) -> Iterator[str]:
-    if "largest_value" not in rows:
-        return
-    possible = largest_return(rows["largest_reward"], task.discount, task.max_episode_steps)
-    excess = np.nan_to_num(rows["largest_value"] / np.where(possible > 0, possible, np.nan))
-    worst = excess.max(axis=0, initial=0.0)
+def _beyond(run: _Run) -> Iterator[str]:
+    task, value = run.task, run.training["largest_value"]
+    possible = largest_return(run.training["largest_reward"], task.discount, task.max_episode_steps)
+    # An untrained critic may begin beyond.
+    value, possible = (each[1:] if len(each) > 1 else each for each in (value, possible))
+    excess = value / np.where(possible > 0, possible, np.inf)
+    worst = excess.max(axis=0)
     for policy in np.flatnonzero(worst > _BEYOND):
         row = int(excess[:, policy].argmax())
         yield (
             f"The values of the critic{_of(policy, worst)} lie beyond what rewards allow: up to "
-            f"{rows['largest_value'][row, policy]:.3g} where no discounted return exceeds "
+            f"{value[row, policy]:.3g} where no discounted return exceeds "
             f"{possible[row, policy]:.3g}. They have diverged, or are about to."
         )
 
 
-def _collapsed(rows: Mapping[str, np.ndarray], task: Task) -> Iterator[str]:
-    if task.n_actions is None or task.n_actions < 2 or _is_better_than_at_first(rows):
+def _collapsed(run: _Run) -> Iterator[str]:
+    n_actions = run.task.n_actions
+    if n_actions is None or n_actions < 2 or len(run.returns) < 2 or run.has_learnt:
         return
-    entropy = _late(rows, "entropy")
-    for policy in np.flatnonzero(entropy < _COLLAPSED * math.log(task.n_actions)):
+    entropy = run.late("entropy")
+    for policy in np.flatnonzero(entropy < _COLLAPSED * math.log(n_actions)):
         yield (
             f"The policy{_of(policy, entropy)} has collapsed to one action: its entropy is "
             f"{entropy[policy]:.2g} nats, and it earns no more than at first."
         )
 
 
-def _too_far(rows: Mapping[str, np.ndarray], task: Task) -> Iterator[str]:
-    del task
-    divergence = _late(rows, "kl")
+def _too_far(run: _Run) -> Iterator[str]:
+    divergence = run.late("kl")
     for policy in np.flatnonzero(divergence > _TOO_FAR):
         yield (
             f"Updates move the policy{_of(policy, divergence)} too far: its KL divergence over an "
@@ -115,73 +176,46 @@ def _too_far(rows: Mapping[str, np.ndarray], task: Task) -> Iterator[str]:
         )
 
 
-def _nothing_learnt(rows: Mapping[str, np.ndarray], task: Task) -> Iterator[str]:
-    del task
-    if _mean_returns(rows) is not None and not _is_better_than_at_first(rows):
-        mean = _mean_returns(rows)
-        yield (
-            f"Nothing was learnt: the return is {_text(mean[-1])}, and was {_text(mean[0])} before "
-            "training."
-        )
-
-
-def _lost_again(rows: Mapping[str, np.ndarray], task: Task) -> Iterator[str]:
-    del task
-    mean = _mean_returns(rows)
-    if mean is None:
+def _nothing_learnt(run: _Run) -> Iterator[str]:
+    # Rivals that learn alike earn as much as before.
+    if len(run.returns) < 2 or run.task.has_rivals or run.has_learnt:
         return
+    mean = run.returns.mean(axis=1)
+    yield (
+        f"Nothing was learnt: the return is {_text(mean[-1])}, and was {_text(mean[0])} before "
+        "training."
+    )
+
+
+def _lost_again(run: _Run) -> Iterator[str]:
+    if len(run.returns) < 2:
+        return
+    mean = run.returns.mean(axis=1)
     best = int(mean.mean(axis=1).argmax())
-    gained, lost = mean[best] - mean[0], mean[best] - mean[-1]
+    gained, error_of_gain = run.gain(best, since=0)
+    lost, error_of_loss = run.gain(best, since=-1)
+    was_learnt = np.any(gained > _STANDARD_ERRORS * error_of_gain)
     # One actor's loss may be another's gain: all actors must have lost.
-    if np.all(lost > _STANDARD_ERRORS * _errors(rows, best, -1)) and np.all(lost > _LOST * gained):
+    is_lost = np.all(lost > np.maximum(_STANDARD_ERRORS * error_of_loss, _LOST * gained))
+    if was_learnt and is_lost:
         yield (
             f"It was learnt and lost again: the return was {_text(mean[best])} after "
-            f"{rows['n_updates_done'][best]:,.0f} updates, and is {_text(mean[-1])} at the end."
+            f"{run.n_updates_done[best]:,.0f} updates, and is {_text(mean[-1])} at the end."
         )
 
 
-_ILLNESSES = (_unexplained, _beyond, _collapsed, _too_far, _nothing_learnt, _lost_again)
-
-
-def _late(rows: Mapping[str, np.ndarray], name: str) -> Float[np.ndarray, " policies"]:
-    """Average a training metric over the last evaluations; empty without any."""
-    values = rows.get(name, np.zeros((0, 0)))
-    values = values[~np.isnan(values).any(axis=1)]
-    if not len(values):
-        return np.zeros(0)
-    return values[-max(1, len(values) // _LATE) :].mean(axis=0)
-
-
-def _mean_returns(rows: Mapping[str, np.ndarray]) -> Any:
-    """Average returns over episodes, ``[evaluations, actors]``.
-
-    None unless there are two evaluations and the first is from before training.
-    """
-    returns = rows.get("returns")
-    if returns is None:
-        return None
-    returns = returns[~np.isnan(returns).any(axis=(1, 2))]
-    has_both = len(returns) > 1 and rows["n_updates_done"][0] == 0
-    return returns.mean(axis=1) if has_both else None
-
-
-def _errors(rows: Mapping[str, np.ndarray], *evaluations: int) -> Float[np.ndarray, " actors"]:
-    """Return the standard errors of differences between evaluations' mean returns."""
-    returns = rows["returns"][~np.isnan(rows["returns"]).any(axis=(1, 2))]
-    variances = [returns[each].var(axis=0) / len(returns[each]) for each in evaluations]
-    return np.sqrt(sum(variances))
-
-
-def _is_better_than_at_first(rows: Mapping[str, np.ndarray]) -> bool:
-    """True if any actor earns significantly more at the end, or if that is unknown."""
-    mean = _mean_returns(rows)
-    if mean is None:
-        return True
-    return bool(np.any(mean[-1] - mean[0] > _STANDARD_ERRORS * _errors(rows, 0, -1)))
+_ILLNESSES = (
+    (("explained_variance", "value_mean", "value_std", "target_std"), _unexplained),
+    (("largest_value", "largest_reward"), _beyond),
+    (("entropy",), _collapsed),
+    (("kl",), _too_far),
+    ((), _nothing_learnt),
+    ((), _lost_again),
+)
 
 
 def _of(policy: Any, policies: np.ndarray) -> str:
-    return f" of policy {policy}" if len(policies) > 1 else ""
+    return f" {policy}" if len(policies) > 1 else ""
 
 
 def _text(returns: np.ndarray) -> str:

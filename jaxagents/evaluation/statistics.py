@@ -13,8 +13,8 @@ def summarize(values: ArrayLike) -> MetricStats:
 
     NaN values are left out, and ``has_nans`` marks where there were any. If all are NaN, as
     for an evaluation that never ran, the statistics are NaN. Standard deviation and variance are
-    the population's. The interval is the mean's 95 % percentile bootstrap interval; equal values
-    give equal intervals.
+    the population's. The interval is the mean's 95 % percentile bootstrap interval; the bootstrap
+    is seeded, so equal values give equal intervals.
 
     Args:
         values: ``[episodes]``, ``[episodes, actors]`` or ``[evaluations, episodes, actors]``.

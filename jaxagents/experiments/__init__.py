@@ -1,4 +1,4 @@
 """Runs: configuration files, the directory of a run, provenance, export, profile and report.
 
-Imports every room below; only `cli` imports from here.
+Imports every other package but `cli`; only `cli` imports from here.
 """

@@ -54,6 +54,6 @@ def require_installed(config: ExperimentConfig) -> None:
             importlib.import_module(name)
         except ImportError as error:
             raise ExperimentError(
-                f"tracking.{name} needs {name}, which is not installed: pip install "
-                f'"jaxagents[{name}]", or leave tracking.{name} null.'
+                f"tracking.{name} needs {name}, which is not installed: pip install -e "
+                f'".[{name}]" in the repository of jaxagents, or leave tracking.{name} null.'
             ) from error

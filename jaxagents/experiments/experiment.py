@@ -63,8 +63,8 @@ class Experiment:
         directory: Directory of the run; None names a new one in ``config.runs_dir``.
         callbacks: Called with each evaluation during training, after it has been logged.
         progress_bar: False hides the progress bar, whatever the configuration says.
-        trackers: Log evaluations in addition to the configured trackers, and are closed when
-            training ends. A tracker that fails is reported and never ends training.
+        trackers: Trackers in addition to the configured ones. They are closed when training ends.
+            A tracker that fails is reported and never ends training.
 
     Raises:
         ExperimentError: the configuration fits no environment or no agent.
@@ -149,7 +149,7 @@ class Experiment:
             return self._finish(lambda: self.agent.train(rng, self.config.hyperparams))
 
     def resume(self) -> dict[str, Any]:
-        """Continue from the run's last good checkpoint, as if it had never been interrupted.
+        """Continue from the run's last undamaged checkpoint, as if it had never been interrupted.
 
         Returns:
             The summary, as in ``summary.json``.
@@ -228,8 +228,9 @@ class Experiment:
         discount = np.broadcast_to(self.config.hyperparams.gamma, policies.n_policies)
         task = Task(
             discount=discount.tolist(),
-            max_episode_steps=environments.time_limit.n_steps,
+            max_episode_steps=environments.time_limit.last_step_of_returns,
             n_actions=getattr(environments.space, "n", None),
+            has_rivals=len(set(environments.teams or ())) > 1,
         )
         return diagnose(metrics, task)
 

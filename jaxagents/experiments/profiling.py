@@ -76,7 +76,7 @@ class Profile:
 
     @property
     def steps_per_second(self) -> float:
-        """Environment steps per second of an update."""
+        """Environment steps per second of updates alone."""
         return self.n_envs * self.rollout_length / self.stages["update"].seconds
 
     @property

@@ -123,13 +123,14 @@ class ActorCritic(Frozen):
         return Inference(params=runner.actor.params, features=runner.normalizers.observation)
 
     def critic_of(self, runner: Runner) -> Inference:
-        """Return the critics' parameters, with those of any shared torso, and statistics."""
+        """Return the critics' parameters and the statistics of their observations.
+
+        The parameters of any shared torso are included.
+        """
         params, normalizers = runner.critic.params, runner.normalizers
         if self.torso is not None:
             params = (self._distribution.network_params(runner.actor.params), params)
-        return Inference(
-            params=params, features=normalizers.critic_features or normalizers.observation
-        )
+        return Inference(params=params, features=normalizers.of_critic_features(self._centralized))
 
     # All actors at once, each with its own policy.
 
@@ -157,7 +158,10 @@ class ActorCritic(Frozen):
         return self._distribution.to_environment(action), memory
 
     def draw_noise(self, rng: PRNGKeyArray, *batch_shape: int) -> Float[Array, "*batch outputs"]:
-        """Draw the noise that actions are sampled from, which does not depend on heads."""
+        """Draw the noise that `Distribution.sample` turns into actions.
+
+        It does not depend on the policy.
+        """
         shape = (*batch_shape, self._distribution.n_outputs)
         return self._distribution.draw_noise(rng, shape)
 
@@ -222,12 +226,15 @@ class ActorCritic(Frozen):
     def bootstrap_values(
         self, critic: Inference, transitions: Transition, memory: PyTree
     ) -> Float[Array, "policies time envs actors"]:
-        """Value final observations where any actor of an environment is truncated; 0 elsewhere.
+        """Apply the critics to final observations where any actor of an environment is truncated.
+
+        Return 0 elsewhere.
 
         Args:
             critic: The critics.
             transitions: ``[time, envs, actors, ...]``.
-            memory: Of the critics, before each final observation, ``[policies, time, ...]``.
+            memory: The critics' recurrent state before each final observation,
+                ``[policies, time, ...]``.
         """
 
         def values(final: tuple[Observation, PyTree]) -> Float[Array, "samples policies actors"]:
@@ -295,7 +302,7 @@ class ActorCritic(Frozen):
         return self._distribution.log_prob(head, batch.action) - batch.log_prob
 
     def with_torso_features(self, actor: PyTree, batch: Batch) -> Batch:
-        """Replace what the critic observes by the output of any torso it shares with an actor."""
+        """Replace the critic's input by the output of the torso that it shares, if any."""
         if self.torso is None:
             return batch
         hidden, _ = self.torso(

@@ -268,7 +268,7 @@ class Agent(Frozen, abc.ABC):
         )
 
     def collect_training(self, runner: Runner, metrics: Metrics | Leaves | None = None) -> None:
-        """Keep the result of `train` for `eval`, `policy` and `value`."""
+        """Keep the result of `train` for `eval`, `record`, `policy` and `value`."""
         self._collected = (runner, metrics or {})
 
     def restore(
@@ -290,7 +290,8 @@ class Agent(Frozen, abc.ABC):
 
         Raises:
             ValueError: there is no checkpoint, or it belongs to an agent of another structure; the
-                mode is unknown; "best" without evaluations; or ``best_fn`` returned no row.
+                mode is unknown; "best" without evaluations; or ``best_fn`` returned an index out
+                of range.
         """
         if mode not in ("best", "last"):
             raise ValueError(f"mode={mode!r} is unknown; choose 'best' or 'last'.")

@@ -347,6 +347,7 @@ class IPPOBase(Agent):
             make_batch,
             chunk_length=self.config.chunk_length,
             rewards_after_death=self.environments.rewards_after_death,
+            is_centralized=self.config.centralized_critic,
         )
         batch, normalizers = each_policy(make)(
             self.policies.to_policies(transitions, axis=2),
@@ -457,8 +458,10 @@ class IPPOBase(Agent):
             }
             if statistics is not None:
                 batch, statistics, rescale = normalize_targets(batch, statistics)
-                params = self.networks.critic.with_rescaled_values(critic.params, *rescale)
-                critic = critic._replace(params=params)
+                if self.networks.critic.can_rescale_values:
+                    params = self.networks.critic.with_rescaled_values(critic.params, *rescale)
+                    critic = critic._replace(params=params)
+                    batch = batch._replace(value=rescale(batch.value))
             batch = self.networks.with_torso_features(actor.params, batch)
             return critic, batch, statistics, metrics
 

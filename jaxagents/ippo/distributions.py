@@ -1,8 +1,8 @@
 """Distributions over actions: one class for each kind of action.
 
-A policy's network outputs ``n_outputs`` numbers, and `Distribution.head` turns them into the
-parameters of a distribution, the head, a pytree of arrays ``[*batch, ...]``. Every other method
-takes such a head.
+A policy's network outputs ``n_outputs`` numbers. `Distribution.head` turns them into the
+distribution's parameters, a pytree of arrays ``[*batch, ...]`` called the head. `sample`, `mode`,
+`log_prob` and `entropy` take a head.
 """
 
 import abc

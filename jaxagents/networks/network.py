@@ -78,20 +78,17 @@ class Network:
         results = self(params, features[None], memory, jnp.zeros((1, *batch_shape), bool))
         return jax.tree.map(lambda leaf: leaf[0], results)
 
+    @property
+    def can_rescale_values(self) -> bool:
+        """True for default critics; the last layer of a user's own module is unknown."""
+        return isinstance(self._head(), ValueNetwork)
+
     def with_rescaled_values(
         self, params: PyTree, scale: Float[Array, ""], shift: Float[Array, ""]
     ) -> PyTree:
-        """Turn the values V into ``scale * V + shift`` by changing the last layer's parameters.
-
-        Those of a user's own module are returned as they are: its last layer is unknown.
-        """
-        module: Any = self.module
-        path = ["params"]
-        if isinstance(module, RecurrentNetwork):
-            module, path = module.after, [*path, "after"]
-        if not isinstance(module, ValueNetwork):
-            return params
-        path = [*path, ValueNetwork.LAST_LAYER]
+        """Turn the values V into ``scale * V + shift`` by changing the last layer's parameters."""
+        folders = ["after"] if isinstance(self.module, RecurrentNetwork) else []
+        path = ["params", *folders, ValueNetwork.LAST_LAYER]
 
         def change(name_path: Any, leaf: Array) -> Array:
             names = [entry.key for entry in name_path]
@@ -100,6 +97,10 @@ class Network:
             return scale * leaf + (shift if names[-1] == "bias" else 0.0)
 
         return jax.tree_util.tree_map_with_path(change, params)
+
+    def _head(self) -> nn.Module:
+        """Return the module that has the last layer."""
+        return self.module.after if isinstance(self.module, RecurrentNetwork) else self.module
 
     def _example(self) -> tuple[Any, ...]:
         features = jnp.zeros((1, 1, *self.observation.shape), self.observation.dtype)

@@ -44,6 +44,7 @@ def make_batch(
     hyperparams: HyperParameters,
     chunk_length: int,
     rewards_after_death: bool = False,
+    is_centralized: bool = False,
 ) -> tuple[Batch, Normalizers]:
     """Build one policy's batch from its transitions, with GAE advantages.
 
@@ -55,6 +56,7 @@ def make_batch(
         hyperparams: One value each.
         chunk_length: Steps of each sequence.
         rewards_after_death: Dead actors go on earning: the critic learns their values.
+        is_centralized: Critics observe the global state.
 
     Returns:
         The batch, with value targets in units of reward, and the updated normalizers; the
@@ -64,7 +66,7 @@ def make_batch(
     value_weight = jnp.broadcast_to(membership, weight.shape) if rewards_after_death else weight
     path, reward_scale = _make_path(step, valuation, normalizers, value_weight, hyperparams)
     own, critics = step.observation.features, valuation.features
-    critic_statistics = normalizers.critic_features or normalizers.observation
+    critic_statistics = normalizers.of_critic_features(is_centralized)
     # NaN in a sample makes the network's gradient NaN even if the sample has zero weight.
     batch = Batch(
         observation=step.observation._replace(
@@ -141,15 +143,12 @@ def normalize_targets(
     """Normalise value targets by running statistics that include them.
 
     Returns:
-        The batch, with the critic's earlier outputs rescaled too; the statistics; and the
-        rescaling of the critic's outputs that leaves its values unchanged.
+        The batch; the statistics; and the rescaling of the critic's outputs that leaves its values
+        unchanged.
     """
     updated = update_statistics(statistics, batch.value_target, batch.value_weight, VALUE_DECAY)
-    rescale = rescaling(statistics, updated)
-    batch = batch._replace(
-        value_target=normalize(updated, batch.value_target), value=rescale(batch.value)
-    )
-    return batch, updated, rescale
+    batch = batch._replace(value_target=normalize(updated, batch.value_target))
+    return batch, updated, rescaling(statistics, updated)
 
 
 def _make_path(

@@ -34,9 +34,13 @@ class Normalizers(NamedTuple):
     """Running statistics, ``[policies, ...]`` in a `Runner`; None: not normalised."""
 
     observation: RunningStatistics | None = None
-    critic_features: RunningStatistics | None = None  # None: as for the actor
+    critic_features: RunningStatistics | None = None  # of centralised critics
     value: RunningStatistics | None = None
     reward: RewardScale | None = None
+
+    def of_critic_features(self, is_centralized: bool) -> RunningStatistics | None:
+        """Return the statistics of what critics observe: as actors do, or the global state."""
+        return self.critic_features if is_centralized else self.observation
 
 
 class Rescaling(NamedTuple):
@@ -76,16 +80,23 @@ def init_normalizers(
     """
     n_policies, n_members = policies_shape
     normalizers = Normalizers()
-    if config.normalize_observations and len(observation_shape) != IMAGE_NDIM:
-        normalizers = normalizers._replace(observation=empty_statistics(observation_shape))
-        if config.centralized_critic:
-            normalizers = normalizers._replace(critic_features=empty_statistics(critic_shape))
+    if config.normalize_observations:
+        normalizers = normalizers._replace(
+            observation=_feature_statistics(observation_shape),
+            critic_features=(
+                _feature_statistics(critic_shape) if config.centralized_critic else None
+            ),
+        )
     if config.normalize_values:
         normalizers = normalizers._replace(value=empty_statistics(()))
     if config.scale_rewards:
         returns = jnp.zeros((config.batch_size, n_members))
         normalizers = normalizers._replace(reward=RewardScale(empty_statistics(()), returns))
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_policies, *leaf.shape)), normalizers)
+
+
+def _feature_statistics(shape: tuple[int, ...]) -> RunningStatistics | None:
+    return None if len(shape) == IMAGE_NDIM else empty_statistics(shape)
 
 
 def update_statistics(

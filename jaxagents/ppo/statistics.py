@@ -98,22 +98,17 @@ def value_statistics(
     weight: Float[Array, "*batch"],
 ) -> ValueStats:
     """Describe values, their targets and rewards, all in the same unit."""
-    mean, square, target_mean, target_square = weighted_means(
-        (value, jnp.square(value), value_target, jnp.square(value_target)), weight
-    )
-    both = jnp.where(weight > 0, jnp.abs(jnp.stack([value, reward])), 0.0)
-    largest_value, largest_reward = jnp.max(both.reshape(2, -1), axis=1)
+    both = jnp.stack([value, value_target])
+    _, (variance, target_variance) = jax.vmap(_deviation_and_variance, (0, None))(both, weight)
+    sizes = jnp.where(weight > 0, jnp.abs(jnp.stack([value, reward])), 0.0)
+    largest_value, largest_reward = jnp.max(sizes.reshape(2, -1), axis=1)
     return ValueStats(
-        value_mean=mean,
-        value_std=_root(square - jnp.square(mean)),
-        target_std=_root(target_square - jnp.square(target_mean)),
+        value_mean=weighted_mean(value, weight),
+        value_std=jnp.sqrt(variance),
+        target_std=jnp.sqrt(target_variance),
         largest_value=largest_value,
         largest_reward=largest_reward,
     )
-
-
-def _root(variance: Float[Array, ""]) -> Float[Array, ""]:
-    return jnp.sqrt(jnp.maximum(variance, 0.0))  # which rounding may have made negative
 
 
 def _deviation_and_variance(

@@ -79,7 +79,8 @@ class CheckpointWriter:
 
         Args:
             checkpoint: The checkpoint.
-            max_wait: Wait up to this many seconds for it too, unless the previous one took longer.
+            max_wait: Also wait up to this many seconds for this checkpoint, unless the previous one
+                took longer to write.
         """
         if self._latest is not None:
             wait([self._latest])

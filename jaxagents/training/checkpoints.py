@@ -5,7 +5,7 @@ A checkpoint is a folder named by the number of updates done:
 * ``state.npz``: the `Runner`'s leaves by name, such as "actor.params.params.torso.Dense_0.kernel":
   parameters, optimizers, environments, normalizers, and random keys as their uint32 data.
 * ``params/``: the networks' parameters again, in orbax's format, for other programs. Writing it
-  takes ten times as long as all other files, so that some checkpoints receive it later.
+  takes ten times as long as writing all other files, so it is added to some checkpoints later.
 * ``history.npz``: the metrics of every evaluation so far, ``[evaluations, ...]``.
 * ``metadata.json``: the format's version, the agent, the score, a digest of each other file,
   and a digest of the metadata themselves.

@@ -34,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 
 @final
 class Interruption:
-    """Handles Ctrl-C and SIGTERM while work runs that polls `requested`.
+    """Handles Ctrl-C and SIGTERM while a function runs; the function polls `requested`.
 
     Signals that the process ignores or the user's program handles keep their handlers. Outside the
     main thread, where Python cannot install handlers, no signal is handled.

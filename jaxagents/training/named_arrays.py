@@ -52,7 +52,7 @@ def unpack(vectors: Mapping[str, Any], template: PyTree) -> PyTree:
 
 
 def to_leaves(tree: PyTree) -> Leaves:
-    """Return a tree's non-empty leaves as numpy arrays by name; the tree has no typed keys."""
+    """Return a tree's non-empty leaves as numpy arrays by name; it must not hold typed keys."""
     leaves = _named_leaves(tree)
     return {name: np.asarray(leaf) for name, leaf in leaves.items() if np.size(leaf) > 0}
 

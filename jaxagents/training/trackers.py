@@ -28,7 +28,7 @@ class Tracker(abc.ABC):
         """Record an evaluation, for example its `Evaluation.scalars` or `Evaluation.record`."""
 
     def close(self) -> None:
-        """Finish after the last evaluation, even if there was none."""
+        """Finish; called once when training ends, even without any evaluation."""
         return
 
     def __call__(self, evaluation: Evaluation) -> None:

@@ -1,4 +1,4 @@
-"""Learning curves: of the metrics that `train` returns, and of the run directories on disk.
+"""Plots of learning curves, from the metrics that `train` returns or from run directories.
 
 Draws without a display and leaves pyplot alone.
 """
@@ -68,8 +68,8 @@ def plot_learning_curve(
     Evaluations after an early stop are left out.
 
     Args:
-        metrics: As `train` returns them: ``returns`` ``[evaluations, episodes, actors]`` and
-            ``n_environment_steps`` ``[evaluations]``.
+        metrics: ``returns`` ``[evaluations, episodes, actors]`` as `train` returns them, and
+            ``n_environment_steps`` ``[evaluations]``: updates done times ``steps_per_update``.
         path: File to write; its suffix, .png, .svg or .pdf, selects the format.
         title: Written above the plot.
         actor_names: One per actor; by default "actor 0", "actor 1", ...

@@ -4,14 +4,16 @@ import re
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import gymnasium
 import jax
 import jax.numpy as jnp
+import jaxmarl
 import numpy as np
 import pytest
 
 from jaxagents.environments.batch import JaxEnvironmentBatch
 from jaxagents.environments.protocol import Environment
-from jaxagents.environments.spaces import Box, Discrete, as_space
+from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete, as_space
 from jaxagents.types import Observation
 from tests.probes import Aim, Shaped, Walk
 
@@ -793,6 +795,18 @@ def test_an_unsupported_action_space_is_an_error_that_lists_the_supported_ones()
 def test_spaces_that_only_resemble_discrete_are_refused(extras):
     assert "is neither Discrete" in message_of(Returning(space=SimpleNamespace(n=4, **extras)))
     assert as_space(SimpleNamespace(n=4, shape=(), start=0)) == Discrete(4)
+
+
+def test_spaces_of_several_choices_are_taken_from_other_libraries():
+    expected = MultiDiscrete((3, 2))
+    spaces = gymnasium.spaces
+    assert as_space(spaces.MultiDiscrete([3, 2])) == expected
+    assert as_space(jaxmarl.environments.spaces.MultiDiscrete([3, 2])) == expected
+    assert as_space(expected) == expected
+    assert as_space(spaces.MultiBinary(3)) == MultiDiscrete((2, 2, 2))
+    for refused in (spaces.MultiDiscrete([3, 2], start=[0, 1]), spaces.MultiDiscrete([[3], [2]])):
+        with pytest.raises(TypeError, match="neither Discrete"):
+            as_space(refused)
 
 
 @pytest.mark.parametrize(

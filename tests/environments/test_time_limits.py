@@ -1,5 +1,8 @@
 """Time limits: whose kind they are, what learning takes truncation for, and who sees the time."""
 
+import math
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +11,7 @@ import pytest
 import jaxagents as ja
 from jaxagents.environments.batch import JaxEnvironmentBatch
 from jaxagents.environments.time_limits import TimeLimit, time_limit_of, warn_of_far_bootstrapping
-from tests.probes import Clock, Walk
+from tests.probes import Clock, Team, Walk
 
 
 class Game(Walk):
@@ -54,6 +57,22 @@ def test_time_is_not_observed_without_a_known_limit():
 
 def test_a_class_of_a_user_without_the_attributes_is_bootstrapped():
     assert limit_of(object()) == (None, False, False)
+
+
+@pytest.mark.parametrize(("own", "n_steps"), [(7, 7), (math.inf, None), (None, None)], ids=str)
+def test_a_users_limit_may_be_a_number_or_infinite(own, n_steps):
+    assert limit_of(SimpleNamespace(max_episode_steps=own)).n_steps == n_steps
+    assert limit_of(SimpleNamespace(max_episode_steps=own), max_episode_steps=5).n_steps == 5
+
+
+def test_a_kind_of_limit_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match=r"time_limits is 'Terminal'; it must be 'bootstrap' or"):
+        limit_of(SimpleNamespace(time_limits="Terminal"))
+
+
+def test_an_infinite_limit_of_gymnax_is_none():
+    env, params = ja.make("gymnax/CartPole-v1")
+    assert env.max_episode_steps(params.replace(max_steps_in_episode=math.inf)) is None
 
 
 @pytest.mark.parametrize(
@@ -179,11 +198,55 @@ def test_bootstrapping_nearer_than_the_discount_looks_is_warned_of(discount):
         (TimeLimit(25, is_terminal=True, is_observed=True), 0.99),
         (TimeLimit(None, is_terminal=False, is_observed=False), 1.0),
         (TimeLimit(100, is_terminal=False, is_observed=False), 0.99),
+        (TimeLimit(999, is_terminal=False, is_observed=False), 0.999),
     ],
     ids=str,
 )
 def test_other_limits_are_not(limit, discount):
     warn_of_far_bootstrapping(limit, [discount])
+
+
+def test_the_warning_names_the_users_line():
+    env = Walk(limit=4)
+    config = ja.AgentConfig(n_steps=1, max_episode_steps=4, progress_bar=False)
+    agent = ja.DiscreteIPPO(env, None, config)
+    with pytest.warns(UserWarning, match="gamma=0.99 looks ahead 100 steps") as warned:
+        agent.init(jax.random.key(0), ja.HyperParameters())
+    assert [each.filename for each in warned] == [__file__]
+
+
+def test_a_terminal_limit_ends_the_return_of_the_dead_who_earn_with_the_team():
+    """The first actor dies after one step, and earns until the limit of three."""
+    env = Team(deaths=(1, 100), limit=3)
+    limit = TimeLimit(3, is_terminal=True, is_observed=True)
+    environments = JaxEnvironmentBatch(env, None, time_limit=limit)
+    _, state = environments.reset(jax.random.key(0), 1)
+    ends = []
+    for seed in range(3):
+        action = jnp.ones((1, 2), jnp.int32)
+        step, state = environments.step(jax.random.key(seed), state, action)
+        ends.append(limit.for_learning(step.terminated, step.truncated))
+        np.testing.assert_array_equal(step.reward, 1.0)
+    np.testing.assert_array_equal(step.truncated, [[True, True]])
+    terminated, truncated = np.array(ends)[:, :, 0].swapaxes(0, 1)
+    np.testing.assert_array_equal(terminated, [[False, False], [False, False], [True, True]])
+    assert not truncated.any()
+
+
+def test_mortal_actors_end_at_their_death_or_at_a_terminal_limit():
+    env = SelfResetting(Walk(deaths=(1, 100), limit=100))
+    limit = TimeLimit(3, is_terminal=True, is_observed=True)
+    environments = JaxEnvironmentBatch(env, None, max_episode_steps=3, time_limit=limit)
+    _, state = environments.reset(jax.random.key(0), 1)
+    ends, shares = [], []
+    for seed in range(4):
+        action = jnp.ones((1, 2), jnp.int32)
+        step, state = environments.step(jax.random.key(seed), state, action)
+        ends.append(np.asarray(limit.for_learning(step.terminated, step.truncated)[0][0]))
+        shares.append(float(step.observation.features[0, 0, -1]))
+    np.testing.assert_array_equal(np.array(ends)[:, 1], [False, False, True, False])
+    assert ends[0][0]
+    np.testing.assert_allclose(shares, [1 / 3, 2 / 3, 0, 1 / 3], rtol=1e-6)
 
 
 @pytest.mark.parametrize("observe_time", [True, False])

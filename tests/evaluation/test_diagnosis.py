@@ -89,6 +89,9 @@ def test_the_largest_return_counts_the_steps_of_an_episode_and_the_rewards_so_fa
     np.testing.assert_allclose(largest_return(rewards, [0.5], 2), rows(np.nan, 1.5, 4.5, 4.5))
     np.testing.assert_allclose(largest_return(rewards, [1.0], 2), rows(np.nan, 2.0, 6.0, 6.0))
     assert largest_return(rewards, [1.0], None)[1] == math.inf
+    np.testing.assert_array_equal(largest_return(0 * rewards, [1.0], None)[1:], 0.0)
+    np.testing.assert_allclose(largest_return(rewards, [0.5], 10**9)[1], 2.0)
+    np.testing.assert_allclose(largest_return(rewards, [0.0], 10**9)[1], 1.0)
 
 
 def test_a_policy_of_one_action_that_earns_nothing_has_collapsed():
@@ -130,13 +133,46 @@ def test_where_one_actors_loss_is_anothers_gain_nothing_is_lost():
     assert ill(returns=returns(*means, n_actors=2)) == []
 
 
+def test_what_was_never_learnt_is_not_lost():
+    (sentence,) = ill(returns=returns(10.0, 5.0, 3.0, *[1.0] * 6))
+    assert sentence.startswith("Nothing was learnt")
+    assert len(ill(returns=returns(10.0, 10.2, *[1.0] * 7))) == 1
+
+
+def test_a_single_episode_proves_neither_a_gain_nor_a_loss():
+    one_episode = np.array([0.0, 1.0, 2.0, *[1.2] * 6]).reshape(-1, 1, 1)
+    (sentence,) = ill(returns=one_episode)
+    assert sentence.startswith("Nothing was learnt")
+
+
+def test_rivals_that_learn_alike_earn_as_before():
+    flat = {"returns": returns(*[0.0] * N_EVALUATIONS)}
+    assert diagnose(HEALTHY | flat, TASK._replace(has_rivals=True)) == []
+    assert len(diagnose(HEALTHY | flat, TASK)) == 1
+
+
+@pytest.mark.parametrize("missing", sorted(HEALTHY.keys() - {"returns", "n_updates_done"}))
+def test_metrics_that_earlier_versions_lack_are_not_diagnosed(missing):
+    n_policies = 3
+    metrics = {
+        name: np.repeat(values, n_policies, axis=1) if values.ndim == 2 else values
+        for name, values in HEALTHY.items()
+        if name != missing
+    }
+    assert diagnose(metrics, TASK._replace(discount=[0.9] * n_policies)) == []
+
+
+def test_an_untrained_critic_may_begin_beyond_what_rewards_allow():
+    assert ill(largest_value=rows(np.nan, 150.0, *[9.0] * 7)) == []
+
+
 def test_policies_are_named():
     both = {name: np.repeat(values, 2, axis=1) for name, values in HEALTHY.items() if name not in (
         "n_updates_done", "returns")}  # fmt: skip
     both["kl"][:, 1] = 0.3
     task = TASK._replace(discount=[0.9, 0.9])
     (sentence,) = diagnose(HEALTHY | both, task)
-    assert sentence.startswith("Updates move the policy of policy 1 too far")
+    assert sentence.startswith("Updates move the policy 1 too far")
 
 
 # Trainings that are ill.
@@ -148,8 +184,9 @@ def make_agent(env, **changes):
 
 
 def diagnosed(agent, hyperparams, metrics):
-    limit, n_actions = agent.environments.time_limit.n_steps, agent.environments.space.n
-    return diagnose(metrics, Task([float(hyperparams.gamma)], limit, n_actions))
+    last_step = agent.environments.time_limit.last_step_of_returns
+    task = Task([float(hyperparams.gamma)], last_step, agent.environments.space.n)
+    return diagnose(metrics, task)
 
 
 def trained(env, hyperparams, **changes):
@@ -167,6 +204,13 @@ def optimizers(actor, critic):
 
 def test_an_agent_that_learns_is_healthy():
     assert trained(Coordination(), optimizers(3e-3, 3e-3)) == []
+
+
+def test_values_bootstrapped_beyond_a_limit_are_what_they_should_be():
+    """Reward 1 in each step, without end: V is 1 / (1 - γ) = 10, though episodes last 4 steps."""
+    hyperparams = optimizers(1e-3, 1e-2).replace(gamma=0.9)
+    sentences = trained(Clock(), hyperparams, time_limits="bootstrap", n_steps=80)
+    assert not any("lie beyond" in each for each in sentences)
 
 
 def test_an_agent_that_does_not_learn_is_told():

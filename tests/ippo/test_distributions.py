@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.environments.spaces import Box, Discrete
+from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
 from jaxagents.ippo.distributions import (
     Categorical,
+    CategoricalProduct,
     ClippedGaussian,
     NormalHead,
     SquashedGaussian,
@@ -79,6 +80,42 @@ def test_a_categorical_has_no_parameters_of_its_own():
     distribution, params = Categorical(Discrete(3)), {"kernel": jnp.ones(2)}
     assert distribution.n_outputs == 3
     assert distribution.network_params(distribution.with_own_params(params)) is params
+
+
+# Products of categoricals.
+
+
+def test_choices_of_a_product_are_independent():
+    """Probabilities 1/4 and 3/4 of the first choice, 1/8, 2/8 and 5/8 of the second."""
+    distribution = CategoricalProduct(MultiDiscrete((2, 3)))
+    assert distribution.n_outputs == 5
+    logits = jnp.log(jnp.array([1.0, 3.0, 1.0, 2.0, 5.0]))
+    head = distribution.head({}, logits, None)
+    first, second = np.array([1, 3]) / 4, np.array([1, 2, 5]) / 8
+    for i, j in np.ndindex(2, 3):
+        log_prob = distribution.log_prob(head, jnp.array([i, j]))
+        np.testing.assert_allclose(log_prob, np.log(first[i] * second[j]), rtol=1e-5)
+    entropy = -np.sum(first * np.log(first)) - np.sum(second * np.log(second))
+    np.testing.assert_allclose(distribution.entropy(head), entropy, rtol=1e-5)
+    np.testing.assert_array_equal(distribution.mode(head), [1, 2])
+    noise = distribution.draw_noise(jax.random.key(0), (20_000, 5))
+    actions = distribution.sample(jnp.broadcast_to(head, noise.shape), noise)
+    assert (actions.shape, actions.dtype) == ((20_000, 2), jnp.int32)
+    shares = np.zeros((2, 3))
+    np.add.at(shares, tuple(np.asarray(actions).T), 1 / 20_000)
+    np.testing.assert_allclose(shares, np.outer(first, second), atol=0.015)
+
+
+def test_each_choice_of_a_product_has_its_own_mask():
+    distribution = CategoricalProduct(MultiDiscrete((2, 3)))
+    mask = jnp.array([False, True, True, True, False])
+    head = distribution.head({}, jnp.zeros(5), mask)
+    np.testing.assert_allclose(distribution.log_prob(head, jnp.array([1, 0])), np.log(0.5))
+    np.testing.assert_allclose(distribution.entropy(head), np.log(2.0), rtol=1e-6)
+    noise = distribution.draw_noise(jax.random.key(0), (1_000, 5))
+    actions = np.asarray(distribution.sample(jnp.broadcast_to(head, noise.shape), noise))
+    assert set(actions[:, 0]) == {1}
+    assert set(actions[:, 1]) == {0, 1}
 
 
 # Gaussians.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from tests.probes import Aim, Coordination, Roles, Tide
+from tests.probes import Aim, Chords, Coordination, Roles, Tide
 
 CONFIG = {
     "n_steps": 60,
@@ -90,6 +90,13 @@ def test_sampled_actions_are_noisier_than_greedy_ones():
     sampled = agent.eval(jax.random.key(1), 500, greedy=False, runner=runner)["returns"].mean()
     # Two dimensions of variance 1 each.
     np.testing.assert_allclose(greedy - sampled, 2.0, atol=0.3)
+
+
+def test_actors_learn_several_choices_at_once():
+    """The optimum is 1; chance, without the masked action, is 1/2."""
+    agent = ja.DiscreteIPPO(Chords(), None, ja.AgentConfig(**CONFIG))
+    assert worst_mean_return(agent, n_seeds=2) > 0.95
+    assert agent.environments.observation.action_mask.shape == (2, 5)
 
 
 def test_rewards_that_no_action_changes_do_not_hide_those_that_it_does():

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 import jaxagents as ja
 from jaxagents import Environment
@@ -27,7 +28,7 @@ from tests.agents import (
     tiny,
     with_hyperparams,
 )
-from tests.probes import RealWalk, Team, Walk
+from tests.probes import Coordination, RealWalk, Team, Walk
 
 
 def make(env=WALK, agent_class=ja.DiscreteIPPO, **options):
@@ -260,7 +261,57 @@ def test_values_do_not_move_with_their_statistics(options):
     for _ in range(3):
         runner, _ = agent.step(runner)
     np.testing.assert_allclose(agent.value(runner, features, carry), before, rtol=1e-4, atol=1e-5)
-    assert largest_change(runner.normalizers.value, statistics) > 1e-2
+    moved = largest_change(
+        runner.normalizers.value._replace(weight=0.0), statistics._replace(weight=0.0)
+    )
+    assert moved > 1e-2
+
+
+class Linear(nn.Module):
+    """A critic of the user's own, whose last layer the agent does not know."""
+
+    @nn.compact
+    def __call__(self, features):
+        return nn.Dense(1)(features)[..., 0]
+
+
+@pytest.mark.parametrize("critic", [None, Linear()], ids=["default", "own"])
+def test_values_are_clipped_around_the_critics_outputs(critic):
+    """The statistics move between rollout and update; default critics are rescaled with them."""
+    agent = normalizing(normalize_values=True, clip_values=True, critic_network=critic)
+    runner, _ = agent.step(begin(agent))
+
+    @jax.jit
+    def outputs(runner):
+        runner, _, batch = collect(agent, runner, jax.random.key(1))
+        hyperparams = per_policy(runner.hyperparams, agent.policies.n_policies)
+        before = batch.value
+        runner, batch, _ = agent._make_targets(runner, runner.actor, batch, hyperparams)
+        values = jax.vmap(agent.networks.batch_value)(runner.critic.params, batch)
+        return before, batch.value, values
+
+    before, centre, values = outputs(runner)
+    np.testing.assert_allclose(centre, values, rtol=1e-4, atol=1e-5)
+    assert (np.abs(centre - before).max() > 1e-3) == (critic is None)
+
+
+class Generous(Coordination):
+    """Coordination, with 100 more for all."""
+
+    def step_env(self, rng, state, action, params):
+        observation, state, reward, *rest = super().step_env(rng, state, action, params)
+        return observation, state, reward + 100.0, *rest
+
+
+def test_a_constant_added_to_the_rewards_of_one_step_episodes_changes_no_policy():
+    actors = []
+    for env in (Coordination(), Generous()):
+        agent = make(env, normalize_values=True, normalize_observations=True)
+        runner = begin(agent)
+        for _ in range(3):
+            runner, _ = agent.step(runner)
+        actors.append(runner.actor.params)
+    assert_trees_close(*actors, atol=1e-3)
 
 
 @pytest.mark.parametrize("units", ["others' features", "others' rewards"])

@@ -444,8 +444,7 @@ def test_layers_after_the_cell_are_normalised_as_configured(layer_norm):
     assert is_normalised == layer_norm
 
 
-def test_values_of_a_users_own_network_are_not_rescaled():
-    network = Network(Keeping(), OBSERVATION, recurrent=False)
-    params = init(network, jax.random.key(0))
-    rescaled = network.with_rescaled_values(params, jnp.float32(2.0), jnp.float32(1.0))
-    jax.tree.map(np.testing.assert_array_equal, rescaled, params)
+def test_values_of_a_users_own_network_cannot_be_rescaled():
+    assert not Network(Keeping(), OBSERVATION, recurrent=False).can_rescale_values
+    default = Network(ValueNetwork(MLP()), OBSERVATION, recurrent=False)
+    assert default.can_rescale_values

@@ -20,7 +20,9 @@ from jaxagents.ppo.normalization import (
 from jaxagents.ppo.statistics import explained_variance
 from jaxagents.types import Observation, Transition
 
-make_batch = jax.jit(batches.make_batch, static_argnames=("chunk_length", "rewards_after_death"))
+make_batch = jax.jit(
+    batches.make_batch, static_argnames=("chunk_length", "rewards_after_death", "is_centralized")
+)
 
 # With a discount of 1/2: δ = 1 + 2/2 - 1, 2 + 4/2 - 2, 4 + 8/2 - 4 = 1, 2, 4.
 REWARD = np.array([1.0, 2.0, 4.0], np.float32)
@@ -87,6 +89,7 @@ def learn_from(
         HyperParameters(**hyperparams),
         chunk_length=chunk_length or len(step.reward),
         rewards_after_death=rewards_after_death,
+        is_centralized=normalizers.critic_features is not None,
     )
 
 

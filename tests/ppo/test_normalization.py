@@ -321,13 +321,15 @@ def test_rewards_of_the_dead_do_not_enter_the_sums_of_the_next_rollout(unused):
 
 
 @pytest.mark.parametrize("centralized", [False, True])
-@pytest.mark.parametrize(("shape", "is_normalized"), [((), True), ((4,), True), ((5, 5, 2), False)])
-def test_observations_are_normalised_by_default_but_images_are_not(
-    shape, is_normalized, centralized
-):
+@pytest.mark.parametrize("state_shape", [(7,), (5, 5, 4)], ids=str)
+@pytest.mark.parametrize("shape", [(), (4,), (5, 5, 2)], ids=str)
+def test_observations_are_normalised_by_default_but_images_are_not(shape, state_shape, centralized):
+    """Neither those of actors, nor the global states of centralised critics."""
     config = AgentConfig(n_steps=1, centralized_critic=centralized)
-    normalizers = init_normalizers(config, shape, (7,), policies_shape=(2, 3))
-    assert (normalizers.observation is not None) == is_normalized
-    assert (normalizers.critic_features is not None) == (is_normalized and centralized)
-    if is_normalized:
-        assert normalizers.observation.mean.shape == (2, *shape)
+    normalizers = init_normalizers(config, shape, state_shape, policies_shape=(2, 3))
+    of_critic = normalizers.of_critic_features(centralized)
+    observed = {"actor": (normalizers.observation, shape)}
+    observed["critic"] = (of_critic, state_shape if centralized else shape)
+    for statistics, own_shape in observed.values():
+        assert (statistics is None) == (len(own_shape) == 3)
+        assert statistics is None or statistics.mean.shape == (2, *own_shape)

@@ -9,10 +9,16 @@ import optax
 import pytest
 
 from jaxagents.compiler import batch_parts
-from jaxagents.hyperparameters import OptimizerParams, adam, clip_by_global_norm
+from jaxagents.hyperparameters import (
+    OptimizerParams,
+    adam,
+    clip_by_global_norm,
+    clip_by_root_mean_square,
+)
 from jaxagents.ppo.minibatches import draw_minibatches
 from jaxagents.ppo.optimization import descend, init_network, run_epoch
 from jaxagents.ppo.statistics import weighted_mean
+from jaxagents.training.named_arrays import to_leaves
 from jaxagents.types import Batch, Memory, NetworkState, Observation, Path
 
 RNG = jax.random.key(0)
@@ -248,6 +254,46 @@ def test_one_policys_huge_gradient_does_not_affect_the_clip_of_another(huge):
 def test_each_policy_may_have_its_own_clip():
     params, _ = clipped_steps([[3.0, 4.0], [3.0, 4.0]], grad_clip=jnp.array([1.0, 2.5]))
     np.testing.assert_allclose(params, [[-0.6, -0.8], [-1.5, -2.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("limit", "factor"), [(1.0, 0.4), (3.0, 1.0)])
+def test_steps_are_clipped_by_the_root_mean_square_of_all_parameters(limit, factor):
+    # Of 3, 4, 0 and 0 it is the root of 25 / 4: 2.5.
+    updates = {"kernel": jnp.array([[3.0, 4.0]]), "bias": jnp.zeros(2)}
+    clip = clip_by_root_mean_square(limit)
+    clipped, _ = clip.update(updates, clip.init(updates))
+    np.testing.assert_allclose(clipped["kernel"], [[3.0 * factor, 4.0 * factor]], rtol=1e-6)
+    np.testing.assert_array_equal(clipped["bias"], [0.0, 0.0])
+
+
+def largest_move(optimizer):
+    """Return the largest step of one parameter under 16 large gradients after 3,000 small ones."""
+    gradients = jnp.concatenate([jnp.full(3_000, 1e-4), jnp.full(16, 0.1)])
+
+    def move(state, gradient):
+        update, state = optimizer.update(gradient, state)
+        return state, jnp.abs(update)
+
+    _, moves = jax.lax.scan(move, optimizer.init(jnp.zeros(())), gradients)
+    return float(moves.max())
+
+
+def test_no_step_is_larger_than_the_learning_rate_even_after_a_calm():
+    """Adam's own steps are: the root of its second moment follows slowly."""
+    params = OptimizerParams(learning_rate=0.1, eps=0.0, grad_clip=np.inf)
+    np.testing.assert_allclose(largest_move(adam(params)), 0.1, rtol=1e-5)
+    assert largest_move(optax.adam(0.1, eps=0.0)) > 0.5
+
+
+def test_the_default_optimizer_has_the_state_of_adam():
+    """Checkpoints name its parts."""
+    params = {"w": jnp.ones(2)}
+    before = optax.chain(clip_by_global_norm(0.5), optax.adam(0.1))
+    after = adam(OptimizerParams())
+    names, names_before = (
+        [*to_leaves(jax.device_get(each.init(params)))] for each in (after, before)
+    )
+    assert names == names_before
 
 
 def test_a_policy_without_active_samples_does_not_stop_another_from_learning():

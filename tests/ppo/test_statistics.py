@@ -165,5 +165,10 @@ def test_values_are_described_beside_their_targets_and_rewards():
 def test_equal_values_do_not_deviate():
     equal = jnp.full(1000, 0.1)
     stats = value_statistics(equal, equal, equal, jnp.ones(1000))
-    assert stats.value_std < 1e-3
-    assert stats.target_std < 1e-3
+    assert (stats.value_std, stats.target_std) == (0.0, 0.0)
+
+
+def test_values_deviate_as_much_far_from_zero():
+    values = 1e4 + jnp.resize(jnp.array([-1.0, 1.0]), 1000)
+    stats = value_statistics(values, 2 * values, values, jnp.ones(1000))
+    np.testing.assert_allclose((stats.value_std, stats.target_std), (1.0, 2.0), rtol=1e-3)

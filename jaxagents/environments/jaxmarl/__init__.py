@@ -1,5 +1,6 @@
 """JaxMARL environments behind the environment protocol.
 
-The adapter imports only the environment protocol and the top-level modules, and JaxMARL's modules
-as they are needed; `environments.registry` and `environments.constructor_arguments` import it.
+The adapter imports only the environment protocol, spaces and the top-level modules, and JaxMARL's
+modules as they are needed; `environments.registry` and `environments.constructor_arguments` import
+it.
 """

@@ -364,7 +364,8 @@ def _refuse_without_brax(family: Family, env_id: str) -> None:
         family.load_bases()
     except ImportError as error:
         raise ValueError(
-            f'jaxmarl/{env_id} needs brax, which cannot be imported: pip install "jaxagents[brax]".'
+            f'jaxmarl/{env_id} needs brax, which cannot be imported: pip install -e ".[brax]" in '
+            "the repository of jaxagents."
         ) from error
 
 

@@ -17,8 +17,8 @@ _POSTPONING = threading.Lock()
 def load(path: str) -> Any:
     """Import a name from a module.
 
-    The enclosing packages run when somebody reads an attribute of theirs, so other code can use
-    them as usual.
+    An enclosing package's ``__init__`` runs when one of its attributes is first read, so other code
+    can use it as usual.
 
     Args:
         path: The module's path and the name in it, separated by dots.

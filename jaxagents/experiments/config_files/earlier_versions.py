@@ -1,4 +1,4 @@
-"""Records of runs that earlier versions wrote."""
+"""``config.yaml`` files of runs of earlier versions."""
 
 from jaxagents.experiments.config_files.yaml_source import Source
 
@@ -10,7 +10,10 @@ _ADDED_KEYS = {
 
 
 def meaning_of_missing_keys(source: Source) -> dict[str, str]:
-    """Return values for the keys that a run's record lacks; none for files that users write."""
+    """Return the values of keys that an older run's ``config.yaml`` lacks.
+
+    Empty for a user's own file.
+    """
     if not source.is_record:
         return {}
     return {key: value for key, value in _ADDED_KEYS.items() if key not in source.entries}

@@ -1,11 +1,11 @@
-"""Settings that teach an environment more than the defaults do, as measured in `benchmarks/`."""
+"""Settings with which agents learn better than with the defaults, measured in `benchmarks/`."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
 class Suggestion(NamedTuple):
-    """A value that is better to start with than the default."""
+    """A better value than the default."""
 
     value: Any
     why: str  # a comment after the value; may be empty

@@ -46,10 +46,10 @@ class TrackingConfig:
 
     Attributes:
         tensorboard: Write event files for TensorBoard to the run's folder tensorboard.
-        wandb: W&B project to log to; needs jaxagents[wandb]. W&B's environment variables, such as
+        wandb: W&B project to log to; needs the extra wandb. W&B's environment variables, such as
             WANDB_ENTITY and WANDB_MODE, apply. None logs nothing.
-        mlflow: MLflow experiment to log to; needs jaxagents[mlflow]. MLflow's environment
-            variables, such as MLFLOW_TRACKING_URI, apply. None logs nothing.
+        mlflow: MLflow experiment to log to; needs the extra mlflow. MLflow's environment variables,
+            such as MLFLOW_TRACKING_URI, apply. None logs nothing.
     """
 
     tensorboard: bool = True

@@ -1,4 +1,4 @@
-"""Keys that no configuration has, and the ones that were probably meant."""
+"""Unknown or misused keys of a configuration, with suggestions."""
 
 import difflib
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ def check_keys(source: Source, fields: Mapping[str, Field]) -> None:
     """Check the structure of a file and of its overrides.
 
     Raises:
-        ExperimentError: a key is unknown or has no value; a group is given a value, or another
-            field keys; an override is nested too deeply.
+        ExperimentError: a key is unknown or has no value; a group holds a value, or a plain field
+            holds keys; an override is nested too deeply.
     """
     for key, entry in source.entries.items():
         if problem := _problem(key, entry, fields):

@@ -3,5 +3,5 @@
 `page` writes it. Its parts are `headline` (summary and key figures), `figures` (curves and
 episodes), `result_tables` and `config_section`; `formatting` writes numbers, `markup` HTML.
 
-Imports every room below `experiments`; only `cli` imports from here.
+It imports as `experiments` does; only `cli` imports from here.
 """

@@ -1,4 +1,4 @@
-"""The choice of the renderer for an environment."""
+"""Chooses the renderer of an environment."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,9 @@ _JAXMARL_RENDERERS: dict[str, Callable[[Any, Trajectory, list[Actor]], Scene]] =
 
 
 def make_scene(env: Any, params: Any, trajectory: Trajectory) -> Scene:
-    """Draw an episode with its environment's renderer, or else as images or strip charts.
+    """Make an episode's scene with its environment's renderer.
+
+    Without one, the scene consists of images or strip charts.
 
     Args:
         env: The environment, as `jaxagents.make` returns it.

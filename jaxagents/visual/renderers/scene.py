@@ -1,4 +1,4 @@
-"""Scenes, which renderers make of episodes, and the frame around a scene."""
+"""Scenes: episodes ready to be drawn, with the frame around them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
