@@ -1,8 +1,7 @@
-"""Action spaces, and the conversion of other libraries' spaces."""
+"""Action spaces, and the conversion of other libraries' spaces. Does not import jax."""
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 
@@ -63,7 +62,7 @@ def action_shape(space: ActionSpace) -> tuple[int, ...]:
 
 def action_dtype(space: ActionSpace) -> Any:
     """Return the dtype of actions."""
-    return jnp.float32 if isinstance(space, Box) else jnp.int32
+    return np.float32 if isinstance(space, Box) else np.int32
 
 
 def mask_size(space: ActionSpace) -> int:

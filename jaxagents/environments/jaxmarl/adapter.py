@@ -3,7 +3,6 @@
 import difflib
 import functools
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray
 
+from jaxagents.environments.heterogeneity import common_shape, common_space, teams_by_name
 from jaxagents.environments.jaxmarl.families import (
     FAMILIES,
     Family,
@@ -22,7 +22,7 @@ from jaxagents.environments.jaxmarl.families import (
 from jaxagents.environments.jaxmarl.lazy_import import load
 from jaxagents.environments.jaxmarl.muted_output import SILENCE
 from jaxagents.environments.protocol import Environment, StepResult
-from jaxagents.environments.spaces import ActionSpace, Box, Discrete, as_space, mask_size
+from jaxagents.environments.spaces import ActionSpace, Discrete, as_space, mask_size
 from jaxagents.types import Observation, PyTree
 
 
@@ -57,16 +57,18 @@ class JaxMARLEnvironment(Environment):
         self.env = env
         self.name = env.name
         self.n_actors = len(env.agents)
-        self.teams = _teams(env.agents)
+        self.teams = teams_by_name(env.agents)
         self.rewards_after_death = family.rewards_after_death
         self.time_limits = family.time_limits
         self._spaces = [as_space(env.action_space(name)) for name in env.agents]
-        self._space = _common_space(env.name, self._spaces)
+        self._space = common_space(f"JaxMARL's {env.name}", self._spaces)
         # Some of the library's declared observation spaces are wrong.
         with SILENCE:
             observation, _ = jax.eval_shape(env.reset, jax.eval_shape(jax.random.key, 0))
         features = jax.eval_shape(functools.partial(family.features, env), observation)
-        self._observation_shape = _common_shape(env.name, [each.shape for each in features])
+        self._observation_shape = common_shape(
+            f"JaxMARL's {env.name}", [each.shape for each in features]
+        )
 
     @property
     def _family(self) -> Family:
@@ -205,39 +207,6 @@ def _look_up(keyword: str, value: Any, values: Mapping[str, Any]) -> Any:
             f"unknown {keyword} {value!r}.{suggestion} There are {', '.join(sorted(values))}"
         )
     return values[value]
-
-
-def _teams(agents: Sequence[Any]) -> list[int]:
-    # Names, because one of the library's `agent_classes` puts a speaker and its listener together.
-    prefixes = [re.sub(r"_?\d+$", "", str(name)) for name in agents]
-    indices = {prefix: i for i, prefix in enumerate(dict.fromkeys(prefixes))}
-    return [indices[prefix] for prefix in prefixes]
-
-
-def _common_space(env_name: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
-    """Return the space of the actor with the most actions or dimensions."""
-    largest = max(spaces, key=mask_size)
-    if isinstance(largest, Discrete):
-        return largest
-    is_common = isinstance(largest, Box) and all(
-        isinstance(space, Box)
-        and np.array_equal(space.low, largest.low[: space.size])
-        and np.array_equal(space.high, largest.high[: space.size])
-        for space in spaces
-    )
-    if not is_common:
-        raise ValueError(f"The actors of JaxMARL's {env_name} act within different bounds.")
-    return largest
-
-
-def _common_shape(env_name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    largest = max(shapes)
-    if len(set(shapes)) > 1 and any(len(shape) != 1 for shape in shapes):
-        text = ", ".join(map(str, sorted(set(shapes))))
-        raise ValueError(
-            f"The actors of JaxMARL's {env_name} observe {text}; only vectors can be padded."
-        )
-    return largest
 
 
 def _padded(array: Array, shape: tuple[int, ...]) -> Array:
