@@ -1,10 +1,11 @@
 """The vectorised environment that an agent plays.
 
-An agent depends on `EnvironmentBatch` alone, never on a single environment. Environments outside
-of JAX, which cannot be vmapped, can therefore be added as another subclass.
+An agent depends on `EnvironmentBatch` alone, never on a single environment. Environments of JAX are
+vmapped by `JaxEnvironmentBatch`; those of other libraries are in the package ``host``.
 """
 
 import abc
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -42,6 +43,15 @@ class BatchState(NamedTuple):
 class EnvironmentBatch(abc.ABC):
     """Environments stepped together, each reset when its episode is over for all actors.
 
+    Args:
+        observation: Shapes and dtypes of one environment's own observation, ``[actors, *obs]``.
+        space: One actor's action space.
+        teams: Each actor's team, or None.
+        time_limit: What truncation means, and whether the time is observed.
+        agent_id: Append each actor's one-hot index to its observation.
+        global_state: Add a global state to observations: the environment's own if it has one,
+            otherwise the observations of all actors.
+
     Attributes:
         n_actors: Number of actors in each environment.
         space: One actor's action space.
@@ -50,27 +60,33 @@ class EnvironmentBatch(abc.ABC):
         rewards_after_death: True if dead actors earn rewards until the end of the episode.
         has_shaped_reward: True if steps return a shaped reward.
         time_limit: Of the episodes.
+        can_be_vmapped: True if `reset` and `step` can be a part of a `jax.vmap`.
     """
 
-    n_actors: int
-    space: ActionSpace
-    observation: Observation
-    teams: Sequence[int] | None
-    rewards_after_death: bool
-    has_shaped_reward: bool
-    time_limit: TimeLimit
+    rewards_after_death: bool = False
+    has_shaped_reward: bool = False
+    can_be_vmapped: bool = True
 
-    @abc.abstractmethod
-    def prepare(self, observation: Array | Observation) -> Observation:
-        """Add the configured agent ids, global state and time to an observation.
-
-        Args:
-            observation: ``[*batch, actors, *obs]``; the time is read from ``elapsed``.
-        """
-
-    @abc.abstractmethod
-    def global_features(self, observation: Observation) -> Array:
-        """Return the global state with each actor's index, ``[*batch, actors, ...]``."""
+    def __init__(
+        self,
+        observation: Observation,
+        space: ActionSpace,
+        teams: Sequence[int] | None,
+        time_limit: TimeLimit,
+        agent_id: bool,
+        global_state: bool,
+    ):
+        self.n_actors: int = observation.features.shape[0]
+        self.space = space
+        self.teams = teams
+        self.time_limit = time_limit
+        self._agent_id = agent_id
+        self._global_state = global_state
+        self._offers_global_state = observation.global_state is not None
+        self._n_observation_axes = observation.features.ndim - 1
+        self.observation: Observation = jax.eval_shape(
+            lambda observation: self._prepare(observation, jnp.zeros((), jnp.int32)), observation
+        )
 
     @abc.abstractmethod
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
@@ -82,62 +98,18 @@ class EnvironmentBatch(abc.ABC):
     ) -> tuple[TimeStep, BatchState]:
         """Step each environment, ``[envs, actors, ...]``, and reset where the episode is over."""
 
+    def for_evaluation(self) -> "EnvironmentBatch":
+        """Return a batch whose episodes leave those of this one alone."""
+        return self
 
-class JaxEnvironmentBatch(EnvironmentBatch):
-    """Copies of one JAX environment under `jax.vmap`.
+    def can_continue(self, state: BatchState) -> bool:
+        """Return True if `step` can go on from a state; otherwise `reset` first."""
+        del state
+        return True
 
-    Subclasses of `Environment` that override neither `reset` nor `step` are reset as a batch. All
-    others reset themselves in their ``step``.
-    """
-
-    def __init__(
-        self,
-        env: Any,
-        env_params: PyTree,
-        max_episode_steps: int | None = None,
-        time_limit: TimeLimit = _NO_LIMIT,
-        agent_id: bool = False,
-        global_state: bool = False,
-    ):
-        """Check the environment without running it.
-
-        Args:
-            env: The environment.
-            env_params: Its parameters.
-            max_episode_steps: Truncate episodes at this length.
-            time_limit: What truncation means, and whether the time is observed.
-            agent_id: Append each actor's one-hot index to its observation.
-            global_state: Add a global state to observations: the environment's own if it has one,
-                otherwise the observations of all actors.
-
-        Raises:
-            TypeError: the environment does not follow the protocol.
-        """
-        self._env = env
-        self._env_params = env_params
-        self._max_episode_steps = max_episode_steps
-        self.time_limit = time_limit
-        self._agent_id = agent_id
-        self._global_state = global_state
-        # An overridden `step` or `reset` may do more than `step_env` and `reset_env`.
-        self._resets_as_batch = (
-            isinstance(env, Environment)
-            and type(env).step is Environment.step
-            and type(env).reset is Environment.reset
-        )
-        interface = examine(env, env_params, resets_as_batch=self._resets_as_batch)
-        self.n_actors = interface.n_actors
-        self.space = interface.space
-        self.has_shaped_reward = interface.has_shaped_reward
-        self._keeps_keys = interface.keeps_keys
-        self.teams = getattr(env, "teams", None)
-        self.rewards_after_death = getattr(env, "rewards_after_death", False)
-        self._offers_global_state = interface.observation.global_state is not None
-        self._n_observation_axes = interface.observation.features.ndim - 1
-        self.observation = jax.eval_shape(
-            lambda observation: self._prepare(observation, jnp.zeros((), jnp.int32)),
-            interface.observation,
-        )
+    def raising_faults(self) -> contextlib.AbstractContextManager[None]:
+        """Enter a context that raises the environments' own errors, which compiled code hides."""
+        return contextlib.nullcontext()
 
     def prepare(self, observation: Array | Observation) -> Observation:
         """Add the configured agent ids, global state and time to an observation.
@@ -189,6 +161,59 @@ class JaxEnvironmentBatch(EnvironmentBatch):
                 "returned, not its features alone."
             )
         return for_each_actor(state, template.ndim, self.n_actors)
+
+
+class JaxEnvironmentBatch(EnvironmentBatch):
+    """Copies of one JAX environment under `jax.vmap`.
+
+    Subclasses of `Environment` that override neither `reset` nor `step` are reset as a batch. All
+    others reset themselves in their ``step``.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        env_params: PyTree,
+        max_episode_steps: int | None = None,
+        time_limit: TimeLimit = _NO_LIMIT,
+        agent_id: bool = False,
+        global_state: bool = False,
+    ):
+        """Check the environment without running it.
+
+        Args:
+            env: The environment.
+            env_params: Its parameters.
+            max_episode_steps: Truncate episodes at this length.
+            time_limit: What truncation means, and whether the time is observed.
+            agent_id: Append each actor's one-hot index to its observation.
+            global_state: Add a global state to observations: the environment's own if it has one,
+                otherwise the observations of all actors.
+
+        Raises:
+            TypeError: the environment does not follow the protocol.
+        """
+        self._env = env
+        self._env_params = env_params
+        self._max_episode_steps = max_episode_steps
+        # An overridden `step` or `reset` may do more than `step_env` and `reset_env`.
+        self._resets_as_batch = (
+            isinstance(env, Environment)
+            and type(env).step is Environment.step
+            and type(env).reset is Environment.reset
+        )
+        interface = examine(env, env_params, resets_as_batch=self._resets_as_batch)
+        self._keeps_keys = interface.keeps_keys
+        self.has_shaped_reward = interface.has_shaped_reward
+        self.rewards_after_death = getattr(env, "rewards_after_death", False)
+        super().__init__(
+            interface.observation,
+            interface.space,
+            getattr(env, "teams", None),
+            time_limit,
+            agent_id,
+            global_state,
+        )
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""
