@@ -8,6 +8,7 @@ from jaxagents.compiler.processors import give_xla_two_threads
 if TYPE_CHECKING:
     from jaxagents.compiler.switch import plain_jax
     from jaxagents.config import AgentConfig, Layers
+    from jaxagents.environments.host.environment import HostEnvironment
     from jaxagents.environments.protocol import Environment
     from jaxagents.environments.registry import make, register
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
@@ -38,6 +39,7 @@ _MODULE_OF = {
     "Environment": "environments.protocol",
     "Evaluation": "training.callbacks",
     "Experiment": "experiments.experiment",
+    "HostEnvironment": "environments.host.environment",
     "HyperParameters": "hyperparameters",
     "IPPOBase": "ippo.base",
     "Interrupted": "training.interruption",
@@ -68,6 +70,7 @@ __all__ = [
     "Environment",
     "Evaluation",
     "Experiment",
+    "HostEnvironment",
     "HyperParameters",
     "IPPOBase",
     "Interrupted",

@@ -91,11 +91,14 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
     """Construct an environment.
 
     Args:
-        env_id: One of `registered_ids`.
+        env_id: One of `registered_ids`; or ``gymnasium/`` and an id of Gymnasium's registry; or
+            ``pettingzoo/``, a package with PettingZoo's interface, a colon and a module, such as
+            ``pettingzoo/mpe2:simple_spread_v3``.
         env_kwargs: Arguments of the library's constructor.
 
     Returns:
-        The environment and its default parameters, which are the library's own.
+        The environment and its default parameters, which are the library's own; None for
+        environments outside of JAX.
 
     Raises:
         ValueError: the id is unknown or not supported, or the constructor refuses the arguments.
@@ -134,12 +137,12 @@ def registered_ids() -> list[str]:
 
 def describe(env_id: str) -> EnvironmentInfo:
     """Construct an environment and describe it."""
-    from jaxagents.environments.batch import JaxEnvironmentBatch
+    from jaxagents.environments.factory import batch_of
     from jaxagents.environments.time_limits import time_limit_of
 
     env, params = make(env_id)
     limit = time_limit_of(env, params, max_episode_steps=None, time_limits=None, observe_time=False)
-    environments = JaxEnvironmentBatch(env, params, time_limit=limit)
+    environments = batch_of(env, params, max_episode_steps=None, time_limit=limit)
     features = environments.observation.features
     return EnvironmentInfo(
         id=env_id,
@@ -190,7 +193,29 @@ def _make_hunting(name: str, env_kwargs: dict[str, Any]) -> Any:
     return _construct(env_id, variants[name], env_kwargs, _PARAMS_REMEDY)
 
 
-_MAKERS = {"gymnax": _make_gymnax, "jaxmarl": _make_jaxmarl, "hunting": _make_hunting}
+def _make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> Any:
+    from jaxagents.environments.host.environment import make_gymnasium
+
+    return _construct(
+        f"gymnasium/{name}", lambda **kwargs: make_gymnasium(name, kwargs), env_kwargs
+    )
+
+
+def _make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> Any:
+    from jaxagents.environments.host.environment import make_pettingzoo
+
+    return _construct(
+        f"pettingzoo/{name}", lambda **kwargs: make_pettingzoo(name, kwargs), env_kwargs
+    )
+
+
+_MAKERS = {
+    "gymnax": _make_gymnax,
+    "jaxmarl": _make_jaxmarl,
+    "hunting": _make_hunting,
+    "gymnasium": _make_gymnasium,
+    "pettingzoo": _make_pettingzoo,
+}
 
 
 def _construct(

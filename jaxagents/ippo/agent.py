@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jaxagents.compiler.jit import is_traced
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig, structure_of
-from jaxagents.environments.batch import EnvironmentBatch, JaxEnvironmentBatch
+from jaxagents.environments.batch import EnvironmentBatch
+from jaxagents.environments.factory import batch_of
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import time_limit_of, warn_of_far_bootstrapping
 from jaxagents.evaluation.statistics import summarize
@@ -67,7 +68,7 @@ class Agent(Frozen, abc.ABC):
         self.env = env
         self.env_params = env_params
         self.config = config
-        self.environments: EnvironmentBatch = JaxEnvironmentBatch(
+        self.environments: EnvironmentBatch = batch_of(
             env,
             env_params,
             max_episode_steps=config.max_episode_steps,
@@ -93,7 +94,7 @@ class Agent(Frozen, abc.ABC):
         self.networks: ActorCritic = ActorCritic(
             self.environments, self.policies, self.distribution, config
         )
-        self._player = Player(self.environments, self.policies, self.networks)
+        self._player = Player(self.environments.for_evaluation(), self.policies, self.networks)
         structure = {
             "agent": type(self).__name__,
             "environment": type(env).__name__,
@@ -158,12 +159,14 @@ class Agent(Frozen, abc.ABC):
 
         Raises:
             ValueError: ``n_evals`` is below 1; or no runner is given and no training collected.
+            HostEnvironmentError: an environment outside of JAX failed.
         """
         n_evals = self.config.n_evals if n_evals is None else n_evals
         if n_evals < 1:
             raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
         actor = self.networks.actor_of(self._runner_or_collected(runner))
-        return self._player.evaluate(as_key(rng), actor, n_evals, greedy)
+        with self.environments.raising_faults():
+            return self._player.evaluate(as_key(rng), actor, n_evals, greedy)
 
     def record(
         self,
@@ -193,11 +196,12 @@ class Agent(Frozen, abc.ABC):
             raise ValueError(f"n_episodes={n_episodes}; record at least 1.")
         n_evals = max(n_episodes, self.config.n_evals if n_evals is None else n_evals)
         actor = self.networks.actor_of(self._runner_or_collected(runner))
-        return record_episodes(
-            self._player.begin_play(as_key(rng), actor, n_evals, greedy),
-            lambda play: self._player.record_step(actor, play, n_episodes, greedy),
-            n_episodes,
-        )
+        with self.environments.raising_faults():
+            return record_episodes(
+                self._player.begin_play(as_key(rng), actor, n_evals, greedy),
+                lambda play: self._player.record_step(actor, play, n_episodes, greedy),
+                n_episodes,
+            )
 
     def summarize(self, values: Any) -> MetricStats:
         """Compute a metric's statistics over episodes; see `evaluation.statistics.summarize`."""

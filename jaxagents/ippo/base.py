@@ -143,6 +143,7 @@ class IPPOBase(Agent):
                 "stop". (Under `jax.vmap` the rows from there on are NaN instead.)
             Interrupted: Ctrl-C or SIGTERM ended the training of an agent with checkpoints or
                 callbacks, after the block in flight; a second signal ends it at once.
+            HostEnvironmentError: an environment outside of JAX failed.
         """
         initial = self.config.initial_evaluation
         if is_traced((rng, hyperparams, runner)):
@@ -186,8 +187,10 @@ class IPPOBase(Agent):
         Raises:
             TypeError: as for `train`.
             ValueError: a hyperparameter is out of range.
+            HostEnvironmentError: an environment outside of JAX failed.
         """
-        return self._begin(as_key(rng), self._checked(hyperparams))
+        with self.environments.raising_faults():
+            return self._begin(as_key(rng), self._checked(hyperparams))
 
     def step(self, runner: Runner) -> tuple[Runner, Metrics]:
         """Do one update: collect a rollout and learn from it.
@@ -200,9 +203,13 @@ class IPPOBase(Agent):
 
         Returns:
             The runner after the update, and the training metrics, each ``[n_policies]``.
+
+        Raises:
+            HostEnvironmentError: an environment outside of JAX failed.
         """
-        runner, metrics, _ = self._step(runner)
-        return runner, metrics
+        with self.environments.raising_faults():
+            runner, metrics, _ = self._step(self._with_environments(runner))
+            return runner, metrics
 
     # The algorithm: where it starts, and one update.
 
@@ -527,12 +534,19 @@ class IPPOBase(Agent):
             update = self._updates_compiled_for(runner)
             return self._run_blocks(runner, sizes, update, is_shown)
 
-        training, metrics = self._recorder.record(train, n_updates_done, history)
+        with self.environments.raising_faults():
+            runner = self._with_environments(runner)
+            training, metrics = self._recorder.record(train, n_updates_done, history)
         if self.config.on_nonfinite == "stop":
             raise_nonfinite(np.asarray(training.nonfinite), int(training.runner.n_updates_done))
         if history:
             metrics = jax.tree.map(jnp.asarray, joined(history, metrics))
         return training.runner, metrics
+
+    def _with_environments(self, runner: Runner) -> Runner:
+        """Begin the episodes anew if the environments have gone, or gone on without the runner."""
+        can_continue = self.environments.can_continue(runner.env_state)
+        return runner if can_continue else self._begin_episodes(runner)
 
     def _run_blocks(
         self,
@@ -585,6 +599,17 @@ class IPPOBase(Agent):
     @compiled_quickly(static_argnames=("self",), optimized=False)
     def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
         return self._init(rng, hyperparams)
+
+    @compiled_quickly(static_argnames=("self",), optimized=False)
+    def _begin_episodes(self, runner: Runner) -> Runner:
+        rng, rng_env = jax.random.split(runner.rng)
+        observation, env_state = self.environments.reset(rng_env, self.config.batch_size)
+        return runner.replace(
+            env_state=env_state,
+            observation=observation,
+            memory=self.networks.initial_memory(self.config.batch_size, self.policies.n_actors),
+            rng=rng,
+        )
 
     # Compiled by itself so that it is traced once, for its result shapes and for the loop.
     @compiled_for_speed(static_argnames=("self",))

@@ -10,6 +10,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxagents.compiler.threads import map_in_threads, vmap_by_members
 from jaxagents.config import AgentConfig
+from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.training.blocks import block_sizes
 from jaxagents.training.recorder import Recorder
@@ -23,6 +24,7 @@ class Trainable(Protocol):
     """The parts of an agent that training under `jax.vmap` uses; see `IPPOBase`."""
 
     config: AgentConfig
+    environments: EnvironmentBatch
     _recorder: Recorder
     _update_repeatedly: Any
 
@@ -39,6 +41,11 @@ class Trainable(Protocol):
 
 def check_can_be_traced(agent: Trainable, runner: Runner | None) -> None:
     """Raise ValueError if training cannot be a part of a `jax.vmap` or a compiled program."""
+    if not agent.environments.can_be_vmapped:
+        raise ValueError(
+            "train plays environments outside of JAX, which jax.vmap and jax.jit cannot contain; "
+            "call agent.train once per seed."
+        )
     if agent._recorder.has_work:
         raise ValueError(
             "train writes checkpoints or calls callbacks, which jax.vmap cannot do; use an "

@@ -1,0 +1,38 @@
+"""The batch that plays an environment, by the environment's type."""
+
+from typing import Any
+
+from jaxagents.environments.batch import EnvironmentBatch, JaxEnvironmentBatch
+from jaxagents.environments.host.batch import HostEnvironmentBatch
+from jaxagents.environments.host.environment import HostEnvironment
+from jaxagents.environments.time_limits import TimeLimit
+from jaxagents.types import PyTree
+
+
+def batch_of(
+    env: Any,
+    env_params: PyTree,
+    *,
+    max_episode_steps: int | None,
+    time_limit: TimeLimit,
+    agent_id: bool = False,
+    global_state: bool = False,
+) -> EnvironmentBatch:
+    """Return the batch of an environment of JAX or of the host.
+
+    Args:
+        env: The environment.
+        env_params: Its parameters; host environments have none.
+        max_episode_steps: Truncate episodes at this length.
+        time_limit: As for `EnvironmentBatch`, as are the others.
+        agent_id: Likewise.
+        global_state: Likewise.
+
+    Raises:
+        TypeError: the environment does not follow the protocol.
+    """
+    if isinstance(env, HostEnvironment):
+        return HostEnvironmentBatch(env, max_episode_steps, time_limit, agent_id, global_state)
+    return JaxEnvironmentBatch(
+        env, env_params, max_episode_steps, time_limit, agent_id, global_state
+    )

@@ -1,0 +1,214 @@
+"""What each actor observes, may do and does, stacked along an axis of actors. Numpy only."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from jaxagents.environments.heterogeneity import common_shape, common_space
+from jaxagents.environments.spaces import (
+    Box,
+    MultiDiscrete,
+    action_dtype,
+    action_shape,
+    as_space,
+    mask_size,
+)
+
+_MASK = "action_mask"
+_NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}  # jax's dtypes
+
+
+class Sight(NamedTuple):
+    """One environment's observation, as an `Observation` of numpy arrays."""
+
+    features: np.ndarray  # [actors, *obs]
+    action_mask: np.ndarray | None  # [actors, n_actions]
+    global_state: np.ndarray | None
+
+
+class Encoding(NamedTuple):
+    """How one actor's observations become arrays."""
+
+    space: Any  # of Gymnasium, without any mask
+    flattens: bool  # by Gymnasium: Dict and Tuple spaces, and numbers, which become one-hot
+    has_mask: bool  # observations are dictionaries that hold an action mask
+    inner: str | None  # the only key beside the mask
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def encode(self, observation: Any) -> np.ndarray:
+        """Turn an observation into an array of ``shape``, if it is in the space."""
+        if self.has_mask:
+            observation = {name: value for name, value in observation.items() if name != _MASK}
+            if self.inner is not None:
+                observation = observation[self.inner]
+        if self.flattens:
+            from gymnasium.spaces.utils import flatten
+
+            observation = flatten(self.space, observation)
+        return np.asarray(observation)
+
+
+@final
+class ActorArrays:
+    """Stacks observations and masks of actors, and takes their actions apart.
+
+    Shorter observation vectors are padded with zeros, and masks say which actions of the largest
+    action space an actor has.
+
+    Args:
+        name: The environment, for errors.
+        observation_spaces: One space of Gymnasium per actor.
+        action_spaces: Likewise.
+
+    Attributes:
+        space: Contains every actor's actions.
+        shape: Of one actor's observation.
+        dtype: Of observations.
+        own_actions: The actions that actors have at all, ``[actors, n_actions]``.
+        needs_mask: True once an actor has been seen to lack an action.
+
+    Raises:
+        TypeError: a space is of a kind that agents cannot observe or play.
+        ValueError: the actors differ in ways that padding and masks cannot express.
+    """
+
+    def __init__(self, name: str, observation_spaces: Sequence[Any], action_spaces: Sequence[Any]):
+        self._name = name
+        self._encodings = [_encoding_of(name, space) for space in observation_spaces]
+        self._starts = [getattr(space, "start", 0) for space in action_spaces]
+        self._action_dtypes = [space.dtype for space in action_spaces]
+        self._spaces = [as_space(_from_zero(space)) for space in action_spaces]
+        self.space = common_space(name, self._spaces)
+        self.shape = common_shape(name, [each.shape for each in self._encodings])
+        self.dtype = narrow(np.result_type(*(each.dtype for each in self._encodings)))
+        sizes = np.array([mask_size(space) for space in self._spaces])
+        size = mask_size(self.space)
+        self.own_actions: np.ndarray = np.arange(size) < sizes[:, None]
+        self.needs_mask: bool = bool(np.any(sizes != size)) or any(
+            each.has_mask for each in self._encodings
+        )
+
+    @property
+    def n_actors(self) -> int:
+        """The number of actors."""
+        return len(self._encodings)
+
+    def features(self, observations: Mapping[int, Any]) -> np.ndarray:
+        """Stack observations by actor, ``[actors, *obs]``; missing actors' are zero.
+
+        Raises:
+            ValueError: an observation has not the shape of its space.
+            TypeError: or not its dtype.
+        """
+        features = np.zeros((self.n_actors, *self.shape), self.dtype)
+        for actor, observation in observations.items():
+            encoding = self._encodings[actor]
+            value = encoding.encode(observation)
+            if value.shape != encoding.shape:
+                raise ValueError(
+                    f"{self._name} returns an observation of shape {value.shape} for actor "
+                    f"{actor}; its space has shape {encoding.shape}."
+                )
+            if not np.can_cast(value.dtype, encoding.dtype, "same_kind"):
+                raise TypeError(
+                    f"{self._name} returns an observation of {value.dtype} for actor {actor}; its "
+                    f"space has {encoding.dtype}."
+                )
+            if value.shape == self.shape:
+                features[actor] = value
+            else:
+                features[actor, : len(value)] = value
+        return features
+
+    def masks(self, observations: Mapping[int, Any], infos: Mapping[int, Any]) -> np.ndarray:
+        """Stack action masks by actor, ``[actors, n_actions]``.
+
+        They are those of the observations or the infos; an actor without one may do all it can.
+
+        Raises:
+            ValueError: a mask has not an entry per action.
+        """
+        masks = self.own_actions.copy()
+        for actor in observations.keys() | infos.keys():
+            info, observation = infos.get(actor), observations.get(actor)
+            mask = info.get(_MASK) if isinstance(info, Mapping) else None
+            if self._encodings[actor].has_mask and observation is not None:
+                mask = observation[_MASK]
+            if mask is None:
+                continue
+            self.needs_mask = True
+            size = mask_size(self._spaces[actor])
+            parts = mask if isinstance(mask, tuple | list) else (mask,)
+            mask = np.concatenate([np.ravel(part) for part in parts]).astype(bool)
+            if mask.shape != (size,):
+                raise ValueError(
+                    f"{self._name} returns an action mask of {mask.size} entries for actor "
+                    f"{actor}; it has {size} actions."
+                )
+            masks[actor, :size] = mask
+        return masks
+
+    def only_first_actions(self) -> np.ndarray:
+        """Return the mask of an actor whose turn it is not: a single action, ``[n_actions]``."""
+        if isinstance(self.space, Box):
+            return np.ones(mask_size(self.space), bool)
+        mask = np.zeros(mask_size(self.space), bool)
+        mask[np.cumsum([0, *self.space.n_choices[:-1]])] = True
+        return mask
+
+    def actions(self, action: np.ndarray) -> list[Any]:
+        """Return every actor's action as its own space has it."""
+        own = []
+        for actor, space in enumerate(self._spaces):
+            value = action[actor]
+            if isinstance(space, Box):
+                value = value.reshape(-1)[: space.size].reshape(space.shape)
+                own.append(value.astype(self._action_dtypes[actor]))
+            elif isinstance(space, MultiDiscrete):
+                own.append((value + self._starts[actor]).astype(self._action_dtypes[actor]))
+            else:
+                own.append(int(value) + int(self._starts[actor]))
+        return own
+
+    def action_layout(self) -> tuple[tuple[int, ...], Any]:
+        """Return shape and dtype of all actors' actions."""
+        return (self.n_actors, *action_shape(self.space)), action_dtype(self.space)
+
+
+def _encoding_of(name: str, space: Any) -> Encoding:
+    """Choose how observations of a space of Gymnasium become arrays."""
+    from gymnasium import spaces
+    from gymnasium.spaces.utils import flatten_space
+
+    inner, has_mask = None, isinstance(space, spaces.Dict) and _MASK in space.spaces
+    if has_mask:
+        others = {key: value for key, value in space.spaces.items() if key != _MASK}
+        inner = next(iter(others)) if len(others) == 1 else None
+        space = spaces.Dict(others) if inner is None else others[inner]
+    flattens = not isinstance(space, spaces.Box | spaces.MultiBinary)
+    try:
+        flat = flatten_space(space) if flattens else space
+    except NotImplementedError:
+        flat = None
+    if flat is None or flat.shape is None:
+        raise TypeError(
+            f"{name} has the observation space {space}, which Gymnasium does not flatten; wrap the "
+            "environment so that it observes a Box, or a Dict or Tuple of them."
+        )
+    dtype = np.dtype(np.float32) if flattens else narrow(flat.dtype)
+    return Encoding(space, flattens, has_mask, inner, tuple(flat.shape), dtype)
+
+
+def narrow(dtype: Any) -> np.dtype:
+    """Return the dtype that jax has for numbers of a kind."""
+    return np.dtype(_NARROWER.get(np.dtype(dtype).name, dtype))
+
+
+def _from_zero(space: Any) -> Any:
+    """Return a space whose numbers begin with 0."""
+    if not np.any(getattr(space, "start", 0)):
+        return space
+    kind = type(space)
+    return kind(space.nvec) if hasattr(space, "nvec") else kind(int(space.n))

@@ -1,0 +1,212 @@
+"""Host environments as an agent plays them: one callback of compiled code per step."""
+
+import contextlib
+import zlib
+from collections.abc import Iterator
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+from jaxtyping import Array, PRNGKeyArray, UInt32
+
+from jaxagents.environments.batch import BatchState, EnvironmentBatch
+from jaxagents.environments.host.environment import HostEnvironment
+from jaxagents.environments.host.errors import HostEnvironmentError
+from jaxagents.environments.host.pool import Frame, WorkerPool
+from jaxagents.environments.host.shared_arrays import Field
+from jaxagents.environments.time_limits import TimeLimit
+from jaxagents.types import Observation, TimeStep
+
+_ENDS = ("reward", "terminated", "truncated", "over")
+
+
+@final
+class HostEnvironmentBatch(EnvironmentBatch):
+    """Environments in worker processes, whose state compiled code does not hold.
+
+    In place of the state, `BatchState.env_state` is a checksum of all seeds and actions so far: two
+    batches with equal checksums have had the same history. Environments are seeded by the random
+    key at every reset, so equal keys make equal rollouts.
+
+    Callbacks handle numpy arrays only. An exception leaves compiled code as text, so the batch
+    keeps it, and `raising_faults` raises it.
+
+    Args:
+        env: The environment.
+        max_episode_steps: Truncate episodes at this length.
+        time_limit: As for `EnvironmentBatch`, as are the others.
+        agent_id: Likewise.
+        global_state: Likewise.
+    """
+
+    can_be_vmapped = False
+
+    def __init__(
+        self,
+        env: HostEnvironment,
+        max_episode_steps: int | None,
+        time_limit: TimeLimit,
+        agent_id: bool = False,
+        global_state: bool = False,
+    ):
+        self._env = env
+        self._max_episode_steps = max_episode_steps
+        self._pool: WorkerPool | None = None
+        self._checksum = 0
+        self._faults: list[HostEnvironmentError] = []
+        super().__init__(
+            Observation(**{name: _abstract(field) for name, field in env.sight.items()}),
+            env.action_space(),
+            env.teams,
+            time_limit,
+            agent_id,
+            global_state,
+        )
+        has_state = self._has_state = global_state and self._offers_global_state
+        self._counts = ("restarts",) if env.on_worker_failure == "restart" else ()
+        self._sight = [name for name in env.sight if has_state or name != "global_state"]
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The numbers of the worker processes in the system."""
+        pool = self._pool
+        return pool.process_ids if pool is not None and pool.close.alive else []
+
+    @property
+    def n_restarts(self) -> int:
+        """How often environments were made anew because their worker failed."""
+        return 0 if self._pool is None else int(self._pool.n_restarts.sum())
+
+    def for_evaluation(self) -> "HostEnvironmentBatch":
+        """Return a batch with workers of its own; `raising_faults` of this one covers it."""
+        batch = HostEnvironmentBatch(
+            self._env, self._max_episode_steps, self.time_limit, self._agent_id, self._global_state
+        )
+        batch._faults = self._faults
+        return batch
+
+    def can_continue(self, state: BatchState) -> bool:
+        """Return True if the workers' environments are where the state left them."""
+        here = self._pool is not None and self._pool.close.alive
+        return here and bool(np.all(np.asarray(state.env_state) == self._checksum))
+
+    @contextlib.contextmanager
+    def raising_faults(self) -> Iterator[None]:
+        """Raise the fault of an environment instead of the text that compiled code makes of it."""
+        self._faults.clear()
+        try:
+            yield
+            jax.effects_barrier()
+        except jax.errors.JaxRuntimeError:
+            if not self._faults:
+                raise
+        if self._faults:
+            raise self._faults[0]
+
+    def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
+        """Start an episode in each of ``n_envs`` environments."""
+        shapes = self._shapes(n_envs, *self._sight, "alive", "checksum")
+        frame = io_callback(self._reset_workers, shapes, _seeds(rng, n_envs), ordered=True)
+        steps = jnp.zeros(n_envs, jnp.int32)
+        observation = self._prepare(self._observation(frame), steps)
+        return observation, BatchState(frame["checksum"], frame["alive"], steps)
+
+    def step(
+        self, rng: PRNGKeyArray, state: BatchState, action: Array
+    ) -> tuple[TimeStep, BatchState]:
+        """Step each environment, ``[envs, actors, ...]``, and reset where the episode is over."""
+        n_envs = len(state.episode_steps)
+        finals = [f"final_{name}" for name in self._sight]
+        names = (*self._sight, *finals, *_ENDS, "alive", "checksum", *self._counts)
+        frame = io_callback(
+            self._step_workers,
+            self._shapes(n_envs, *names),
+            state.env_state,
+            action,
+            _seeds(rng, n_envs),
+            ordered=True,
+        )
+        elapsed, over = state.episode_steps + 1, frame["over"]
+        next_steps = jnp.where(over, 0, elapsed)
+        time_step = TimeStep(
+            observation=self._prepare(self._observation(frame), next_steps),
+            final_observation=self._prepare(self._observation(frame, "final_"), elapsed),
+            reward=frame["reward"],
+            shaped_reward=None,
+            terminated=frame["terminated"],
+            truncated=frame["truncated"],
+            active=state.active,
+            episode_over=over,
+            info={name: frame[name] for name in self._counts},
+        )
+        return time_step, BatchState(frame["checksum"], frame["alive"], next_steps)
+
+    def _observation(self, frame: dict[str, Array], prefix: str = "") -> Observation:
+        return Observation(
+            frame[f"{prefix}features"],
+            frame.get(f"{prefix}action_mask"),
+            frame.get(f"{prefix}global_state"),
+        )
+
+    def _shapes(self, n_envs: int, *names: str) -> dict[str, jax.ShapeDtypeStruct]:
+        layout = self._env.layout(self._has_state)
+        known = {"checksum": Field((), "uint32"), "restarts": Field((), "int32"), **layout}
+        return {name: _abstract(known[name], n_envs) for name in names}
+
+    # The host's side: numpy only.
+
+    def _reset_workers(self, seed: Any) -> Frame:
+        return self._keeping_faults(self._reset_pool, np.asarray(seed))
+
+    def _step_workers(self, checksum: Any, action: Any, seed: Any) -> Frame:
+        checksum, action, seed = (np.asarray(each) for each in (checksum, action, seed))
+        return self._keeping_faults(self._step_pool, checksum, action, seed)
+
+    def _reset_pool(self, seed: np.ndarray) -> Frame:
+        pool, n_envs = self._pool, len(seed)
+        if pool is None or not pool.close.alive or pool.n_envs != n_envs:
+            if pool is not None:
+                pool.close()
+            pool = self._env.make_pool(n_envs, self._max_episode_steps, self._has_state)
+            self._pool = pool
+        frame = pool.reset(seed)
+        self._checksum = zlib.crc32(seed.tobytes())
+        return self._chosen(pool, frame, *self._sight, "alive")
+
+    def _step_pool(self, checksum: np.ndarray, action: np.ndarray, seed: np.ndarray) -> Frame:
+        pool = self._pool
+        if pool is None or not pool.close.alive or checksum[0] != self._checksum:
+            raise HostEnvironmentError(
+                "the environments are not where this runner left them; begin with reset."
+            )
+        frame = pool.step(action, seed)
+        self._checksum = zlib.crc32(action.tobytes() + seed.tobytes(), self._checksum)
+        over = frame["over"].reshape(-1)
+        for name in self._sight:
+            final = frame[f"final_{name}"]
+            final[~over] = frame[name][~over]
+        finals = [f"final_{name}" for name in self._sight]
+        frame["restarts"] = pool.n_restarts.copy()
+        return self._chosen(pool, frame, *self._sight, *finals, *_ENDS, "alive", *self._counts)
+
+    def _chosen(self, pool: WorkerPool, frame: Frame, *names: str) -> Frame:
+        checksum = np.full(pool.n_envs, self._checksum, np.uint32)
+        return {"checksum": checksum, **{name: frame[name] for name in names}}
+
+    def _keeping_faults(self, function: Any, *arguments: np.ndarray) -> Frame:
+        try:
+            return function(*arguments)
+        except HostEnvironmentError as error:
+            self._faults.append(error)
+            raise
+
+
+def _abstract(field: Field, *batch_shape: int) -> Any:
+    return jax.ShapeDtypeStruct((*batch_shape, *field.shape), field.dtype)
+
+
+def _seeds(rng: PRNGKeyArray, n_envs: int) -> UInt32[Array, " envs"]:
+    """Draw a seed per environment, of 31 bits: numpy's older generators take no more."""
+    return jax.random.bits(rng, (n_envs,), jnp.uint32) >> 1

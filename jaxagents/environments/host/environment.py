@@ -1,0 +1,233 @@
+"""An environment that is not written in JAX, as it is handed to an agent."""
+
+import functools
+import importlib
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, final, get_args
+
+import numpy as np
+
+from jaxagents.config import TimeLimits
+from jaxagents.environments.host.actor_arrays import narrow
+from jaxagents.environments.host.adapters import Adapter, adapt
+from jaxagents.environments.host.pool import OnWorkerFailure, PoolSettings, WorkerPool
+from jaxagents.environments.host.shared_arrays import Field, Layout
+from jaxagents.environments.spaces import ActionSpace
+
+# Where the time limit is a part of the task, as in the same environments of JaxMARL.
+_TERMINAL = ("mpe2",)
+
+
+@final
+class HostEnvironment:
+    """A Gymnasium or PettingZoo environment, stepped in worker processes while jax waits.
+
+    One environment is constructed here, to read its spaces; the workers construct their own when an
+    agent first needs them. They end with this process, or by `close`, also at the end of a
+    ``with`` block.
+
+    Args:
+        make_env: Constructs an environment of Gymnasium, of PettingZoo's parallel API, or of its
+            AEC API, which PettingZoo converts. It is pickled by cloudpickle, so that functions of
+            a notebook and lambdas work.
+        n_workers: Processes that share the environments of an agent; None: one per processor.
+        timeout: Seconds after which a step, or a worker's start, counts as hanging.
+        on_worker_failure: What follows when an environment raises, hangs, dies or returns wrong
+            values: "raise" a `HostEnvironmentError`, or "restart" the worker. The episodes of the
+            restarted worker's environments count as truncated.
+        teams: Each actor's team, counted from 0. None: agents of PettingZoo whose names differ only
+            in a final number are in the same team.
+        time_limits: "terminal" if the time limit is a part of the task, "bootstrap" if not.
+        max_episode_steps: The environment's own time limit; None: read it from Gymnasium's spec
+            or from PettingZoo's ``max_cycles``, if it is there.
+
+    Attributes:
+        name: The environment's own name.
+        n_actors: Number of actors: the possible agents of PettingZoo, or 1.
+        sight: Shapes and dtypes of an observation, by the names of `Observation`.
+
+    Raises:
+        TypeError: the environment is of another library, or has a space that agents cannot use.
+        ValueError: an argument is out of range, or the actors differ in ways that padding and
+            masks cannot express.
+    """
+
+    def __init__(
+        self,
+        make_env: Callable[[], Any],
+        *,
+        n_workers: int | None = None,
+        timeout: float = 60.0,
+        on_worker_failure: OnWorkerFailure = "raise",
+        teams: Sequence[int] | None = None,
+        time_limits: TimeLimits = "bootstrap",
+        max_episode_steps: int | None = None,
+    ):
+        _check(n_workers, timeout, on_worker_failure)
+        self._make_env = make_env
+        self._n_workers = n_workers
+        self._timeout = timeout
+        self.on_worker_failure: OnWorkerFailure = on_worker_failure
+        self.time_limits: TimeLimits = time_limits
+        self._pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+        adapter = self.open()
+        try:
+            sight = adapter.explore()
+        finally:
+            adapter.close()
+        self.name = adapter.name
+        self.n_actors = adapter.arrays.n_actors
+        self.max_episode_steps = adapter.max_episode_steps
+        if max_episode_steps is not None:
+            self.max_episode_steps = max_episode_steps
+        self.teams = adapter.teams if teams is None else list(teams)
+        self._space = adapter.arrays.space
+        shape, dtype = adapter.arrays.action_layout()
+        self._action = Field(shape, np.dtype(dtype).name)
+        self.sight: Layout = {
+            name: Field(value.shape, narrow(value.dtype).name)
+            for name, value in sight._asdict().items()
+            if value is not None
+        }
+
+    def action_space(self, params: Any = None) -> ActionSpace:
+        """Return ONE actor's action space, which contains every actor's own."""
+        del params
+        return self._space
+
+    def open(self) -> Adapter:
+        """Construct one environment in this process, with an axis of actors."""
+        return adapt(self._make_env())
+
+    def make_pool(self, n_envs: int, max_episode_steps: int | None, has_state: bool) -> WorkerPool:
+        """Start workers with environments of their own.
+
+        Args:
+            n_envs: Number of environments.
+            max_episode_steps: Truncate episodes at this length.
+            has_state: Also read the global state.
+        """
+        import cloudpickle
+
+        settings = PoolSettings(
+            make_env=cloudpickle.dumps(self._make_env),
+            layout=self.layout(has_state),
+            max_episode_steps=max_episode_steps,
+            n_workers=self._n_workers,
+            timeout=self._timeout,
+            on_worker_failure=self.on_worker_failure,
+        )
+        pool = WorkerPool(settings, n_envs)
+        self._pools.add(pool)
+        return pool
+
+    def close(self) -> None:
+        """End all workers; an agent that goes on starts new ones."""
+        for pool in list(self._pools):
+            pool.close()
+
+    def __enter__(self) -> "HostEnvironment":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def layout(self, has_state: bool) -> Layout:
+        """Return the arrays that are shared with workers, for one environment.
+
+        Args:
+            has_state: Include the global state.
+        """
+        sight = {
+            name: field for name, field in self.sight.items() if has_state or name != "global_state"
+        }
+        flags = Field((self.n_actors,), "bool")
+        return {
+            **sight,
+            **{f"final_{name}": field for name, field in sight.items()},
+            "reward": Field((self.n_actors,), "float32"),
+            "terminated": flags,
+            "truncated": flags,
+            "alive": flags,
+            "over": Field((), "bool"),
+            "elapsed": Field((), "int32"),
+            "action": self._action,
+            "seed": Field((), "uint32"),
+            "at_work": Field((), "bool"),
+        }
+
+
+def make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
+    """Make an environment of Gymnasium's registry.
+
+    Raises:
+        ValueError: Gymnasium does not know it, or refuses the arguments.
+        ImportError: a package that it needs is missing.
+    """
+    import gymnasium
+
+    # What its checker checks at every step, the workers check faster.
+    make_env = functools.partial(gymnasium.make, name, disable_env_checker=True, **env_kwargs)
+    try:
+        return HostEnvironment(make_env)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ImportError(f"gymnasium/{name} needs another package: {error}") from error
+    except gymnasium.error.Error as error:
+        raise ValueError(f"gymnasium/{name} cannot be made: {error}") from error
+
+
+def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
+    """Make an environment of PettingZoo's interface, named ``package:module``.
+
+    Raises:
+        ValueError: the name is not of this form, or there is no such environment.
+        ImportError: its package is not installed.
+    """
+    package, separator, module = name.partition(":")
+    if not separator:
+        raise ValueError(
+            f"pettingzoo/{name} names no package; write pettingzoo/mpe2:simple_spread_v3, the "
+            "environment's package and its module."
+        )
+    _import_parts(package, module)
+    make_env = functools.partial(_make_parallel, package, module, env_kwargs)
+    time_limits = "terminal" if package in _TERMINAL else "bootstrap"
+    return HostEnvironment(make_env, time_limits=time_limits)
+
+
+def _import_parts(package: str, module: str) -> Any:
+    try:
+        importlib.import_module(package)
+        return importlib.import_module(f"{package}.{module}")
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing == f"{package}.{module}":
+            raise ValueError(f"{package} has no environment {module!r}.") from error
+        raise ImportError(
+            f"{package}:{module} needs the package {missing}, which is not installed; "
+            'pip install -e ".[pettingzoo]" brings PettingZoo and mpe2.'
+        ) from error
+
+
+def _make_parallel(package: str, module: str, env_kwargs: dict[str, Any]) -> Any:
+    library = _import_parts(package, module)
+    make = getattr(library, "parallel_env", None) or library.env
+    return make(**env_kwargs)
+
+
+def _check(n_workers: int | None, timeout: float, on_worker_failure: str) -> None:
+    if n_workers is not None and n_workers < 1:
+        raise ValueError(f"n_workers={n_workers} processes; give at least 1, or None.")
+    if not timeout > 0:
+        raise ValueError(f"timeout={timeout:g} s; it must be positive.")
+    if on_worker_failure not in get_args(OnWorkerFailure):
+        raise ValueError(
+            f"on_worker_failure={on_worker_failure!r} is unknown; choose 'raise' or 'restart'."
+        )

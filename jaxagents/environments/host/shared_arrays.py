@@ -1,0 +1,51 @@
+"""Arrays in memory that a process shares with its workers. Numpy only.
+
+The memory is a file without a name: it is gone with the last process that holds it, however the
+processes end. (`multiprocessing.shared_memory` needs a process that cleans up after it.)
+"""
+
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import IO, NamedTuple
+
+import numpy as np
+
+_ALIGNMENT = 64  # bytes: a cache line
+_IN_MEMORY = "/dev/shm"
+
+
+class Field(NamedTuple):
+    """One environment's part of an array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+Layout = Mapping[str, Field]
+"""The arrays by name."""
+
+
+def new_memory(layout: Layout, n_envs: int) -> IO[bytes]:
+    """Create a file that holds the arrays of ``n_envs`` environments, all zero."""
+    folder = _IN_MEMORY if os.path.isdir(_IN_MEMORY) else None
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 -- open as long as there are workers
+    file.truncate(sum(_n_bytes(field, n_envs) for field in layout.values()))
+    return file
+
+
+def map_arrays(descriptor: int, layout: Layout, n_envs: int) -> dict[str, np.ndarray]:
+    """Return views of the memory, ``[envs, *shape]`` by name."""
+    memory = mmap.mmap(descriptor, 0)
+    arrays, offset = {}, 0
+    for name, field in layout.items():
+        arrays[name] = np.ndarray((n_envs, *field.shape), field.dtype, memory, offset)
+        offset += _n_bytes(field, n_envs)
+    return arrays
+
+
+def _n_bytes(field: Field, n_envs: int) -> int:
+    size = n_envs * math.prod(field.shape) * np.dtype(field.dtype).itemsize
+    return -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,237 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from jaxagents.environments.host.adapters import adapt
+from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
+from tests.environments.host.probes import Observed, Party, Stairs
+
+ALL = ("host_0", "host_1", "guest_0")
+
+
+def explored(env):
+    adapter = adapt(env)
+    adapter.explore()
+    return adapter
+
+
+def features_of(space, value):
+    sight, _ = explored(Observed(space, value)).reset(0)
+    return sight.features
+
+
+def test_a_gymnasium_environment_has_one_actor_and_both_ends_apart():
+    adapter = adapt(Stairs(top=2, limit=3))
+    assert adapter.arrays.n_actors == 1
+    assert adapter.arrays.space == Discrete(2)
+
+    sight, alive = adapter.reset(seed=4)
+    np.testing.assert_allclose(sight.features, [[0.4, 0.0]])
+    assert alive.tolist() == [True]
+
+    outcome = adapter.step(np.array([1]))
+    np.testing.assert_allclose(outcome.sight.features, [[1.4, 1.0]])
+    assert (outcome.reward.tolist(), outcome.alive.tolist()) == ([1.0], [True])
+    assert (outcome.terminated.tolist(), outcome.truncated.tolist()) == ([False], [False])
+    adapter.step(np.array([0]))
+
+    terminated = adapter.step(np.array([1]))  # at the limit too: termination comes first
+    assert (terminated.terminated.tolist(), terminated.truncated.tolist()) == ([True], [False])
+    assert terminated.alive.tolist() == [False]
+
+    adapter.reset(seed=4)
+    for _ in range(3):
+        truncated = adapter.step(np.array([0]))
+    assert (truncated.terminated.tolist(), truncated.truncated.tolist()) == ([False], [True])
+
+
+def test_the_time_limit_is_read_from_gymnasiums_spec_and_from_max_cycles():
+    assert adapt(gymnasium.make("CartPole-v1")).max_episode_steps == 500
+    assert adapt(Stairs()).max_episode_steps is None
+    party = Party([ALL])
+    assert adapt(party).max_episode_steps is None
+    party.metadata = {"max_cycles": 7}
+    assert adapt(party).max_episode_steps == 7
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "expected", "dtype"),
+    [
+        (spaces.Box(0, 9, (2,), np.float64), np.array([1.0, 2.0]), [1, 2], "float32"),
+        (spaces.Box(0, 255, (1, 2, 1), np.uint8), np.full((1, 2, 1), 7), [[[7], [7]]], "uint8"),
+        (spaces.MultiBinary(3), np.array([1, 0, 1], np.int8), [1, 0, 1], "int8"),
+        (spaces.Discrete(3, start=4), 5, [0, 1, 0], "float32"),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), [0, 1, 0, 0, 1], "float32"),
+        (
+            spaces.Dict({"b": spaces.Box(0, 9, (2,)), "a": spaces.Discrete(2)}),
+            {"b": np.array([3.0, 4.0]), "a": 1},
+            [0, 1, 3, 4],  # by name
+            "float32",
+        ),
+        (
+            spaces.Tuple([spaces.Box(0, 9, (1,)), spaces.MultiBinary(2)]),
+            (np.array([5.0]), np.array([0, 1])),
+            [5, 0, 1],
+            "float32",
+        ),
+    ],
+    ids=["box", "image", "bits", "number", "numbers", "dict", "tuple"],
+)
+def test_observations_become_one_array(space, value, expected, dtype):
+    if space.dtype == np.uint8:
+        value = value.astype(np.uint8)
+
+    features = features_of(space, value)
+
+    assert features.dtype == dtype
+    np.testing.assert_array_equal(features, [expected])
+
+
+@pytest.mark.parametrize(
+    ("space", "common", "action", "own"),
+    [
+        (spaces.Discrete(3, start=2), Discrete(3), [1], 3),
+        (spaces.MultiDiscrete([2, 3]), MultiDiscrete((2, 3)), [[1, 2]], [1, 2]),
+        (spaces.MultiBinary(2), MultiDiscrete((2, 2)), [[0, 1]], [0, 1]),
+        (spaces.Box(-1, 1, (2,), np.float64), None, [[0.5, -0.5]], [0.5, -0.5]),
+    ],
+    ids=["from 2", "choices", "bits", "box"],
+)
+def test_actions_reach_the_environment_in_its_own_space(space, common, action, own):
+    env = Observed(spaces.Box(0, 1, (1,)), np.zeros(1, np.float32), action_space=space)
+    adapter = adapt(env)
+    assert common is None or adapter.arrays.space == common
+    assert common is not None or isinstance(adapter.arrays.space, Box)
+
+    adapter.reset(0)
+    adapter.step(np.array(action))
+
+    np.testing.assert_array_equal(env.actions[0], own)
+    assert space.contains(env.actions[0])
+
+
+@pytest.mark.parametrize("as_info", [True, False], ids=["info", "observation"])
+def test_masks_are_read_from_infos_and_from_dictionaries(as_info):
+    mask, box = np.array([1, 0], np.int8), spaces.Box(0, 9, (1,))
+    if as_info:
+        env = Observed(box, np.array([3.0], np.float32), mask=mask)
+    else:
+        both = spaces.Dict({"observation": box, "action_mask": spaces.MultiBinary(2)})
+        env = Observed(both, {"observation": np.array([3.0]), "action_mask": mask})
+
+    sight, _ = explored(env).reset(0)
+
+    np.testing.assert_array_equal(sight.features, [[3.0]])
+    np.testing.assert_array_equal(sight.action_mask, [[True, False]])
+
+
+def test_without_masks_there_are_none():
+    sight, _ = explored(Stairs()).reset(0)
+    assert sight.action_mask is None
+
+
+def test_unequal_actors_are_padded_and_masked():
+    adapter = explored(Party([ALL, ALL]))
+
+    assert adapter.arrays.space == Discrete(3)
+    assert adapter.teams == [0, 0, 1]
+    sight, _ = adapter.reset(0)
+    np.testing.assert_array_equal(sight.features, [[1, 0, 0], [2, 0, 0], [3, 0, 9]])
+    np.testing.assert_array_equal(sight.action_mask, [[1, 1, 0], [1, 1, 0], [1, 1, 1]])
+    outcome = adapter.step(np.array([1, 0, 2]))
+    np.testing.assert_array_equal(outcome.reward, [11, 20, 32])
+
+
+def test_an_actors_own_mask_keeps_its_padding():
+    sight, _ = explored(Party([ALL], masked=True)).reset(0)
+    np.testing.assert_array_equal(sight.action_mask, [[0, 1, 0], [0, 1, 0], [0, 1, 1]])
+
+
+def test_the_dead_observe_zeros_earn_nothing_and_keep_their_end():
+    plan = [ALL, ("host_0", "guest_0"), ("guest_0",), ("guest_0",)]
+    adapter = explored(Party(plan, cut=("host_0",)))
+    adapter.reset(0)
+
+    steps = [adapter.step(np.zeros(3, int)) for _ in range(4)]
+
+    ends = [(step.terminated.tolist(), step.truncated.tolist()) for step in steps]
+    no = [False, False, False]
+    assert ends == [
+        ([False, True, False], no),
+        ([False, True, False], [True, False, False]),
+        ([False, True, False], [True, False, False]),
+        ([False, True, True], [True, False, False]),
+    ]
+    assert [step.alive.tolist() for step in steps] == [
+        [True, False, True],
+        [False, False, True],
+        [False, False, True],
+        [False, False, False],
+    ]
+    # The last observation is seen; only then there are zeros.
+    np.testing.assert_array_equal(steps[0].sight.features[1], [2, 1, 0])
+    np.testing.assert_array_equal(steps[1].sight.features[1], [0, 0, 0])
+    np.testing.assert_array_equal([step.reward for step in steps][1:3], [[10, 0, 30], [0, 0, 30]])
+
+
+def test_an_agent_that_comes_back_is_alive_again():
+    adapter = explored(Party([ALL, ("host_0", "guest_0"), ALL, ALL]))
+    adapter.reset(0)
+
+    steps = [adapter.step(np.zeros(3, int)) for _ in range(3)]
+
+    assert [step.alive[1] for step in steps] == [False, True, True]
+    assert [step.terminated[1] for step in steps] == [True, False, False]
+    assert [step.reward[1] for step in steps] == [20, 0, 20]
+
+
+def test_agents_absent_at_the_reset_have_ended():
+    adapter = explored(Party([("host_1",), ALL, ALL]))
+
+    _, alive = adapter.reset(0)
+
+    assert alive.tolist() == [False, True, False]
+    assert adapter.step(np.zeros(3, int)).alive.tolist() == [True, True, True]
+
+
+def test_agents_named_anew_take_positions_in_order():
+    adapter = explored(Party([("host_7", "host_8")] * 3, possible_agents=("host_0", "host_1")))
+    assert adapter.reset(0)[1].tolist() == [True, True]
+    assert adapter.step(np.array([1, 0])).reward.tolist() == [1.0, 0.0]
+    adapter._env._plan = [("host_9",)] * 2
+
+    assert adapter.reset(0)[1].tolist() == [True, False]
+    assert adapter.step(np.array([1, 0])).reward.tolist() == [1.0, 0.0]
+
+
+def test_more_agents_than_are_possible_are_an_error():
+    plan = [("host_0", "host_8", "host_9")]
+    adapter = adapt(Party(plan, possible_agents=("host_0", "host_1")))
+    with pytest.raises(ValueError, match="3 agents at once, and 2 possible_agents"):
+        adapter.reset(0)
+
+
+def test_the_global_state_is_the_environments_own():
+    adapter = adapt(Party([ALL, ALL]))
+    np.testing.assert_array_equal(adapter.explore().global_state, [0, 3])
+    adapter.observe(has_mask=False, has_state=False)
+    assert adapter.reset(0)[0].global_state is None
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (object(), "object, which is neither a Gymnasium environment"),
+        (gymnasium.make_vec("CartPole-v1", 2), "a vector of environments"),
+        (
+            Observed(spaces.Sequence(spaces.Discrete(2)), (0, 1)),
+            "observation space .* which Gymnasium does not flatten",
+        ),
+        (Observed(spaces.Discrete(2), 0, action_space=spaces.Text(3)), "action space"),
+    ],
+    ids=["neither", "vector", "sequence", "text as action"],
+)
+def test_what_agents_cannot_play_is_refused(env, message):
+    with pytest.raises(TypeError, match=message):
+        adapt(env)
