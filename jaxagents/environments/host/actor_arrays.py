@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from jaxagents.environments.heterogeneity import common_shape, common_space
+from jaxagents.environments.host.errors import WrongValueError
 from jaxagents.environments.spaces import (
     Box,
     MultiDiscrete,
@@ -75,7 +76,6 @@ class ActorArrays:
     """
 
     def __init__(self, name: str, observation_spaces: Sequence[Any], action_spaces: Sequence[Any]):
-        self._name = name
         self._encodings = [_encoding_of(name, space) for space in observation_spaces]
         self._starts = [getattr(space, "start", 0) for space in action_spaces]
         self._action_dtypes = [space.dtype for space in action_spaces]
@@ -99,22 +99,21 @@ class ActorArrays:
         """Stack observations by actor, ``[actors, *obs]``; missing actors' are zero.
 
         Raises:
-            ValueError: an observation has not the shape of its space.
-            TypeError: or not its dtype.
+            WrongValueError: an observation has not the shape or dtype of its space.
         """
         features = np.zeros((self.n_actors, *self.shape), self.dtype)
         for actor, observation in observations.items():
             encoding = self._encodings[actor]
             value = encoding.encode(observation)
             if value.shape != encoding.shape:
-                raise ValueError(
-                    f"{self._name} returns an observation of shape {value.shape} for actor "
-                    f"{actor}; its space has shape {encoding.shape}."
+                raise WrongValueError(
+                    f"returned an observation of shape {value.shape} for actor {actor}, whose "
+                    f"space has shape {encoding.shape}"
                 )
             if not np.can_cast(value.dtype, encoding.dtype, "same_kind"):
-                raise TypeError(
-                    f"{self._name} returns an observation of {value.dtype} for actor {actor}; its "
-                    f"space has {encoding.dtype}."
+                raise WrongValueError(
+                    f"returned an observation of {value.dtype} for actor {actor}, whose space has "
+                    f"{encoding.dtype}"
                 )
             if value.shape == self.shape:
                 features[actor] = value
@@ -128,7 +127,7 @@ class ActorArrays:
         They are those of the observations or the infos; an actor without one may do all it can.
 
         Raises:
-            ValueError: a mask has not an entry per action.
+            WrongValueError: a mask has not an entry per action.
         """
         masks = self.own_actions.copy()
         for actor in observations.keys() | infos.keys():
@@ -143,9 +142,9 @@ class ActorArrays:
             parts = mask if isinstance(mask, tuple | list) else (mask,)
             mask = np.concatenate([np.ravel(part) for part in parts]).astype(bool)
             if mask.shape != (size,):
-                raise ValueError(
-                    f"{self._name} returns an action mask of {mask.size} entries for actor "
-                    f"{actor}; it has {size} actions."
+                raise WrongValueError(
+                    f"returned an action mask of {mask.size} entries for actor {actor}, which has "
+                    f"{size} actions"
                 )
             masks[actor, :size] = mask
         return masks

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxagents.environments.heterogeneity import teams_by_name
 from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
+from jaxagents.environments.host.errors import WrongValueError
 from jaxagents.environments.spaces import Box
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # which would be printed by every worker
@@ -102,7 +103,7 @@ class GymnasiumAdapter(Adapter):
         terminated, truncated = np.array([bool(terminated)]), np.array([bool(truncated)])
         return Outcome(
             sight=self._sight({0: observation}, {0: info}),
-            reward=np.array([_as_reward(self.name, reward)], np.float32),
+            reward=np.array([_as_reward(reward)], np.float32),
             terminated=terminated,
             truncated=truncated & ~terminated,
             alive=~(terminated | truncated),
@@ -173,7 +174,7 @@ class PettingZooAdapter(Adapter):
         reward = np.zeros(len(self._names), np.float32)
         for name, value in rewards.items():
             if name in self._position:
-                reward[self._position[name]] = _as_reward(self.name, value)
+                reward[self._position[name]] = _as_reward(value)
         return Outcome(
             sight=self._look(observations, infos),
             reward=reward,
@@ -262,9 +263,7 @@ def _takes_turns(env: Any) -> bool:
     return type(env).__name__ == "turn_based_aec_to_parallel_wrapper"
 
 
-def _as_reward(name: str, reward: Any) -> float:
-    if np.ndim(reward) > 0 and np.size(reward) != 1:
-        raise ValueError(
-            f"{name} returns a reward of shape {np.shape(reward)}; it must be one number."
-        )
+def _as_reward(reward: Any) -> float:
+    if np.size(reward) != 1:
+        raise WrongValueError(f"returned a reward of shape {np.shape(reward)}, not one number")
     return float(np.asarray(reward).reshape(()))

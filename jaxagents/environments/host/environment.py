@@ -12,6 +12,7 @@ import numpy as np
 from jaxagents.config import TimeLimits
 from jaxagents.environments.host.actor_arrays import narrow
 from jaxagents.environments.host.adapters import Adapter, adapt
+from jaxagents.environments.host.errors import WrongValueError
 from jaxagents.environments.host.pool import OnWorkerFailure, PoolSettings, WorkerPool
 from jaxagents.environments.host.shared_arrays import Field, Layout
 from jaxagents.environments.spaces import ActionSpace
@@ -50,8 +51,8 @@ class HostEnvironment:
 
     Raises:
         TypeError: the environment is of another library, or has a space that agents cannot use.
-        ValueError: an argument is out of range, or the actors differ in ways that padding and
-            masks cannot express.
+        ValueError: an argument is out of range; the actors differ in ways that padding and masks
+            cannot express; or the first observation is not in its space.
     """
 
     def __init__(
@@ -75,6 +76,8 @@ class HostEnvironment:
         adapter = self.open()
         try:
             sight = adapter.explore()
+        except WrongValueError as error:
+            raise ValueError(f"{adapter.name} {error}.") from error
         finally:
             adapter.close()
         self.name = adapter.name

@@ -102,7 +102,7 @@ class WorkerProcess:
             if answer == FAILED:
                 return receive_object(self._channel)
         except TimeoutError:
-            text = f"has not returned for {self._timeout:g} s (timeout={self._timeout:g})"
+            text = f"has not returned within timeout={self._timeout:g} s"
             return Failure(None, text, "")
         except (OSError, EOFError):
             pass
@@ -246,9 +246,11 @@ class WorkerPool:
     def _error(self, worker: WorkerProcess, failure: Failure) -> HostEnvironmentError:
         """Close the pool, whose environments are now at different steps."""
         text = self._describe(worker, failure)
+        worker.end(deadline=0.0)
         self.close()
-        remedy = "" if failure.traceback else "."
-        return HostEnvironmentError(f"{text}{remedy}{_quoted(failure.traceback)}")
+        if failure.traceback:
+            return HostEnvironmentError(f"{text}; the worker's traceback:\n\n{failure.traceback}")
+        return HostEnvironmentError(f"{text}; mend it, or set on_worker_failure='restart'.")
 
     def _describe(self, worker: WorkerProcess, failure: Failure) -> str:
         envs: Sequence[int] = worker.envs
@@ -258,11 +260,7 @@ class WorkerPool:
             envs = [failure.env]
         which = f"environment {envs[0]}" if len(envs) == 1 else f"environments {envs[0]}-{envs[-1]}"
         when = f"at step {self._n_steps}" if self._n_steps else "at the reset"
-        return f"{which} {failure.text} {when}"
-
-
-def _quoted(traceback: str) -> str:
-    return f"; its traceback:\n\n{traceback}" if traceback else ""
+        return f"{which} {when} {failure.text}"
 
 
 def _n_processors() -> int:

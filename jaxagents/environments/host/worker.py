@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxagents.environments.host.actor_arrays import Sight
 from jaxagents.environments.host.adapters import Adapter, adapt
+from jaxagents.environments.host.errors import WrongValueError
 from jaxagents.environments.host.messages import (
     DONE,
     FAILED,
@@ -42,10 +43,6 @@ class Task(NamedTuple):
     envs: range  # of this one
     memory: int  # file descriptor
     max_episode_steps: int | None
-
-
-class FaultError(Exception):
-    """A fault that the worker itself found in what an environment returned."""
 
 
 @final
@@ -107,7 +104,7 @@ class Worker:
 
     def failure(self, error: BaseException) -> Failure:
         """Describe an error that an environment raised, or that was found in what it returned."""
-        if isinstance(error, FaultError):
+        if isinstance(error, WrongValueError):
             return Failure(self._current, str(error), "")
         text = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
         return Failure(self._current, text, traceback.format_exc())
@@ -130,13 +127,14 @@ class Worker:
         for name in self._sight:
             value, target = getattr(sight, name), self._arrays[prefix + name]
             if value.shape != target.shape[1:]:
-                raise FaultError(
-                    f"returned a {name} of shape {value.shape} instead of {target.shape[1:]}"
+                what = name.replace("_", " ")
+                raise WrongValueError(
+                    f"returned a {what} of shape {value.shape}, which was {target.shape[1:]} before"
                 )
             target[env] = value
 
     def _check(self, *names: str, where: np.ndarray | None = None) -> None:
-        """Raise `FaultError` if a number is NaN or infinite, in any row or ``where`` True."""
+        """Raise `WrongValueError` if a number is NaN or infinite, in any row or ``where`` True."""
         for name in names:
             if name not in self._arrays:
                 continue
@@ -148,8 +146,9 @@ class Worker:
                 bad &= where
             if bad.any():
                 self._current = self._task.envs[int(np.argmax(bad))]
-                what = name.removeprefix("final_").replace("features", "observation")
-                raise FaultError(f"returned a {what.replace('_', ' ')} that is NaN or infinite")
+                what = name.removeprefix("final_")
+                what = {"features": "an observation", "reward": "a reward"}.get(what, "a state")
+                raise WrongValueError(f"returned {what} that is NaN or infinite")
 
 
 def main(descriptor: int) -> None:

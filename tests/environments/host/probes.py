@@ -113,9 +113,8 @@ class Party:
     plus 10 times that place. Agents that leave have terminated, or if named in ``cut`` truncated.
     """
 
-    metadata = {"name": "party"}
-
     def __init__(self, plan, possible_agents=("host_0", "host_1", "guest_0"), cut=(), masked=False):
+        self.metadata = {"name": "party"}
         self.possible_agents = list(possible_agents)
         self._plan, self._cut, self._masked = plan, cut, masked
         self.agents: list[str] = []
@@ -180,10 +179,11 @@ class Party:
 
 
 class Echo:
-    """PettingZoo's parallel interface: two agents earn 1 for naming the cue they observe; 3 steps."""
+    """PettingZoo's parallel interface: 3 steps; both agents earn 1 for naming their own cue."""
 
-    metadata = {"name": "echo", "max_cycles": 3}
-    possible_agents = ["caller_0", "caller_1"]
+    def __init__(self):
+        self.metadata = {"name": "echo", "max_cycles": 3}
+        self.possible_agents = ["caller_0", "caller_1"]
 
     def observation_space(self, agent):
         return spaces.Box(-1.0, 1.0, (2,), np.float32)
