@@ -151,7 +151,8 @@ def describe(env_id: str) -> EnvironmentInfo:
         observation_dtype=features.dtype.name,
         action_space=str(as_space(env.action_space(params))),
         traits=tuple(_traits(environments)),
-        truncation_rule=getattr(env, "truncation_rule", None) or _time_limit_text(params),
+        truncation_rule=getattr(env, "truncation_rule", None)
+        or _time_limit_text(params, limit.n_steps),
     )
 
 
@@ -265,6 +266,6 @@ def _traits(environments: Any) -> Iterator[str]:
         yield "terminal time limit"
 
 
-def _time_limit_text(params: Any) -> str:
-    limit = getattr(params, "max_steps_in_episode", None)
+def _time_limit_text(params: Any, n_steps: int | None) -> str:
+    limit = getattr(params, "max_steps_in_episode", n_steps)
     return "the environment's own" if limit is None else f"time limit: {limit:g} steps"

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -86,6 +87,7 @@ class HostEnvironment:
         if max_episode_steps is not None:
             self.max_episode_steps = max_episode_steps
         self.teams = adapter.teams if teams is None else list(teams)
+        _check_teams(self.teams, self.n_actors)
         self._space = adapter.arrays.space
         shape, dtype = adapter.arrays.action_layout()
         self._action = Field(shape, np.dtype(dtype).name)
@@ -208,7 +210,10 @@ def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
 def _import_parts(package: str, module: str) -> Any:
     try:
         importlib.import_module(package)
-        return importlib.import_module(f"{package}.{module}")
+        with warnings.catch_warnings():
+            # PettingZoo prefers a registry of its own, which other packages do not have.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return importlib.import_module(f"{package}.{module}")
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing == f"{package}.{module}":
@@ -233,4 +238,11 @@ def _check(n_workers: int | None, timeout: float, on_worker_failure: str) -> Non
     if on_worker_failure not in get_args(OnWorkerFailure):
         raise ValueError(
             f"on_worker_failure={on_worker_failure!r} is unknown; choose 'raise' or 'restart'."
+        )
+
+
+def _check_teams(teams: Sequence[int] | None, n_actors: int) -> None:
+    if teams is not None and len(teams) != n_actors:
+        raise ValueError(
+            f"{len(teams)} teams for {n_actors} actor{'s' * (n_actors != 1)}; give each actor one."
         )
