@@ -106,6 +106,7 @@ def _shown(quiet: bool) -> dict[str, Any]:
 
 def _run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bool) -> int:
     """Train, and print the results; return the exit status."""
+    from jaxagents.environments.host import HostEnvironmentError
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.interruption import Interrupted
 
@@ -120,7 +121,7 @@ def _run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: b
         return status
     except KeyboardInterrupt:  # outside of training
         return _complain_of_interruption(experiment, INTERRUPTED)
-    except NonFiniteError as error:
+    except (NonFiniteError, HostEnvironmentError) as error:
         return complain(f"error: {error} The run so far is in {experiment.directory}", FAILED)
     if quiet:
         print(experiment.directory)

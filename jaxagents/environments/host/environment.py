@@ -20,6 +20,7 @@ from jaxagents.environments.spaces import ActionSpace
 
 # Where the time limit is a part of the task, as in the same environments of JaxMARL.
 _TERMINAL = ("mpe2",)
+_SETTINGS = ("n_workers", "timeout", "on_worker_failure", "teams", "time_limits")
 
 
 @final
@@ -178,10 +179,11 @@ def make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
     """
     import gymnasium
 
+    settings, env_kwargs = _split(env_kwargs)
     # What its checker checks at every step, the workers check faster.
     make_env = functools.partial(gymnasium.make, name, disable_env_checker=True, **env_kwargs)
     try:
-        return HostEnvironment(make_env)
+        return HostEnvironment(make_env, **settings)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ImportError(f"gymnasium/{name} needs another package: {error}") from error
     except gymnasium.error.Error as error:
@@ -202,9 +204,16 @@ def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
             "environment's package and its module."
         )
     _import_parts(package, module)
+    settings, env_kwargs = _split(env_kwargs)
+    settings.setdefault("time_limits", "terminal" if package in _TERMINAL else "bootstrap")
     make_env = functools.partial(_make_parallel, package, module, env_kwargs)
-    time_limits = "terminal" if package in _TERMINAL else "bootstrap"
-    return HostEnvironment(make_env, time_limits=time_limits)
+    return HostEnvironment(make_env, **settings)
+
+
+def _split(env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separate the settings of `HostEnvironment` from the arguments of the library."""
+    settings = {name: value for name, value in env_kwargs.items() if name in _SETTINGS}
+    return settings, {name: env_kwargs[name] for name in env_kwargs.keys() - settings.keys()}
 
 
 def _import_parts(package: str, module: str) -> Any:

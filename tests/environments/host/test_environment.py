@@ -66,10 +66,11 @@ def test_workers_end_with_the_block_of_the_environment():
 
 
 def test_gymnasiums_environments_are_made_by_id():
-    env, params = ja.make("gymnasium/CartPole-v1", sutton_barto_reward=True)
+    env, params = ja.make("gymnasium/CartPole-v1", sutton_barto_reward=True, time_limits="terminal")
 
     assert params is None
     assert (env.name, env.n_actors, env.max_episode_steps) == ("CartPole-v1", 1, 500)
+    assert env.time_limits == "terminal"
     info = describe("gymnasium/Pendulum-v1")
     assert (info.n_actors, info.observation_shape) == (1, (3,))
     assert (info.action_space, info.truncation_rule) == (
