@@ -123,9 +123,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         frame = io_callback(
             self._step_workers,
             self._shapes(n_envs, *names),
-            state.env_state,
-            action,
-            _seeds(rng, n_envs),
+            _packed(state.env_state, _seeds(rng, n_envs), action),
             ordered=True,
         )
         elapsed, over = state.episode_steps + 1, frame["over"]
@@ -160,9 +158,11 @@ class HostEnvironmentBatch(EnvironmentBatch):
     def _reset_workers(self, seed: Any) -> Frame:
         return self._keeping_faults(self._reset_pool, np.asarray(seed))
 
-    def _step_workers(self, checksum: Any, action: Any, seed: Any) -> Frame:
-        checksum, action, seed = (np.asarray(each) for each in (checksum, action, seed))
-        return self._keeping_faults(self._step_pool, checksum, action, seed)
+    def _step_workers(self, packed: Any) -> Frame:
+        packed = np.asarray(packed)
+        shape, dtype = self._env.layout(self._has_state)["action"]
+        action = packed[:, 2:].view(dtype).reshape(-1, *shape)
+        return self._keeping_faults(self._step_pool, packed[:, 0], action, packed[:, 1])
 
     def _reset_pool(self, seed: np.ndarray) -> Frame:
         pool, n_envs = self._pool, len(seed)
@@ -205,6 +205,14 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
 def _abstract(field: Field, *batch_shape: int) -> Any:
     return jax.ShapeDtypeStruct((*batch_shape, *field.shape), field.dtype)
+
+
+def _packed(
+    checksum: UInt32[Array, " envs"], seed: UInt32[Array, " envs"], action: Array
+) -> UInt32[Array, "envs words"]:
+    """Put the arguments of a step into one array: each that a callback gets takes 30 µs."""
+    words = jax.lax.bitcast_convert_type(action, jnp.uint32).reshape(len(seed), -1)
+    return jnp.concatenate([checksum[:, None], seed[:, None], words], axis=1)
 
 
 def _seeds(rng: PRNGKeyArray, n_envs: int) -> UInt32[Array, " envs"]:
