@@ -29,7 +29,11 @@ GROUPS = {
     "calls": ["annotated_calls.py", "compiler/test_reductions.py", "ppo/test_statistics.py"],
     "commands": ["annotated_commands.py"],
     "formulas": ["ppo", "compiler", "evaluation", "networks"],
-    "environments": ["environments/test_batch.py", "environments/test_gymnax.py"],
+    "environments": [
+        "environments/test_batch.py",
+        "environments/test_gymnax.py",
+        "environments/host",
+    ],
     "agents": ["ippo/test_distributions.py", "ippo/test_episode_ends.py", "ippo/test_memory.py"],
     "experiments": ["experiments", "visual"],
 }

@@ -44,7 +44,8 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
             raise TypeError(
                 f"{name} has no {attribute}; an environment has n_actors, action_space(params), "
                 "reset and step (see jaxagents.Environment), and jaxagents.make builds those of "
-                "gymnax and JaxMARL."
+                "gymnax and JaxMARL. Give one of Gymnasium or PettingZoo as "
+                "jaxagents.HostEnvironment(make_env)."
             )
     n_actors, space = int(env.n_actors), as_space(env.action_space(env_params))
     reset_name, step_name = ("reset_env", "step_env") if resets_as_batch else ("reset", "step")

@@ -56,6 +56,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         self._pool: WorkerPool | None = None
         self._checksum = 0
         self._faults: list[HostEnvironmentError] = []
+        self._agents_batches = [self]  # for training and for evaluation
         super().__init__(
             Observation(**{name: _abstract(field) for name, field in env.sight.items()}),
             env.action_space(),
@@ -69,12 +70,6 @@ class HostEnvironmentBatch(EnvironmentBatch):
         self._sight = [name for name in env.sight if has_state or name != "global_state"]
 
     @property
-    def process_ids(self) -> list[int]:
-        """The numbers of the worker processes in the system."""
-        pool = self._pool
-        return pool.process_ids if pool is not None and pool.close.alive else []
-
-    @property
     def n_restarts(self) -> int:
         """How often environments were made anew because their worker failed."""
         return 0 if self._pool is None else int(self._pool.n_restarts.sum())
@@ -85,7 +80,13 @@ class HostEnvironmentBatch(EnvironmentBatch):
             self._env, self._max_episode_steps, self.time_limit, self._agent_id, self._global_state
         )
         batch._faults = self._faults
+        self._agents_batches.append(batch)
         return batch
+
+    def close(self) -> None:
+        """End this batch's workers; `reset` starts new ones."""
+        if self._pool is not None:
+            self._pool.close()
 
     def can_continue(self, state: BatchState) -> bool:
         """Return True if the workers' environments are where the state left them."""
@@ -103,6 +104,8 @@ class HostEnvironmentBatch(EnvironmentBatch):
             if not self._faults:
                 raise
         if self._faults:
+            for batch in self._agents_batches:
+                batch.close()
             raise self._faults[0]
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
@@ -167,8 +170,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
     def _reset_pool(self, seed: np.ndarray) -> Frame:
         pool, n_envs = self._pool, len(seed)
         if pool is None or not pool.close.alive or pool.n_envs != n_envs:
-            if pool is not None:
-                pool.close()
+            self.close()
             pool = self._env.make_pool(n_envs, self._max_episode_steps, self._has_state)
             self._pool = pool
         frame = pool.reset(seed)

@@ -129,6 +129,11 @@ class HostEnvironment:
         self._pools.add(pool)
         return pool
 
+    @property
+    def process_ids(self) -> list[int]:
+        """The numbers of all worker processes in the system."""
+        return [each for pool in self._pools for each in pool.process_ids]
+
     def close(self) -> None:
         """End all workers; an agent that goes on starts new ones."""
         for pool in list(self._pools):

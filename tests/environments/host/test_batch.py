@@ -248,6 +248,27 @@ def test_a_fault_is_raised_by_the_public_method_with_its_traceback():
     assert workers() == set()
 
 
+def test_a_run_with_checkpoints_raises_the_fault_and_resumes(tmp_path):
+    once = tmp_path / "once"
+    env = host(functools.partial(Faulty, "kill", once))
+    shapes = vars(tiny(n_steps=3, n_evals=1, eval_frequency=1, max_episode_steps=5))
+
+    def break_after_the_first_update(evaluation):
+        if evaluation.n_updates_done == 1:
+            once.touch()
+
+    def make_agent(*callbacks):
+        config = ja.AgentConfig(**{**shapes, "checkpoint_dir": tmp_path / "run"})
+        return ja.DiscreteIPPO(env, None, config, callbacks=callbacks)
+
+    with pytest.raises(HostEnvironmentError, match="ended its worker process"):
+        make_agent(break_after_the_first_update).train(jax.random.key(0), FAST)
+    assert env.process_ids == []
+    runner, metrics = make_agent().resume()
+    assert int(runner.n_updates_done) == 3
+    assert metrics["n_updates_done"].tolist() == [0, 1, 2, 3]
+
+
 def test_training_cannot_be_vmapped():
     with pytest.raises(ValueError, match="train once per seed"):
         jax.vmap(echo_agent().train, in_axes=(0, None))(jax.random.split(jax.random.key(0)), FAST)

@@ -109,6 +109,24 @@ def test_pettingzoos_environments_are_made_by_package_and_module():
         ja.make("pettingzoo/mpe2:simple_tog_v3")
 
 
+def test_an_environment_that_is_not_wrapped_is_refused_with_the_remedy():
+    with pytest.raises(TypeError, match=r"as jaxagents.HostEnvironment\(make_env\)"):
+        ja.DiscreteIPPO(Stairs(), None, ja.AgentConfig(n_steps=1))
+
+
+def test_an_environment_can_be_played_by_hand():
+    env = ja.HostEnvironment(Echo, n_workers=1, time_limits="terminal")
+    agent = shared_agent(env)
+    with env:
+        runner = agent.init(jax.random.key(0), FAST)
+    game = env.open()
+    sight, _ = game.reset(seed=3)
+    observation = ja.Observation(sight.features, sight.action_mask, elapsed=np.int32(0))
+    action = np.asarray(agent.policy(runner, observation))
+    cues = np.argmax(sight.features, axis=-1)
+    np.testing.assert_array_equal(game.step(action).reward, action == cues)
+
+
 @pytest.mark.slow
 def test_an_agent_trains_on_cartpole():
     env, params = ja.make("gymnasium/CartPole-v1")

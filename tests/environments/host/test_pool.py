@@ -157,6 +157,21 @@ def test_a_restarted_workers_episodes_are_truncated(started, fault, tmp_path):
     assert len(workers()) == 3
 
 
+def test_restarts_leave_no_open_files_and_no_processes(started, tmp_path):
+    once = tmp_path / "once"
+    make_env = functools.partial(Faulty, "raise", once)
+    pool = started(make_env, n_workers=3, on_worker_failure="restart")
+    pool.reset(SEEDS)
+    counts = []
+    for _ in range(4):
+        pool.step(actions(1, 1, 1), SEEDS)
+        once.touch()
+        pool.step(actions(1, 1, 1), SEEDS)
+        counts.append((len(os.listdir("/proc/self/fd")), len(workers())))
+    assert counts == [counts[0]] * 4
+    assert pool.n_restarts.sum() == 4
+
+
 def test_a_worker_that_fails_at_once_is_not_restarted(started):
     pool = started(functools.partial(Faulty, "raise"), on_worker_failure="restart")
     pool.reset(SEEDS)
