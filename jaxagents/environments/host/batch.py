@@ -55,8 +55,9 @@ class HostEnvironmentBatch(EnvironmentBatch):
         self._max_episode_steps = max_episode_steps
         self._pool: WorkerPool | None = None
         self._checksum = 0
-        self._faults: list[HostEnvironmentError] = []
-        self._agents_batches = [self]  # for training and for evaluation
+        self._action = env.layout(has_state=False)["action"]
+        self._faults: list[BaseException] = []
+        self._agents_batches: list[HostEnvironmentBatch] = [self]  # for evaluation too
         super().__init__(
             Observation(**{name: _abstract(field) for name, field in env.sight.items()}),
             env.action_space(),
@@ -90,7 +91,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     def can_continue(self, state: BatchState) -> bool:
         """Return True if the workers' environments are where the state left them."""
-        here = self._pool is not None and self._pool.close.alive
+        here = self._pool is not None and self._pool.is_open
         return here and bool(np.all(np.asarray(state.env_state) == self._checksum))
 
     @contextlib.contextmanager
@@ -163,13 +164,12 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     def _step_workers(self, packed: Any) -> Frame:
         packed = np.asarray(packed)
-        shape, dtype = self._env.layout(self._has_state)["action"]
-        action = packed[:, 2:].view(dtype).reshape(-1, *shape)
+        action = packed[:, 2:].view(self._action.dtype).reshape(-1, *self._action.shape)
         return self._keeping_faults(self._step_pool, packed[:, 0], action, packed[:, 1])
 
     def _reset_pool(self, seed: np.ndarray) -> Frame:
         pool, n_envs = self._pool, len(seed)
-        if pool is None or not pool.close.alive or pool.n_envs != n_envs:
+        if pool is None or not pool.is_open or pool.n_envs != n_envs:
             self.close()
             pool = self._env.make_pool(n_envs, self._max_episode_steps, self._has_state)
             self._pool = pool
@@ -179,7 +179,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     def _step_pool(self, checksum: np.ndarray, action: np.ndarray, seed: np.ndarray) -> Frame:
         pool = self._pool
-        if pool is None or not pool.close.alive or checksum[0] != self._checksum:
+        if pool is None or not pool.is_open or checksum[0] != self._checksum:
             raise HostEnvironmentError(
                 "the environments are not where this runner left them; begin with reset."
             )
@@ -200,7 +200,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
     def _keeping_faults(self, function: Any, *arguments: np.ndarray) -> Frame:
         try:
             return function(*arguments)
-        except HostEnvironmentError as error:
+        except BaseException as error:
             self._faults.append(error)
             raise
 

@@ -52,7 +52,8 @@ class HostEnvironment:
         sight: Shapes and dtypes of an observation, by the names of `Observation`.
 
     Raises:
-        TypeError: the environment is of another library, or has a space that agents cannot use.
+        TypeError: the environment is of another library, or has a space that agents cannot use; or
+            ``make_env`` cannot be pickled.
         ValueError: an argument is out of range; the actors differ in ways that padding and masks
             cannot express; or the first observation is not in its space.
     """
@@ -68,8 +69,11 @@ class HostEnvironment:
         time_limits: TimeLimits = "bootstrap",
         max_episode_steps: int | None = None,
     ):
+        import cloudpickle
+
         _check(n_workers, timeout, on_worker_failure)
         self._make_env = make_env
+        self._pickled: bytes = cloudpickle.dumps(make_env)
         self._n_workers = n_workers
         self._timeout = timeout
         self.on_worker_failure: OnWorkerFailure = on_worker_failure
@@ -115,10 +119,8 @@ class HostEnvironment:
             max_episode_steps: Truncate episodes at this length.
             has_state: Also read the global state.
         """
-        import cloudpickle
-
         settings = PoolSettings(
-            make_env=cloudpickle.dumps(self._make_env),
+            make_env=self._pickled,
             layout=self.layout(has_state),
             max_episode_steps=max_episode_steps,
             n_workers=self._n_workers,

@@ -68,7 +68,7 @@ class WorkerProcess:
 
     def __init__(self, task: Task, timeout: float):
         self.envs = task.envs
-        self.n_steps = 0  # done
+        self.n_steps = 0  # begun
         self._timeout = timeout
         self._channel, theirs = socket.socketpair()
         self._channel.settimeout(timeout)
@@ -158,6 +158,11 @@ class WorkerPool:
             self._workers.append(self._start(range(start, stop)))
 
     @property
+    def is_open(self) -> bool:
+        """True until `close`."""
+        return self.close.alive
+
+    @property
     def process_ids(self) -> list[int]:
         """The numbers of the worker processes in the system."""
         return [worker.process_id for worker in self._workers]
@@ -191,12 +196,13 @@ class WorkerPool:
         self._n_steps += 1
         self._arrays["action"][:] = action
         self._arrays["seed"][:] = seed
-        for worker, failure in self._command(STEP):
-            if self._settings.on_worker_failure == "raise" or not worker.n_steps:
-                raise self._error(worker, failure)
-            self._restart(worker, failure)
         for worker in self._workers:
             worker.n_steps += 1
+        for worker, failure in self._command(STEP):
+            # A worker that fails at once would be restarted without end.
+            if self._settings.on_worker_failure == "raise" or worker.n_steps == 1:
+                raise self._error(worker, failure)
+            self._restart(worker, failure)
         return self._frame()
 
     def _start(self, envs: range) -> WorkerProcess:

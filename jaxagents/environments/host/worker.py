@@ -153,7 +153,8 @@ class Worker:
 
 def main(descriptor: int) -> None:
     """Serve the process at the other end of a socket until it closes it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process decides
+    for number in (signal.SIGINT, signal.SIGTERM):  # which reach whole groups of processes
+        signal.signal(number, signal.SIG_IGN)  # the other process decides
     channel = socket.socket(fileno=descriptor)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:

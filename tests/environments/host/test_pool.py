@@ -175,8 +175,19 @@ def test_restarts_leave_no_open_files_and_no_processes(started, tmp_path):
 def test_a_worker_that_fails_at_once_is_not_restarted(started):
     pool = started(functools.partial(Faulty, "raise"), on_worker_failure="restart")
     pool.reset(SEEDS)
-    with pytest.raises(HostEnvironmentError, match="at step 1"):
-        pool.step(actions(2, 0, 0), SEEDS)
+    pool.step(actions(0, 0, 0), SEEDS)
+    pool.step(actions(2, 0, 0), SEEDS)
+    assert pool.n_restarts.tolist() == [1, 1, 1]  # they share a worker
+    with pytest.raises(HostEnvironmentError, match="environment 1 at step 3"):
+        pool.step(actions(0, 2, 0), SEEDS)
+
+
+def test_signals_to_the_whole_group_of_processes_leave_workers_alone(started):
+    pool = started(Stairs)
+    pool.reset(SEEDS)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(pool.process_ids[0], number)
+    pool.step(actions(0, 0, 0), SEEDS)
 
 
 def test_a_pool_that_is_forgotten_ends_its_workers(started):
