@@ -32,7 +32,8 @@ GROUPS = {
     "environments": [
         "environments/test_batch.py",
         "environments/test_gymnax.py",
-        "environments/host",
+        "environments/host/test_adapters.py",
+        "environments/host/test_batch.py",
     ],
     "agents": ["ippo/test_distributions.py", "ippo/test_episode_ends.py", "ippo/test_memory.py"],
     "experiments": ["experiments", "visual"],
