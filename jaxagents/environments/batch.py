@@ -68,6 +68,15 @@ class EnvironmentBatch(abc.ABC):
             observation: ``[*batch, actors, *obs]``; the time is read from ``elapsed``.
         """
 
+    def as_prepared(self, observation: Array | Observation) -> Observation:
+        """Prepare an observation ``[*batch, actors, *obs]``, unless this batch returned it."""
+        observation, template = as_observation(observation), self.observation
+        axes = template.features.ndim
+        is_prepared = observation.features.shape[-axes:] == template.features.shape
+        if is_prepared and (observation.global_state is None) == (template.global_state is None):
+            return observation._replace(elapsed=None)
+        return self.prepare(observation)
+
     @abc.abstractmethod
     def global_features(self, observation: Observation) -> Array:
         """Return the global state with each actor's index, ``[*batch, actors, ...]``."""

@@ -23,6 +23,7 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.player import Player
+from jaxagents.ippo.rollout import Acting
 from jaxagents.networks.network import Network
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
@@ -259,9 +260,16 @@ class Agent(Frozen, abc.ABC):
         """Return a recurrent agent's recurrent state at an episode's start."""
         return self.networks.initial_memory(self.policies.n_actors)
 
-    def reset_carry(self, carry: Memory, mask: Bool[Array, " actors"]) -> Memory:
-        """Reset the recurrent state of actors whose episode begins: where ``mask`` is True."""
+    def reset_carry(self, carry: Any, mask: Bool[Array, "*envs actors"]) -> Any:
+        """Reset the recurrent state of actors whose episode begins: where ``mask`` is True.
+
+        Args:
+            carry: Of `policy`, or of `act`, whose mask is ``[batch_size, n_actors]``.
+            mask: True where an episode begins.
+        """
         mask = jnp.asarray(mask, bool)
+        if isinstance(carry, Acting):
+            return carry._replace(memory=self.networks.actor.reset_memory(carry.memory, mask))
         return Memory(
             actor=self.networks.actor.reset_memory(carry.actor, mask),
             critic=self.networks.value.reset_memory(carry.critic, mask),

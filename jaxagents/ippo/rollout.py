@@ -1,0 +1,133 @@
+"""Experience for an update by hand: what acting records, and rollouts collected elsewhere."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from jaxagents.types import Observation, PyTree
+
+
+class Acting(NamedTuple):
+    """Carry from one step of a rollout by hand to the next."""
+
+    rngs: Key[Array, " time"]  # of the environments' steps
+    noise: Float[Array, "time envs actors outputs"]  # that actions are sampled from
+    memory: PyTree  # the actors' recurrent state, [envs, actors, ...]
+    n_steps: Int[Array, ""]  # done so far
+
+
+class Record(NamedTuple):
+    """What a step of a rollout by hand leaves for the update, ``[envs, actors, ...]``.
+
+    A `Rollout` takes the first four.
+    """
+
+    observation: Observation  # as networks take it: with agent ids, the time, the global state
+    memory: PyTree  # the actors' recurrent state before the step
+    action: Array  # as sampled: unclipped, before any squashing
+    log_prob: Float[Array, "envs actors"]
+    carry: Acting  # for the next step
+    rng: Key[Array, ""]  # for the environments' step, as `agent.step` would draw it
+
+
+class Rollout(NamedTuple):
+    """Experience of one update, as numpy or jax arrays ``[time, envs, actors, ...]``.
+
+    The axes are the configuration's ``rollout_length`` and ``batch_size``, and the environment's
+    actors.
+
+    Attributes:
+        observation: Before each step: an `Observation`, or its features alone.
+        action: As `act` recorded it. Discrete actions are what the environment took; real ones
+            before they were clipped or squashed.
+        log_prob: Log probability of the action under the policy that chose it.
+        reward: The environment's reward.
+        terminated: The actor's episode ended in a terminal state.
+        truncated: It was cut off in another state.
+        last_observation: After the last step, and after any reset, ``[envs, actors, ...]``.
+        final_observation: After each step, but before any reset; None if nothing was truncated, or
+            if the time limit is a part of the task.
+        active: The actor was alive before the step; None: always.
+        memory: The actors' recurrent state before each step; for recurrent agents only.
+        last_memory: After the last step, ``[envs, actors, ...]``; for recurrent agents only.
+        shaped_reward: For configurations with ``shaped_reward_steps``.
+    """
+
+    observation: Any
+    action: Any
+    log_prob: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    last_observation: Any
+    final_observation: Any = None
+    active: Any = None
+    memory: Any = ()
+    last_memory: Any = ()
+    shaped_reward: Any = None
+
+    @classmethod
+    def from_records(cls, records: Sequence[Record], **results: Any) -> "Rollout":
+        """Stack the records of a rollout's steps.
+
+        Args:
+            records: Those that `act` returned, in the order of time.
+            results: The other fields. Lists, with one entry per step, are stacked too.
+        """
+        stacked = {
+            name: _stack(values) if isinstance(values, list) else values
+            for name, values in results.items()
+        }
+        of_records = {
+            name: _stack([getattr(record, name) for record in records])
+            for name in ("observation", "memory", "action", "log_prob")
+        }
+        return cls(**{"last_memory": records[-1].carry.memory, **of_records, **stacked})
+
+
+def check_rollout(
+    rollout: Rollout,
+    leading: tuple[int, int, int],
+    action: tuple[int, ...],
+    is_bootstrapped: bool,
+    is_recurrent: bool,
+) -> None:
+    """Check the shapes of a rollout, and that truncated steps can be bootstrapped.
+
+    Args:
+        rollout: The rollout.
+        leading: ``(rollout_length, batch_size, n_actors)``.
+        action: Shape of one actor's action, as sampled.
+        is_bootstrapped: False if the time limit is a part of the task.
+        is_recurrent: The agent needs recurrent states.
+
+    Raises:
+        ValueError: a shape is wrong; or final observations or recurrent states are missing.
+    """
+    expected = dict.fromkeys(("log_prob", "reward", "terminated", "truncated", "active"), leading)
+    expected["action"] = (*leading, *action)
+    for name, shape in expected.items():
+        value = getattr(rollout, name)
+        if value is not None and np.shape(value) != shape:
+            raise ValueError(
+                f"the rollout's {name} has shape {np.shape(value)}; the agent learns from {shape}: "
+                "rollout_length, batch_size, actors and the shape of one."
+            )
+    if is_recurrent and not (rollout.memory and rollout.last_memory):
+        raise ValueError(
+            "the rollout has no memory or last_memory, which recurrent agents learn from; collect it "
+            "with Rollout.from_records."
+        )
+    if is_bootstrapped and rollout.final_observation is None and np.any(rollout.truncated):
+        raise ValueError(
+            "the rollout has truncated steps but no final_observation, from which their values "
+            "are bootstrapped; give the observations before the resets, or configure "
+            "time_limits='terminal'."
+        )
+
+
+def _stack(values: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *values)
