@@ -57,7 +57,7 @@ def all_by_hand(agent, rng, hyperparams):
 def main():
     """Train in all three ways, and compare."""
     env, env_params = ja.make("gymnax/CartPole-v1")
-    config = ja.AgentConfig(n_steps=5, rollout_length=32, n_evals=0, progress_bar=False)
+    config = ja.AgentConfig(n_steps=3, rollout_length=32, n_evals=0, progress_bar=False)
     agent = ja.DiscreteIPPO(env, env_params, config)
     rng, hyperparams = jax.random.key(0), ja.HyperParameters()
     first, *others = (

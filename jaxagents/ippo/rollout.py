@@ -116,10 +116,11 @@ def check_rollout(
                 f"the rollout's {name} has shape {np.shape(value)}; the agent learns from {shape}: "
                 "rollout_length, batch_size, actors and the shape of one."
             )
-    if is_recurrent and not (rollout.memory and rollout.last_memory):
+    memories = (rollout.memory, rollout.last_memory)
+    if is_recurrent and not all(map(jax.tree.leaves, memories)):
         raise ValueError(
-            "the rollout has no memory or last_memory, which recurrent agents learn from; collect it "
-            "with Rollout.from_records."
+            "the rollout lacks memory or last_memory, which recurrent agents learn from; collect "
+            "it with Rollout.from_records."
         )
     if is_bootstrapped and rollout.final_observation is None and np.any(rollout.truncated):
         raise ValueError(
