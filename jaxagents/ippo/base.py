@@ -32,7 +32,7 @@ from jaxagents.hyperparameters import (
     per_policy,
 )
 from jaxagents.ippo.agent import Agent
-from jaxagents.ippo.rollout import Acting, Record, Rollout, check_rollout
+from jaxagents.ippo.rollout import Acting, Record, Rollout, as_transitions, check_rollout
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.ppo.batches import Valuation, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import (
@@ -253,15 +253,7 @@ class IPPOBase(Agent):
         Raises:
             ValueError: a shape is wrong; or truncated steps lack final observations.
         """
-        leading = (self.config.rollout_length, self.config.batch_size, self.environments.n_actors)
-        action = self.distribution.action_shape
-        check_rollout(
-            rollout,
-            leading,
-            action,
-            is_bootstrapped=not self.environments.time_limit.is_terminal,
-            is_recurrent=self.config.recurrent is not None,
-        )
+        check_rollout(rollout, self.environments, self.config, self.distribution.action_shape)
         runner, metrics, _ = self._update_from(runner, rollout)
         return runner, metrics
 
@@ -402,40 +394,6 @@ class IPPOBase(Agent):
         n_steps = self.config.rollout_length
         shape = (n_steps, self.config.batch_size, self.environments.n_actors)
         return jax.random.split(rng_env, n_steps), self.networks.draw_noise(rng_noise, *shape)
-
-    def _as_transitions(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Transition]:
-        """Convert a rollout by hand to what `_collect_rollout` returns."""
-        prepare, time_limit = self.environments.as_prepared, self.environments.time_limit
-        observation = prepare(rollout.observation)
-        ended = jnp.asarray(rollout.terminated, bool), jnp.asarray(rollout.truncated, bool)
-        alive = rollout.active is None or jnp.asarray(rollout.active, bool)
-        active = jnp.broadcast_to(alive, ended[0].shape)
-        over = jnp.all(~active | ended[0] | ended[1], axis=-1, keepdims=True)
-        final = rollout.final_observation
-        # Without truncations nothing is bootstrapped from final observations.
-        final = observation if final is None else prepare(final)
-        terminated, truncated = time_limit.for_learning(*ended)
-        transitions = Transition(
-            observation=observation,
-            memory=rollout.memory,
-            action=jnp.asarray(rollout.action),
-            log_prob=jnp.asarray(rollout.log_prob, jnp.float32),
-            reward=training_reward(
-                jnp.asarray(rollout.reward, jnp.float32),
-                rollout.shaped_reward,
-                self.config,
-                runner.n_updates_done,
-            ),
-            terminated=terminated,
-            truncated=truncated,
-            active=active,
-            episode_over=jnp.broadcast_to(over, active.shape),
-            final_observation=None if time_limit.is_terminal else final._replace(action_mask=None),
-        )
-        return runner.replace(
-            observation=prepare(rollout.last_observation),
-            memory=runner.memory._replace(actor=rollout.last_memory),
-        ), transitions
 
     def _estimate_advantages(
         self,
@@ -702,7 +660,12 @@ class IPPOBase(Agent):
 
     @compiled_for_speed(static_argnames=("self",))
     def _update_from(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics, NonFinite]:
-        return self._learn(*self._as_transitions(runner, rollout))
+        transitions = as_transitions(rollout, self.environments, self.config, runner.n_updates_done)
+        runner = runner.replace(
+            observation=self.environments.as_prepared(rollout.last_observation),
+            memory=runner.memory._replace(actor=rollout.last_memory),
+        )
+        return self._learn(runner, transitions)
 
     @compiled_quickly(static_argnames=("self",))
     def _begin_rollout(self, runner: Runner) -> Acting:

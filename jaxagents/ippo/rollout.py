@@ -4,10 +4,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from jaxagents.types import Observation, PyTree
+from jaxagents.config import AgentConfig
+from jaxagents.environments.batch import EnvironmentBatch
+from jaxagents.ppo.schedules import training_reward
+from jaxagents.types import Observation, PyTree, Transition
 
 
 class Acting(NamedTuple):
@@ -90,25 +94,24 @@ class Rollout(NamedTuple):
 
 def check_rollout(
     rollout: Rollout,
-    leading: tuple[int, int, int],
-    action: tuple[int, ...],
-    is_bootstrapped: bool,
-    is_recurrent: bool,
+    environments: EnvironmentBatch,
+    config: AgentConfig,
+    action_shape: tuple[int, ...],
 ) -> None:
     """Check the shapes of a rollout, and that truncated steps can be bootstrapped.
 
     Args:
         rollout: The rollout.
-        leading: ``(rollout_length, batch_size, n_actors)``.
-        action: Shape of one actor's action, as sampled.
-        is_bootstrapped: False if the time limit is a part of the task.
-        is_recurrent: The agent needs recurrent states.
+        environments: Those of the agent that learns from it.
+        config: The agent's.
+        action_shape: Of one actor's action, as sampled.
 
     Raises:
         ValueError: a shape is wrong; or final observations or recurrent states are missing.
     """
+    leading = (config.rollout_length, config.batch_size, environments.n_actors)
     expected = dict.fromkeys(("log_prob", "reward", "terminated", "truncated", "active"), leading)
-    expected["action"] = (*leading, *action)
+    expected["action"] = (*leading, *action_shape)
     for name, shape in expected.items():
         value = getattr(rollout, name)
         if value is not None and np.shape(value) != shape:
@@ -117,17 +120,50 @@ def check_rollout(
                 "rollout_length, batch_size, actors and the shape of one."
             )
     memories = (rollout.memory, rollout.last_memory)
-    if is_recurrent and not all(map(jax.tree.leaves, memories)):
+    if config.recurrent is not None and not all(map(jax.tree.leaves, memories)):
         raise ValueError(
             "the rollout lacks memory or last_memory, which recurrent agents learn from; collect "
             "it with Rollout.from_records."
         )
-    if is_bootstrapped and rollout.final_observation is None and np.any(rollout.truncated):
+    bootstraps = not environments.time_limit.is_terminal
+    if bootstraps and rollout.final_observation is None and np.any(rollout.truncated):
         raise ValueError(
             "the rollout has truncated steps but no final_observation, from which their values "
             "are bootstrapped; give the observations before the resets, or configure "
             "time_limits='terminal'."
         )
+
+
+def as_transitions(
+    rollout: Rollout,
+    environments: EnvironmentBatch,
+    config: AgentConfig,
+    n_updates_done: Int[Array, ""],
+) -> Transition:
+    """Convert a checked rollout to the transitions that a compiled rollout collects."""
+    prepare, time_limit = environments.as_prepared, environments.time_limit
+    ended = jnp.asarray(rollout.terminated, bool), jnp.asarray(rollout.truncated, bool)
+    alive = True if rollout.active is None else jnp.asarray(rollout.active, bool)
+    active = jnp.broadcast_to(alive, ended[0].shape)
+    episode_over = jnp.all(~active | ended[0] | ended[1], axis=-1, keepdims=True)
+    observation, final = prepare(rollout.observation), rollout.final_observation
+    # Without truncations nothing is bootstrapped from final observations.
+    final = observation if final is None else prepare(final)
+    terminated, truncated = time_limit.for_learning(*ended)
+    return Transition(
+        observation=observation,
+        memory=rollout.memory,
+        action=jnp.asarray(rollout.action),
+        log_prob=jnp.asarray(rollout.log_prob, jnp.float32),
+        reward=training_reward(
+            jnp.asarray(rollout.reward, jnp.float32), rollout.shaped_reward, config, n_updates_done
+        ),
+        terminated=terminated,
+        truncated=truncated,
+        active=active,
+        episode_over=jnp.broadcast_to(episode_over, active.shape),
+        final_observation=None if time_limit.is_terminal else final._replace(action_mask=None),
+    )
 
 
 def _stack(values: list[Any]) -> Any:
