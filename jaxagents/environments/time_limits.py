@@ -100,9 +100,9 @@ def time_limit_of(
         ValueError: time is to be observed, but the limit is unknown; or the environment's
             ``time_limits`` is no kind.
     """
-    own = getattr(env, "max_episode_steps", None)
+    own: Any = getattr(env, "max_episode_steps", None)
     own = own(env_params) if callable(own) else own
-    known = [limit for limit in (own, max_episode_steps) if limit is not None]
+    known: list[Any] = [limit for limit in (own, max_episode_steps) if limit is not None]
     shortest = min(known, default=math.inf)
     n_steps = int(shortest) if math.isfinite(shortest) else None
     own_kind = getattr(env, "time_limits", "bootstrap")

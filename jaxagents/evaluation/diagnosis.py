@@ -112,7 +112,7 @@ def _read(metrics: Mapping[str, Any], task: Task) -> _Run:
     rows = {name: np.asarray(values, np.float64) for name, values in metrics.items()}
     returns = rows.pop("returns", np.zeros((0, 0, 0)))
     n_updates_done = rows.pop("n_updates_done", np.zeros(0))
-    took_place = ~np.isnan(returns).any(axis=(1, 2))
+    took_place = np.array(~np.isnan(returns).any(axis=(1, 2)))
     if not (took_place.any() and took_place[0] and n_updates_done[0] == 0):
         took_place = np.zeros(len(returns), bool)
     return _Run(

@@ -2,7 +2,7 @@
 
 import abc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from jaxagents.config import AgentConfig, structure_of
 from jaxagents.environments.batch import EnvironmentBatch, JaxEnvironmentBatch
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import time_limit_of, warn_of_far_bootstrapping
+from jaxagents.evaluation.diagnosis import Task, diagnose
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.trajectories import Trajectory, record_episodes
 from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperparams, flat_items
@@ -203,6 +204,22 @@ class Agent(Frozen, abc.ABC):
     def summarize(self, values: Any) -> MetricStats:
         """Compute a metric's statistics over episodes; see `evaluation.statistics.summarize`."""
         return summarize(values)
+
+    def diagnose(self, runner: Runner, metrics: Mapping[str, Any]) -> list[str]:
+        """Say what went wrong in a training run, in a sentence each; nothing if it is healthy.
+
+        Args:
+            runner: As `train` returned it.
+            metrics: Likewise.
+        """
+        discount = np.broadcast_to(runner.hyperparams.gamma, self.policies.n_policies)
+        task = Task(
+            discount=discount.tolist(),
+            max_episode_steps=self.environments.time_limit.last_step_of_returns,
+            n_actions=getattr(self.environments.space, "n", None),
+            has_rivals=len(set(self.environments.teams or ())) > 1,
+        )
+        return diagnose(metrics, task)
 
     def policy(
         self,

@@ -228,14 +228,13 @@ class IPPOBase(Agent):
             ValueError: the rollout is complete, or the observation has another shape.
         """
         observation = self.environments.as_prepared(observation)
-        if carry is None:
-            carry = self._begin_rollout(runner)
-        if carry.n_steps >= self.config.rollout_length:
+        acting: Acting = self._begin_rollout(runner) if carry is None else carry
+        if acting.n_steps >= self.config.rollout_length:
             raise ValueError(
                 f"the rollout has its {self.config.rollout_length} steps (rollout_length); call "
                 "update, and begin the next with carry=None."
             )
-        return self._act(self.networks.actor_of(runner), observation, carry)
+        return self._act(self.networks.actor_of(runner), observation, acting)
 
     def update(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics]:
         """Learn from a rollout that was collected by hand or elsewhere, as `step` does.

@@ -110,7 +110,8 @@ def check_rollout(
         ValueError: a shape is wrong; or final observations or recurrent states are missing.
     """
     leading = (config.rollout_length, config.batch_size, environments.n_actors)
-    expected = dict.fromkeys(("log_prob", "reward", "terminated", "truncated", "active"), leading)
+    names = ("log_prob", "reward", "terminated", "truncated", "active")
+    expected: dict[str, tuple[int, ...]] = dict.fromkeys(names, leading)
     expected["action"] = (*leading, *action_shape)
     for name, shape in expected.items():
         value = getattr(rollout, name)
