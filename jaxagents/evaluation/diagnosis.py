@@ -14,6 +14,7 @@ _LATE = 4  # late metrics are those of the last quarter of the evaluations
 _FLAT = 0.1  # of the targets' standard deviation: values below it are nearly constant
 _EQUAL = 0.05  # of the values' mean: targets that deviate less leave nothing to explain
 _UNEXPLAINED = 0.05  # explained share of the targets' variance
+_LARGE = 10.0  # standard deviation of targets that a critic reaches slowly if not normalised
 _BEYOND = 2.0  # times the largest return that rewards allow
 _COLLAPSED = 0.02  # of the entropy of uniformly random actions
 _TOO_FAR = 0.1  # nats between the policies before and after an update
@@ -28,6 +29,7 @@ class Task(NamedTuple):
     max_episode_steps: int | None  # None: unknown, or returns are bootstrapped beyond it
     n_actions: int | None  # None: continuous
     has_rivals: bool = False  # one team's gain may be another's loss
+    normalizes_values: bool = True
 
 
 class _Run(NamedTuple):
@@ -139,6 +141,18 @@ def _unexplained(run: _Run) -> Iterator[str]:
         )
 
 
+def _unnormalized(run: _Run) -> Iterator[str]:
+    largest = run.training["target_std"].max(axis=0)
+    if run.task.normalizes_values:
+        return
+    for policy in np.flatnonzero(largest > _LARGE):
+        yield (
+            f"The value targets of the critic{_of(policy, largest)} deviate by up to "
+            f"{largest[policy]:.3g} and are not normalised, so that it learns slowly; set "
+            "normalize_values=True."
+        )
+
+
 def _beyond(run: _Run) -> Iterator[str]:
     task, value = run.task, run.training["largest_value"]
     possible = largest_return(run.training["largest_reward"], task.discount, task.max_episode_steps)
@@ -206,6 +220,7 @@ def _lost_again(run: _Run) -> Iterator[str]:
 
 _ILLNESSES = (
     (("explained_variance", "value_mean", "value_std", "target_std"), _unexplained),
+    (("target_std",), _unnormalized),
     (("largest_value", "largest_reward"), _beyond),
     (("entropy",), _collapsed),
     (("kl",), _too_far),

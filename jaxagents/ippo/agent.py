@@ -15,7 +15,7 @@ from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig, structure_of
 from jaxagents.environments.batch import EnvironmentBatch, JaxEnvironmentBatch
 from jaxagents.environments.spaces import ActionSpace
-from jaxagents.environments.time_limits import time_limit_of, warn_of_far_bootstrapping
+from jaxagents.environments.time_limits import time_limit_of, warn_of_short_episodes
 from jaxagents.evaluation.diagnosis import Task, diagnose
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.trajectories import Trajectory, record_episodes
@@ -218,6 +218,7 @@ class Agent(Frozen, abc.ABC):
             max_episode_steps=self.environments.time_limit.last_step_of_returns,
             n_actions=getattr(self.environments.space, "n", None),
             has_rivals=len(set(self.environments.teams or ())) > 1,
+            normalizes_values=self.config.normalize_values,
         )
         return diagnose(metrics, task)
 
@@ -349,7 +350,7 @@ class Agent(Frozen, abc.ABC):
         check_hyperparams(hyperparams, self.policies.n_policies)
         if not is_traced(hyperparams.gamma):
             discounts = np.ravel(np.asarray(hyperparams.gamma, float)).tolist()
-            warn_of_far_bootstrapping(self.environments.time_limit, discounts)
+            warn_of_short_episodes(self.environments.time_limit, discounts)
         return as_arrays(hyperparams)
 
     def _checked_carry(self, carry: Memory | None) -> Memory:

@@ -77,6 +77,14 @@ def test_only_the_end_of_training_tells_what_a_critic_explains():
     assert ill(explained_variance=explained, value_std=flat) == []
 
 
+def test_large_targets_should_be_normalised():
+    task = TASK._replace(normalizes_values=False)
+    (sentence,) = diagnose(HEALTHY | {"target_std": constant(85.0)}, task)
+    assert sentence.startswith("The value targets of the critic deviate by up to 85 and are not")
+    assert diagnose(HEALTHY, task) == []
+    assert ill(target_std=constant(85.0), value_std=constant(80.0)) == []
+
+
 def test_values_beyond_the_largest_return_have_diverged():
     """Rewards of 1 allow 1 / (1 - 0.9) = 10 at most: values of 20 may still be noise."""
     assert ill(largest_value=constant(20.0)) == []
