@@ -21,24 +21,27 @@ N_EVALS = 100
 
 
 def make_agent(config: ExperimentConfig) -> ja.IPPOBase:
-    """Build the configured agent, evaluating at the start and the end only."""
+    """Build the configured agent."""
     env, env_params = make_environment(config)
-    agent_config = dataclasses.replace(
-        config.agent, eval_frequency=config.agent.n_steps, progress_bar=False
-    )
+    agent_config = dataclasses.replace(config.agent, progress_bar=False)
     return agent_class(env, env_params)(env, env_params, agent_config)
 
 
 def final_return(agent: ja.IPPOBase, config: ExperimentConfig, seed: int, greedy: bool) -> float:
-    """Train from a seed; return the mean over episodes of the sum over actors."""
+    """Train from a seed; return the mean over episodes of the sum over actors.
+
+    Prints it, with what a diagnosis finds wrong with the training.
+    """
     started = time.perf_counter()
-    runner, _ = jax.block_until_ready(agent.train(jax.random.key(seed), config.hyperparams))
+    runner, history = jax.block_until_ready(agent.train(jax.random.key(seed), config.hyperparams))
     seconds = time.perf_counter() - started
     metrics = agent.eval(jax.random.key(1000 + seed), N_EVALS, greedy=greedy, runner=runner)
     mean = float(np.asarray(metrics["returns"]).sum(axis=1).mean())
     infos = {name: np.mean(value) for name, value in metrics.items() if name.startswith("info_")}
     text = "".join(f"   {name} {value:.2f}" for name, value in infos.items())
     print(f"  seed {seed}: return {mean:9.2f}{text}   trained in {seconds:6.1f} s", flush=True)
+    for sentence in agent.diagnose(runner, history):
+        print(f"    {sentence}", flush=True)
     return mean
 
 

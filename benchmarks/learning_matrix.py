@@ -98,8 +98,8 @@ def append(path: Path, row: dict) -> None:
 
 
 def revision() -> str:
-    """Return the package's git revision."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
+    """Return the package's git revision, marked if the package differs from it."""
+    command = ["git", "describe", "--always", "--exclude=*", "--dirty"]
     return subprocess.run(
         command, cwd=HERE, capture_output=True, text=True, check=True
     ).stdout.strip()

@@ -14,8 +14,10 @@ recurrent scripts.
 """
 
 import argparse
+import csv
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,6 +30,7 @@ from jaxagents.evaluation.bootstrap import interquartile_mean
 from jaxagents.experiments.make_agent import agent_class
 
 N_EPISODES = 100
+RESULTS = Path(__file__).parent / "peers_learning.csv"
 PEERS: Mapping[str, Any] = {"rejax": rejax_side, "jaxmarl": jaxmarl_side}
 
 
@@ -50,6 +53,17 @@ def train_ours(
         metrics: Any = agent.eval(jax.random.key(1000 + seed), N_EPISODES, False, runner)
         finals.append(float(np.mean(metrics["returns"])))
     return np.array(finals)
+
+
+def append(task: str, peer: str, *sides: np.ndarray) -> None:
+    """Append each seed's returns to the file of results."""
+    is_new = not RESULTS.exists()
+    with RESULTS.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if is_new:
+            writer.writerow(("task", "peer", "seed", "theirs", "ours, the same", "ours"))
+        for seed, finals in enumerate(zip(*sides, strict=True)):
+            writer.writerow((task, peer, seed, *(f"{final:.6g}" for final in finals)))
 
 
 def main() -> None:
@@ -76,6 +90,7 @@ def main() -> None:
                 ours(task.n_steps, **task.defaults),
             )
         ]
+        append(name, arguments.peer, theirs, *sides)
         cells = [
             f"{float(interquartile_mean(side)):.2f} (worst {side.min():.2f})"
             for side in (theirs, *sides)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
+    from jaxagents.ippo.rollout import Rollout
     from jaxagents.networks.recurrent import RecurrentNetwork
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.callbacks import Evaluation, StopAtReturn
@@ -51,6 +52,7 @@ _MODULE_OF = {
     "OptimizerParams": "hyperparameters",
     "Profile": "experiments.profiling",
     "RecurrentNetwork": "networks.recurrent",
+    "Rollout": "ippo.rollout",
     "Runner": "types",
     "StopAtReturn": "training.callbacks",
     "Tracker": "training.trackers",
@@ -82,6 +84,7 @@ __all__ = [
     "OptimizerParams",
     "Profile",
     "RecurrentNetwork",
+    "Rollout",
     "Runner",
     "StopAtReturn",
     "Tracker",

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 if TYPE_CHECKING:
     PyTree = Any  # jaxtyping's own is of unknown type to strict type checkers
@@ -180,12 +180,21 @@ class Updates(NamedTuple):
     total: dict[str, Float[Array, " policies"]]
 
 
-class Rollout(NamedTuple):
+class RolloutLoop(NamedTuple):
     """Carry of the scan over environment steps."""
 
     env_state: PyTree  # [envs, ...]
     observation: Observation  # [envs, actors, ...]
     memory: PyTree  # the actors' recurrent state, [envs, actors, ...]
+
+
+class UpdateKeys(NamedTuple):
+    """Random keys of an update, one for each consumer."""
+
+    rollout: PRNGKeyArray
+    actor: Key[Array, " policies"]
+    critic: Key[Array, " policies"]
+    next_update: PRNGKeyArray
 
 
 class ActorLoop(NamedTuple):

@@ -32,13 +32,20 @@ class Script(NamedTuple):
     defaults: Mapping[str, Any] = {}  # of our agent in its own hyperparameters
 
 
-def _mpe(name: str, n_steps: int) -> Script:
-    return Script("ippo_ff_mpe", f"jaxmarl/{name}", n_steps, overrides={"ENV_NAME": name})
+def _mpe(name: str, n_agents: int) -> Script:
+    # Their log multiplies rewards by the number of agents.
+    return Script(
+        name="ippo_ff_mpe",
+        env=f"jaxmarl/{name}",
+        n_steps=500_000,
+        overrides={"ENV_NAME": name},
+        logged_times=n_agents,
+    )
 
 
-def _recurrent_mpe(name: str, n_steps: int, n_agents: int) -> Script:
-    return _mpe(name, n_steps)._replace(
-        name="ippo_rnn_mpe", logged_times=n_agents, defaults={"recurrent": "gru"}
+def _recurrent_mpe(name: str, n_agents: int) -> Script:
+    return _mpe(name, n_agents)._replace(
+        name="ippo_rnn_mpe", n_steps=300_000, defaults={"recurrent": "gru"}
     )
 
 
@@ -56,11 +63,11 @@ def _smax(scenario: str) -> Script:
 
 _SHAPED_STEPS = 750_000
 TASKS = {
-    "simple, feed-forward": _mpe("MPE_simple_v3", 500_000),
-    "spread, feed-forward": _mpe("MPE_simple_spread_v3", 500_000),
-    "reference, feed-forward": _mpe("MPE_simple_reference_v3", 500_000),
-    "spread, recurrent": _recurrent_mpe("MPE_simple_spread_v3", 300_000, n_agents=3),
-    "reference, recurrent": _recurrent_mpe("MPE_simple_reference_v3", 300_000, n_agents=2),
+    "simple, feed-forward": _mpe("MPE_simple_v3", n_agents=1),
+    "spread, feed-forward": _mpe("MPE_simple_spread_v3", n_agents=3),
+    "reference, feed-forward": _mpe("MPE_simple_reference_v3", n_agents=2),
+    "spread, recurrent": _recurrent_mpe("MPE_simple_spread_v3", n_agents=3),
+    "reference, recurrent": _recurrent_mpe("MPE_simple_reference_v3", n_agents=2),
     "cramped_room": Script(
         name="ippo_ff_overcooked",
         env="jaxmarl/overcooked",

@@ -129,6 +129,15 @@ class EnvironmentBatch(abc.ABC):
             )
         return self._prepare(observation, observation.elapsed)
 
+    def as_prepared(self, observation: Array | Observation) -> Observation:
+        """Prepare an observation ``[*batch, actors, *obs]``, unless this batch returned it."""
+        observation, template = as_observation(observation), self.observation
+        axes = template.features.ndim
+        is_prepared = observation.features.shape[-axes:] == template.features.shape
+        if is_prepared and (observation.global_state is None) == (template.global_state is None):
+            return observation._replace(elapsed=None)
+        return self.prepare(observation)
+
     def _prepare(
         self, observation: Array | Observation, elapsed: Int[Array, "*batch"] | None
     ) -> Observation:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.environments.protocol import Environment, StepResult
-from jaxagents.environments.spaces import action_dtype, action_shape, as_space
+from jaxagents.environments.spaces import action_dtype, as_space
 from jaxagents.types import PyTree
 
 # Their episodes terminate at the step of the limit, or at the first. (The library's own spelling.)
@@ -33,7 +33,8 @@ class GymnaxEnvironment(Environment):
     n_actors = 1
 
     def __init__(self, env: Any):
-        as_space(env.action_space(env.default_params))
+        # Of default parameters: those of a traced step cannot be read.
+        self._action_dtype = action_dtype(as_space(env.action_space(env.default_params)))
         self.env = env
         self.name = env.name
 
@@ -96,8 +97,8 @@ class GymnaxEnvironment(Environment):
         return action[0].reshape(self.action_space(params).shape)
 
     def _step_with_any_action(self, rng: PRNGKeyArray, state: PyTree, params: PyTree) -> PyTree:
-        space = as_space(self.action_space(params))
-        action = jnp.zeros((1, *action_shape(space)), action_dtype(space))
+        space = self.action_space(params)
+        action = jnp.zeros((1, *space.shape), self._action_dtype)
         return self.env.step_env(rng, state, self._library_action(action, params), params)[1]
 
 

@@ -85,7 +85,7 @@ def as_space(space: Any) -> ActionSpace:
     if choices is not None and np.ndim(choices) == 1 and not np.any(start):
         return MultiDiscrete(tuple(int(n) for n in choices))
     n, shape = getattr(space, "n", None), getattr(space, "shape", ())
-    if np.ndim(n) == 0 and n is not None:
+    if n is not None and np.ndim(n) == 0:
         if type(space).__name__ == "MultiBinary":
             return MultiDiscrete((2,) * int(n))
         # Other libraries' Discrete spaces may start at another number than 0.

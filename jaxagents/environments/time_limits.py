@@ -56,24 +56,31 @@ class TimeLimit(NamedTuple):
         return jnp.minimum(elapsed / self.n_steps, 1.0)
 
 
-def warn_of_far_bootstrapping(limit: TimeLimit, discounts: Sequence[float]) -> None:
-    """Warn if the discount's horizon, 1 / (1 - γ), exceeds the length of bootstrapped episodes.
+def warn_of_short_episodes(limit: TimeLimit, discounts: Sequence[float]) -> None:
+    """Warn if episodes are shorter than the discount's horizon, 1 / (1 - γ), and values suffer.
 
-    Nobody acts on a final observation, and no target trains its value: temporal differences
-    through it are off-policy, and with function approximation they may diverge.
+    If truncated episodes are bootstrapped: nobody acts on a final observation, and no target trains
+    its value. Temporal differences through it are off-policy, and with function approximation they
+    may diverge. If the time limit ends the return: values depend on the time that is left.
     """
-    if limit.is_terminal or limit.n_steps is None:
+    if limit.n_steps is None or (limit.is_terminal and limit.is_observed):
         return
     shortest = limit.n_steps * _ABOUT
     for discount in discounts:
         if discount < 1 and 1 / (1 - discount) <= shortest:
             continue
         ahead = "without end" if discount >= 1 else f"{1 / (1 - discount):.0f} steps"
+        reason = (
+            "the agent does not observe the time (observe_time=False), on which values depend; set "
+            "observe_time=True."
+            if limit.is_terminal
+            else "bootstrapped there (time_limits='bootstrap'), so values may diverge; lower gamma "
+            "or, if the time limit is a part of the task, set time_limits='terminal' and "
+            "observe_time=True."
+        )
         warnings.warn(
             f"gamma={discount:g} looks ahead {ahead}, but episodes are truncated after "
-            f"{limit.n_steps} and bootstrapped there (time_limits='bootstrap'), so values may "
-            "diverge; lower gamma or, if the time limit is a part of the task, set "
-            "time_limits='terminal' and observe_time=True.",
+            f"{limit.n_steps} and {reason}",
             stacklevel=_stacklevel_of_caller(),
         )
         return
@@ -100,9 +107,9 @@ def time_limit_of(
         ValueError: time is to be observed, but the limit is unknown; or the environment's
             ``time_limits`` is no kind.
     """
-    own = getattr(env, "max_episode_steps", None)
+    own: Any = getattr(env, "max_episode_steps", None)
     own = own(env_params) if callable(own) else own
-    known = [limit for limit in (own, max_episode_steps) if limit is not None]
+    known: list[Any] = [limit for limit in (own, max_episode_steps) if limit is not None]
     shortest = min(known, default=math.inf)
     n_steps = int(shortest) if math.isfinite(shortest) else None
     own_kind = getattr(env, "time_limits", "bootstrap")

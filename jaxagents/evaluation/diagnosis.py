@@ -14,6 +14,7 @@ _LATE = 4  # late metrics are those of the last quarter of the evaluations
 _FLAT = 0.1  # of the targets' standard deviation: values below it are nearly constant
 _EQUAL = 0.05  # of the values' mean: targets that deviate less leave nothing to explain
 _UNEXPLAINED = 0.05  # explained share of the targets' variance
+_LARGE = 10.0  # standard deviation of targets that a critic reaches slowly if not normalised
 _BEYOND = 2.0  # times the largest return that rewards allow
 _COLLAPSED = 0.02  # of the entropy of uniformly random actions
 _TOO_FAR = 0.1  # nats between the policies before and after an update
@@ -28,6 +29,7 @@ class Task(NamedTuple):
     max_episode_steps: int | None  # None: unknown, or returns are bootstrapped beyond it
     n_actions: int | None  # None: continuous
     has_rivals: bool = False  # one team's gain may be another's loss
+    normalizes_values: bool = True
 
 
 class _Run(NamedTuple):
@@ -112,7 +114,7 @@ def _read(metrics: Mapping[str, Any], task: Task) -> _Run:
     rows = {name: np.asarray(values, np.float64) for name, values in metrics.items()}
     returns = rows.pop("returns", np.zeros((0, 0, 0)))
     n_updates_done = rows.pop("n_updates_done", np.zeros(0))
-    took_place = ~np.isnan(returns).any(axis=(1, 2))
+    took_place = np.array(~np.isnan(returns).any(axis=(1, 2)))
     if not (took_place.any() and took_place[0] and n_updates_done[0] == 0):
         took_place = np.zeros(len(returns), bool)
     return _Run(
@@ -136,6 +138,18 @@ def _unexplained(run: _Run) -> Iterator[str]:
             f"The critic{_of(policy, explained)} explains nothing: its values deviate by "
             f"{values[policy]:.2g} and their targets by {targets[policy]:.2g}, so that the actor "
             "learns from bare returns."
+        )
+
+
+def _unnormalized(run: _Run) -> Iterator[str]:
+    largest = run.training["target_std"].max(axis=0)
+    if run.task.normalizes_values:
+        return
+    for policy in np.flatnonzero(largest > _LARGE):
+        yield (
+            f"The value targets of the critic{_of(policy, largest)} deviate by up to "
+            f"{largest[policy]:.3g} and are not normalised, so that it learns slowly; set "
+            "normalize_values=True."
         )
 
 
@@ -206,6 +220,7 @@ def _lost_again(run: _Run) -> Iterator[str]:
 
 _ILLNESSES = (
     (("explained_variance", "value_mean", "value_std", "target_std"), _unexplained),
+    (("target_std",), _unnormalized),
     (("largest_value", "largest_reward"), _beyond),
     (("entropy",), _collapsed),
     (("kl",), _too_far),

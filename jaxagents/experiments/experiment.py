@@ -18,7 +18,6 @@ import numpy as np
 
 import jaxagents
 from jaxagents.errors import OF_FILES, ExperimentError, explained
-from jaxagents.evaluation.diagnosis import Task, diagnose
 from jaxagents.evaluation.runs import path_of_config
 from jaxagents.experiments.config_files.file import load_config, locating_errors, save_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
@@ -214,7 +213,7 @@ class Experiment:
         if n_updates_done == n_updates_before:  # nothing was trained: keep the earlier times
             training = read_training_summary(self.directory, n_updates_done) or training
         summary = self.evaluate() | {
-            "diagnosis": self._diagnose(metrics),
+            "diagnosis": self.agent.diagnose(runner, metrics),
             "training": training,
             "versions": {"jaxagents": jaxagents.__version__, "jax": jax.__version__},
         }
@@ -222,17 +221,6 @@ class Experiment:
         if self.config.agent.n_evals:
             self._plot(metrics)
         return summary
-
-    def _diagnose(self, metrics: Mapping[str, Any]) -> list[str]:
-        environments, policies = self.agent.environments, self.agent.policies
-        discount = np.broadcast_to(self.config.hyperparams.gamma, policies.n_policies)
-        task = Task(
-            discount=discount.tolist(),
-            max_episode_steps=environments.time_limit.last_step_of_returns,
-            n_actions=getattr(environments.space, "n", None),
-            has_rivals=len(set(environments.teams or ())) > 1,
-        )
-        return diagnose(metrics, task)
 
     def restore(self, mode: str | None = None) -> "IPPOBase":
         """Load the "best" or the "last" checkpoint; None takes the configured one.

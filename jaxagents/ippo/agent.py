@@ -2,7 +2,7 @@
 
 import abc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,8 @@ from jaxagents.config import AgentConfig, structure_of
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.factory import batch_of
 from jaxagents.environments.spaces import ActionSpace
-from jaxagents.environments.time_limits import time_limit_of, warn_of_far_bootstrapping
+from jaxagents.environments.time_limits import time_limit_of, warn_of_short_episodes
+from jaxagents.evaluation.diagnosis import Task, diagnose
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.trajectories import Trajectory, record_episodes
 from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperparams, flat_items
@@ -24,6 +25,7 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.player import Player
+from jaxagents.ippo.rollout import Acting
 from jaxagents.networks.network import Network
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
@@ -207,6 +209,23 @@ class Agent(Frozen, abc.ABC):
         """Compute a metric's statistics over episodes; see `evaluation.statistics.summarize`."""
         return summarize(values)
 
+    def diagnose(self, runner: Runner, metrics: Mapping[str, Any]) -> list[str]:
+        """Say what went wrong in a training run, in a sentence each; nothing if it is healthy.
+
+        Args:
+            runner: As `train` returned it.
+            metrics: Likewise.
+        """
+        discount = np.broadcast_to(runner.hyperparams.gamma, self.policies.n_policies)
+        task = Task(
+            discount=discount.tolist(),
+            max_episode_steps=self.environments.time_limit.last_step_of_returns,
+            n_actions=getattr(self.environments.space, "n", None),
+            has_rivals=len(set(self.environments.teams or ())) > 1,
+            normalizes_values=self.config.normalize_values,
+        )
+        return diagnose(metrics, task)
+
     def policy(
         self,
         runner: Runner | None,
@@ -263,9 +282,16 @@ class Agent(Frozen, abc.ABC):
         """Return a recurrent agent's recurrent state at an episode's start."""
         return self.networks.initial_memory(self.policies.n_actors)
 
-    def reset_carry(self, carry: Memory, mask: Bool[Array, " actors"]) -> Memory:
-        """Reset the recurrent state of actors whose episode begins: where ``mask`` is True."""
+    def reset_carry(self, carry: Any, mask: Bool[Array, "*envs actors"]) -> Any:
+        """Reset the recurrent state of actors whose episode begins: where ``mask`` is True.
+
+        Args:
+            carry: Of `policy`, or of `act`, whose mask is ``[batch_size, n_actors]``.
+            mask: True where an episode begins.
+        """
         mask = jnp.asarray(mask, bool)
+        if isinstance(carry, Acting):
+            return carry._replace(memory=self.networks.actor.reset_memory(carry.memory, mask))
         return Memory(
             actor=self.networks.actor.reset_memory(carry.actor, mask),
             critic=self.networks.value.reset_memory(carry.critic, mask),
@@ -328,7 +354,7 @@ class Agent(Frozen, abc.ABC):
         check_hyperparams(hyperparams, self.policies.n_policies)
         if not is_traced(hyperparams.gamma):
             discounts = np.ravel(np.asarray(hyperparams.gamma, float)).tolist()
-            warn_of_far_bootstrapping(self.environments.time_limit, discounts)
+            warn_of_short_episodes(self.environments.time_limit, discounts)
         return as_arrays(hyperparams)
 
     def _checked_carry(self, carry: Memory | None) -> Memory:

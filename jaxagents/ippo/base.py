@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.jit import (
     Workload,
@@ -32,6 +32,7 @@ from jaxagents.hyperparameters import (
     per_policy,
 )
 from jaxagents.ippo.agent import Agent
+from jaxagents.ippo.rollout import Acting, Record, Rollout, as_transitions, check_rollout
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.ppo.batches import Valuation, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import (
@@ -60,14 +61,17 @@ from jaxagents.types import (
     ActorLoop,
     Batch,
     CriticLoop,
+    Inference,
     Metrics,
     Move,
     NetworkState,
+    Observation,
     PyTree,
-    Rollout,
+    RolloutLoop,
     Runner,
     Training,
     Transition,
+    UpdateKeys,
     Updates,
 )
 
@@ -211,6 +215,54 @@ class IPPOBase(Agent):
             runner, metrics, _ = self._step(self._with_environments(runner))
             return runner, metrics
 
+    def act(
+        self, runner: Runner, observation: Observation | Array, carry: Acting | None = None
+    ) -> tuple[Array, Record]:
+        """Act in all environments for one step of a rollout by hand.
+
+        Args:
+            runner: As `init` or `update` returned it.
+            observation: Of ``batch_size`` environments, ``[batch_size, n_actors, *obs]``: as the
+                environment or as ``agent.environments`` returns it.
+            carry: None begins a rollout; then that of the previous step's record. A recurrent
+                agent's is reset where an episode ended: see `reset_carry`.
+
+        Returns:
+            The actions as the environment takes them, ``[batch_size, n_actors, ...]``, and what
+            `Rollout.from_records` collects.
+
+        Raises:
+            ValueError: the rollout is complete, or the observation has another shape.
+        """
+        observation = self.environments.as_prepared(observation)
+        acting: Acting = self._begin_rollout(runner) if carry is None else carry
+        if acting.n_steps >= self.config.rollout_length:
+            raise ValueError(
+                f"the rollout has its {self.config.rollout_length} steps (rollout_length); call "
+                "update, and begin the next with carry=None."
+            )
+        return self._act(self.networks.actor_of(runner), observation, acting)
+
+    def update(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics]:
+        """Learn from a rollout that was collected by hand or elsewhere, as `step` does.
+
+        Experience of another policy needs ``advantages="vtrace"``.
+
+        Args:
+            runner: As `init`, `train`, `restore` or this method returned it; its environments stay
+                where they are.
+            rollout: The experience.
+
+        Returns:
+            As `step`.
+
+        Raises:
+            ValueError: a shape is wrong; or truncated steps lack final observations.
+        """
+        check_rollout(rollout, self.environments, self.config, self.distribution.action_shape)
+        runner, metrics, _ = self._update_from(runner, rollout)
+        return runner, metrics
+
     # The algorithm: where it starts, and one update.
 
     def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
@@ -244,19 +296,21 @@ class IPPOBase(Agent):
         )
 
     def _update(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
-        """Do one update; policies with NaN or infinite quantities learn nothing from it."""
-        before, hyperparams = runner, self._scheduled(runner)
-        rng, rng_rollout, *rngs = jax.random.split(to_draw(runner.rng), 4)
-        rng_actor, rng_critic = (jax.random.split(each, self.policies.n_policies) for each in rngs)
-        runner, transitions = self._collect_rollout(runner, rng_rollout)
+        """Do one update: collect a rollout, and learn from it."""
+        rng = self._split(runner).rollout
+        return self._learn(*self._collect_rollout(runner, rng))
+
+    def _learn(self, runner: Runner, transitions: Transition) -> tuple[Runner, Metrics, NonFinite]:
+        """Learn from a rollout; policies with NaN or infinite quantities learn nothing from it."""
+        before, hyperparams, rngs = runner, self._scheduled(runner), self._split(runner)
         runner, valuation = self.networks.value_rollout(runner, transitions)
         runner, batch = self._estimate_advantages(runner, transitions, valuation, hyperparams)
         actor, actor_metrics = each_policy(self._update_actor)(
-            runner.actor, batch, hyperparams, rng_actor
+            runner.actor, batch, hyperparams, rngs.actor
         )
         runner, batch, value_metrics = self._make_targets(runner, actor, batch, hyperparams)
         critic, critic_metrics = each_policy(self._update_critic)(
-            runner.critic, batch, hyperparams, rng_critic
+            runner.critic, batch, hyperparams, rngs.critic
         )
         metrics = actor_metrics | critic_metrics | value_metrics
         runner = runner.replace(
@@ -265,7 +319,7 @@ class IPPOBase(Agent):
             learning_rate=adapt_learning_rate(
                 runner.learning_rate, metrics["kl"], hyperparams.kl_target
             ),
-            rng=to_store(rng),
+            rng=to_store(rngs.next_update),
             n_updates_done=runner.n_updates_done + 1,
         )
         nonfinite = each_policy(find_nonfinite)(batch, actor, critic, runner.normalizers, metrics)
@@ -282,6 +336,12 @@ class IPPOBase(Agent):
         hyperparams = scheduled(runner.hyperparams, self.config, progress, runner.learning_rate)
         return per_policy(hyperparams, self.policies.n_policies)
 
+    def _split(self, runner: Runner) -> UpdateKeys:
+        """Split a runner's key for the consumers of one update."""
+        rng, rng_rollout, *rngs = jax.random.split(to_draw(runner.rng), 4)
+        actor, critic = (jax.random.split(each, self.policies.n_policies) for each in rngs)
+        return UpdateKeys(rollout=rng_rollout, actor=actor, critic=critic, next_update=rng)
+
     def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:
         """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``.
 
@@ -290,28 +350,25 @@ class IPPOBase(Agent):
         distribution, actor = self.distribution, self.networks.actor_of(runner)
         time_limit = self.environments.time_limit
 
-        def act(rollout: Rollout, now: tuple[PRNGKeyArray, Array]) -> tuple[Rollout, Move]:
+        def act(loop: RolloutLoop, now: tuple[PRNGKeyArray, Array]) -> tuple[RolloutLoop, Move]:
             rng, noise = now
-            head, memory = self.networks.heads(actor, rollout.observation, rollout.memory)
+            head, memory = self.networks.heads(actor, loop.observation, loop.memory)
             action = distribution.sample(head, noise)
             step, env_state = self.environments.step(
-                rng, rollout.env_state, distribution.to_environment(action)
+                rng, loop.env_state, distribution.to_environment(action)
             )
             memory = self.networks.actor.reset_memory(memory, step.episode_over_for_actors)
             step = step._replace(info={}, final_state=None)
             if time_limit.is_terminal:
                 # Nothing bootstraps from it: truncation ends the return.
                 step = step._replace(final_observation=None)
-            move = Move(rollout.observation, rollout.memory, head, action, step)
-            return Rollout(env_state, step.observation, memory), move
+            move = Move(loop.observation, loop.memory, head, action, step)
+            return RolloutLoop(env_state, step.observation, memory), move
 
-        rng_noise, rng_env = jax.random.split(rng)
-        n_steps, shape = self.config.rollout_length, runner.observation.features.shape[:2]
-        noise = self.networks.draw_noise(rng_noise, n_steps, *shape)
-        rollout, moves = jax.lax.scan(
+        loop, moves = jax.lax.scan(
             act,
-            Rollout(runner.env_state, runner.observation, runner.memory.actor),
-            (jax.random.split(rng_env, n_steps), noise),
+            RolloutLoop(runner.env_state, runner.observation, runner.memory.actor),
+            self._draw_rollout(rng),
         )
         step = moves.step
         terminated, truncated = time_limit.for_learning(step.terminated, step.truncated)
@@ -321,7 +378,9 @@ class IPPOBase(Agent):
             memory=moves.memory,
             action=moves.action,
             log_prob=distribution.log_prob(moves.head, moves.action),
-            reward=training_reward(step, self.config, runner.n_updates_done),
+            reward=training_reward(
+                step.reward, step.shaped_reward, self.config, runner.n_updates_done
+            ),
             terminated=terminated,
             truncated=truncated,
             active=step.active,
@@ -329,11 +388,18 @@ class IPPOBase(Agent):
             final_observation=None if final is None else final._replace(action_mask=None),
         )
         runner = runner.replace(
-            env_state=rollout.env_state,
-            observation=rollout.observation,
-            memory=runner.memory._replace(actor=rollout.memory),
+            env_state=loop.env_state,
+            observation=loop.observation,
+            memory=runner.memory._replace(actor=loop.memory),
         )
         return runner, transitions
+
+    def _draw_rollout(self, rng: PRNGKeyArray) -> tuple[Key[Array, " time"], Array]:
+        """Draw the environments' keys and the noise of actions ``[time, envs, actors, ...]``."""
+        rng_noise, rng_env = jax.random.split(rng)
+        n_steps = self.config.rollout_length
+        shape = (n_steps, self.config.batch_size, self.environments.n_actors)
+        return jax.random.split(rng_env, n_steps), self.networks.draw_noise(rng_noise, *shape)
 
     def _estimate_advantages(
         self,
@@ -615,6 +681,36 @@ class IPPOBase(Agent):
     @compiled_for_speed(static_argnames=("self",))
     def _step(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
         return self._update(runner)
+
+    @compiled_for_speed(static_argnames=("self",))
+    def _update_from(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics, NonFinite]:
+        transitions = as_transitions(rollout, self.environments, self.config, runner.n_updates_done)
+        runner = runner.replace(
+            observation=self.environments.as_prepared(rollout.last_observation),
+            memory=runner.memory._replace(actor=rollout.last_memory),
+        )
+        return self._learn(runner, transitions)
+
+    @compiled_quickly(static_argnames=("self",))
+    def _begin_rollout(self, runner: Runner) -> Acting:
+        rngs, noise = self._draw_rollout(self._split(runner).rollout)
+        return Acting(rngs, noise, runner.memory.actor, n_steps=jnp.zeros((), jnp.int32))
+
+    @compiled_for_speed(static_argnames=("self",))
+    def _act(
+        self, actor: Inference, observation: Observation, carry: Acting
+    ) -> tuple[Array, Record]:
+        head, memory = self.networks.heads(actor, observation, carry.memory)
+        action = self.distribution.sample(head, carry.noise[carry.n_steps])
+        record = Record(
+            observation=observation,
+            memory=carry.memory,
+            action=action,
+            log_prob=self.distribution.log_prob(head, action),
+            carry=carry._replace(memory=memory, n_steps=carry.n_steps + 1),
+            rng=carry.rngs[carry.n_steps],
+        )
+        return self.distribution.to_environment(action), record
 
     @compiled_quickly(static_argnames=("self",), optimized=False)
     def _open_block(self, training: Training, n_updates: Int[Array, ""]) -> Updates:

@@ -28,9 +28,11 @@ class Distribution(abc.ABC):
 
     Attributes:
         n_outputs: Units of the actor network's last layer.
+        action_shape: Of one sampled action.
     """
 
     n_outputs: int
+    action_shape: tuple[int, ...]
 
     @abc.abstractmethod
     def with_own_params(self, network_params: PyTree) -> PyTree:
@@ -112,6 +114,7 @@ class Categorical(Logits):
 
     def __init__(self, space: Discrete):
         self.n_outputs = space.n
+        self.action_shape = ()
 
     def sample(
         self, head: Float[Array, "*batch actions"], noise: Float[Array, "*batch actions"]
@@ -146,6 +149,7 @@ class CategoricalProduct(Logits):
 
     def __init__(self, space: MultiDiscrete):
         self.n_outputs = sum(space.n_choices)
+        self.action_shape = (len(space.n_choices),)
         self._ends = tuple(np.cumsum(space.n_choices)[:-1].tolist())
         self._choices = tuple(Categorical(Discrete(n)) for n in space.n_choices)
 
@@ -207,6 +211,7 @@ class DiagonalGaussian(Distribution):
 
     def __init__(self, space: Box):
         self.n_outputs = space.size
+        self.action_shape = (space.size,)
         self._space = space
 
     def with_own_params(self, network_params: PyTree) -> PyTree:

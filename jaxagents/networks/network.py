@@ -98,7 +98,7 @@ class Network:
 
         return jax.tree_util.tree_map_with_path(change, params)
 
-    def _head(self) -> nn.Module:
+    def _head(self) -> nn.Module | None:
         """Return the module that has the last layer."""
         return self.module.after if isinstance(self.module, RecurrentNetwork) else self.module
 

@@ -5,7 +5,6 @@ from jaxtyping import Array, Float, Int
 
 from jaxagents.config import AgentConfig
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams, PerPolicy, ScalarLike
-from jaxagents.types import TimeStep
 
 _KL_FACTOR, _LEARNING_RATE_FACTOR = 2.0, 1.5
 _LEARNING_RATE_BOUNDS = (1e-6, 1e-2)
@@ -25,15 +24,18 @@ def factor_at(schedule: str, progress: Float[Array, ""]) -> Float[Array, ""]:
 
 
 def training_reward(
-    step: TimeStep, config: AgentConfig, n_updates_done: Int[Array, ""]
+    reward: Float[Array, "*time envs actors"],
+    shaped_reward: Float[Array, "*time envs actors"] | None,
+    config: AgentConfig,
+    n_updates_done: Int[Array, ""],
 ) -> Float[Array, "*time envs actors"]:
     """Return the reward plus the shaped reward times its annealed factor, if that is configured."""
-    if step.shaped_reward is None or config.shaped_reward_steps is None:
-        return step.reward
+    if shaped_reward is None or config.shaped_reward_steps is None:
+        return reward
     # By updates, not by environment steps: these can be too many for an int32.
     n_updates = config.shaped_reward_steps / config.steps_per_update
     factor = jnp.maximum(0.0, 1.0 - n_updates_done / n_updates)
-    return step.reward + factor * step.shaped_reward
+    return reward + factor * shaped_reward
 
 
 def scheduled(

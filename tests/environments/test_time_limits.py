@@ -10,7 +10,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.environments.batch import JaxEnvironmentBatch
-from jaxagents.environments.time_limits import TimeLimit, time_limit_of, warn_of_far_bootstrapping
+from jaxagents.environments.time_limits import TimeLimit, time_limit_of, warn_of_short_episodes
 from tests.probes import Clock, Team, Walk
 
 
@@ -188,14 +188,21 @@ def test_libraries_tell_the_time_that_agents_count(env_id):
 def test_bootstrapping_nearer_than_the_discount_looks_is_warned_of(discount):
     limit = TimeLimit(25, is_terminal=False, is_observed=False)
     with pytest.warns(UserWarning, match="truncated after 25 .* time_limits='terminal'") as warned:
-        warn_of_far_bootstrapping(limit, [0.9, discount, discount])
+        warn_of_short_episodes(limit, [0.9, discount, discount])
     assert len(warned) == 1
+
+
+def test_a_terminal_limit_nearer_than_the_discount_looks_should_be_observed():
+    limit = TimeLimit(25, is_terminal=True, is_observed=False)
+    with pytest.warns(UserWarning, match="truncated after 25 and the agent does not observe the"):
+        warn_of_short_episodes(limit, [0.99])
 
 
 @pytest.mark.parametrize(
     ("limit", "discount"),
     [
         (TimeLimit(25, is_terminal=True, is_observed=True), 0.99),
+        (TimeLimit(200, is_terminal=True, is_observed=False), 0.99),
         (TimeLimit(None, is_terminal=False, is_observed=False), 1.0),
         (TimeLimit(100, is_terminal=False, is_observed=False), 0.99),
         (TimeLimit(999, is_terminal=False, is_observed=False), 0.999),
@@ -203,7 +210,7 @@ def test_bootstrapping_nearer_than_the_discount_looks_is_warned_of(discount):
     ids=str,
 )
 def test_other_limits_are_not(limit, discount):
-    warn_of_far_bootstrapping(limit, [discount])
+    warn_of_short_episodes(limit, [discount])
 
 
 def test_the_warning_names_the_users_line():

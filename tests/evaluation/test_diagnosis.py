@@ -77,6 +77,14 @@ def test_only_the_end_of_training_tells_what_a_critic_explains():
     assert ill(explained_variance=explained, value_std=flat) == []
 
 
+def test_large_targets_should_be_normalised():
+    task = TASK._replace(normalizes_values=False)
+    (sentence,) = diagnose(HEALTHY | {"target_std": constant(85.0)}, task)
+    assert sentence.startswith("The value targets of the critic deviate by up to 85 and are not")
+    assert diagnose(HEALTHY, task) == []
+    assert ill(target_std=constant(85.0), value_std=constant(80.0)) == []
+
+
 def test_values_beyond_the_largest_return_have_diverged():
     """Rewards of 1 allow 1 / (1 - 0.9) = 10 at most: values of 20 may still be noise."""
     assert ill(largest_value=constant(20.0)) == []
@@ -183,16 +191,9 @@ def make_agent(env, **changes):
     return ja.DiscreteIPPO(env, None, ja.AgentConfig(**sizes | changes))
 
 
-def diagnosed(agent, hyperparams, metrics):
-    last_step = agent.environments.time_limit.last_step_of_returns
-    task = Task([float(hyperparams.gamma)], last_step, agent.environments.space.n)
-    return diagnose(metrics, task)
-
-
 def trained(env, hyperparams, **changes):
     agent = make_agent(env, **changes)
-    _, metrics = agent.train(jax.random.key(0), hyperparams)
-    return diagnosed(agent, hyperparams, metrics)
+    return agent.diagnose(*agent.train(jax.random.key(0), hyperparams))
 
 
 def optimizers(actor, critic):
@@ -255,7 +256,7 @@ def test_what_an_agent_learns_and_loses_is_told():
     runner, learning = agent.train(jax.random.key(0), optimizers(3e-3, 3e-3))
     destroying = make_agent(Coordination(), n_steps=42, initial_evaluation=False)
     steps_of_3 = optimizers(3.0, 3e-3)
-    _, losing = destroying.train(None, steps_of_3, runner)
+    runner, losing = destroying.train(None, steps_of_3, runner)
     both = {name: np.concatenate([learning[name], losing[name]]) for name in learning}
-    sentences = diagnosed(agent, steps_of_3, both)
+    sentences = agent.diagnose(runner, both)
     assert any("learnt and lost again" in each for each in sentences)

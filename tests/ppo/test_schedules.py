@@ -8,7 +8,6 @@ import pytest
 import jaxagents as ja
 from jaxagents.hyperparameters import flat_items
 from jaxagents.ppo import schedules
-from jaxagents.types import TimeStep
 
 factor_at = jax.jit(schedules.factor_at, static_argnums=0)
 adapt_learning_rate = jax.jit(schedules.adapt_learning_rate)
@@ -163,22 +162,12 @@ def test_without_an_adaptive_rate_there_is_nothing_to_adapt():
 def reward_after(n_updates_done, shaped_reward_steps, shaped=10.0):
     """Return the reward to learn from, where updates take 24 environment steps."""
     ones = jnp.ones((2, 1))
-    flags = ones > 0
-    step = TimeStep(
-        observation=ones,
-        final_observation=ones,
-        reward=3.0 * ones,
-        shaped_reward=None if shaped is None else shaped * ones,
-        terminated=flags,
-        truncated=flags,
-        active=flags,
-        episode_over=flags[:, 0],
-        info={},
-    )
+    shaped_reward = None if shaped is None else shaped * ones
     config = ja.AgentConfig(
         n_steps=4, batch_size=4, rollout_length=6, shaped_reward_steps=shaped_reward_steps
     )
-    reward = schedules.training_reward(step, config, jnp.int32(n_updates_done))
+    n_done = jnp.int32(n_updates_done)
+    reward = schedules.training_reward(3.0 * ones, shaped_reward, config, n_done)
     np.testing.assert_array_equal(reward, reward[0, 0])
     return float(reward[0, 0])
 

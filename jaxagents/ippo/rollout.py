@@ -1,0 +1,171 @@
+"""Experience for an update by hand: what acting records, and rollouts collected elsewhere."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from jaxagents.config import AgentConfig
+from jaxagents.environments.batch import EnvironmentBatch
+from jaxagents.ppo.schedules import training_reward
+from jaxagents.types import Observation, PyTree, Transition
+
+
+class Acting(NamedTuple):
+    """Carry from one step of a rollout by hand to the next."""
+
+    rngs: Key[Array, " time"]  # of the environments' steps
+    noise: Float[Array, "time envs actors outputs"]  # that actions are sampled from
+    memory: PyTree  # the actors' recurrent state, [envs, actors, ...]
+    n_steps: Int[Array, ""]  # done so far
+
+
+class Record(NamedTuple):
+    """What a step of a rollout by hand leaves for the update, ``[envs, actors, ...]``.
+
+    A `Rollout` takes the first four.
+    """
+
+    observation: Observation  # as networks take it: with agent ids, the time, the global state
+    memory: PyTree  # the actors' recurrent state before the step
+    action: Array  # as sampled: unclipped, before any squashing
+    log_prob: Float[Array, "envs actors"]
+    carry: Acting  # for the next step
+    rng: Key[Array, ""]  # for the environments' step, as `agent.step` would draw it
+
+
+class Rollout(NamedTuple):
+    """Experience of one update, as numpy or jax arrays ``[time, envs, actors, ...]``.
+
+    The axes are the configuration's ``rollout_length`` and ``batch_size``, and the environment's
+    actors.
+
+    Attributes:
+        observation: Before each step: an `Observation`, or its features alone.
+        action: As `act` recorded it. Discrete actions are what the environment took; real ones
+            before they were clipped or squashed.
+        log_prob: Log probability of the action under the policy that chose it.
+        reward: The environment's reward.
+        terminated: The actor's episode ended in a terminal state.
+        truncated: It was cut off in another state.
+        last_observation: After the last step, and after any reset, ``[envs, actors, ...]``.
+        final_observation: After each step, but before any reset; None if nothing was truncated, or
+            if the time limit is a part of the task.
+        active: The actor was alive before the step; None: always.
+        memory: The actors' recurrent state before each step; for recurrent agents only.
+        last_memory: After the last step, ``[envs, actors, ...]``; for recurrent agents only.
+        shaped_reward: For configurations with ``shaped_reward_steps``.
+    """
+
+    observation: Any
+    action: Any
+    log_prob: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    last_observation: Any
+    final_observation: Any = None
+    active: Any = None
+    memory: Any = ()
+    last_memory: Any = ()
+    shaped_reward: Any = None
+
+    @classmethod
+    def from_records(cls, records: Sequence[Record], **results: Any) -> "Rollout":
+        """Stack the records of a rollout's steps.
+
+        Args:
+            records: Those that `act` returned, in the order of time.
+            results: The other fields. Lists, with one entry per step, are stacked too.
+        """
+        stacked = {
+            name: _stack(values) if isinstance(values, list) else values
+            for name, values in results.items()
+        }
+        of_records = {
+            name: _stack([getattr(record, name) for record in records])
+            for name in ("observation", "memory", "action", "log_prob")
+        }
+        return cls(**{"last_memory": records[-1].carry.memory, **of_records, **stacked})
+
+
+def check_rollout(
+    rollout: Rollout,
+    environments: EnvironmentBatch,
+    config: AgentConfig,
+    action_shape: tuple[int, ...],
+) -> None:
+    """Check the shapes of a rollout, and that truncated steps can be bootstrapped.
+
+    Args:
+        rollout: The rollout.
+        environments: Those of the agent that learns from it.
+        config: The agent's.
+        action_shape: Of one actor's action, as sampled.
+
+    Raises:
+        ValueError: a shape is wrong; or final observations or recurrent states are missing.
+    """
+    leading = (config.rollout_length, config.batch_size, environments.n_actors)
+    names = ("log_prob", "reward", "terminated", "truncated", "active")
+    expected: dict[str, tuple[int, ...]] = dict.fromkeys(names, leading)
+    expected["action"] = (*leading, *action_shape)
+    for name, shape in expected.items():
+        value = getattr(rollout, name)
+        if value is not None and np.shape(value) != shape:
+            raise ValueError(
+                f"the rollout's {name} has shape {np.shape(value)}; the agent learns from {shape}: "
+                "rollout_length, batch_size, actors and the shape of one."
+            )
+    memories = (rollout.memory, rollout.last_memory)
+    if config.recurrent is not None and not all(map(jax.tree.leaves, memories)):
+        raise ValueError(
+            "the rollout lacks memory or last_memory, which recurrent agents learn from; collect "
+            "it with Rollout.from_records."
+        )
+    bootstraps = not environments.time_limit.is_terminal
+    if bootstraps and rollout.final_observation is None and np.any(rollout.truncated):
+        raise ValueError(
+            "the rollout has truncated steps but no final_observation, from which their values "
+            "are bootstrapped; give the observations before the resets, or configure "
+            "time_limits='terminal'."
+        )
+
+
+def as_transitions(
+    rollout: Rollout,
+    environments: EnvironmentBatch,
+    config: AgentConfig,
+    n_updates_done: Int[Array, ""],
+) -> Transition:
+    """Convert a checked rollout to the transitions that a compiled rollout collects."""
+    prepare, time_limit = environments.as_prepared, environments.time_limit
+    ended = jnp.asarray(rollout.terminated, bool), jnp.asarray(rollout.truncated, bool)
+    alive = True if rollout.active is None else jnp.asarray(rollout.active, bool)
+    active = jnp.broadcast_to(alive, ended[0].shape)
+    episode_over = jnp.all(~active | ended[0] | ended[1], axis=-1, keepdims=True)
+    observation, final = prepare(rollout.observation), rollout.final_observation
+    # Without truncations nothing is bootstrapped from final observations.
+    final = observation if final is None else prepare(final)
+    terminated, truncated = time_limit.for_learning(*ended)
+    return Transition(
+        observation=observation,
+        memory=rollout.memory,
+        action=jnp.asarray(rollout.action),
+        log_prob=jnp.asarray(rollout.log_prob, jnp.float32),
+        reward=training_reward(
+            jnp.asarray(rollout.reward, jnp.float32), rollout.shaped_reward, config, n_updates_done
+        ),
+        terminated=terminated,
+        truncated=truncated,
+        active=active,
+        episode_over=jnp.broadcast_to(episode_over, active.shape),
+        final_observation=None if time_limit.is_terminal else final._replace(action_mask=None),
+    )
+
+
+def _stack(values: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *values)
