@@ -110,7 +110,8 @@ class ActorArrays:
                     f"returned an observation of shape {value.shape} for actor {actor}, whose "
                     f"space has shape {encoding.shape}"
                 )
-            if not np.can_cast(value.dtype, encoding.dtype, "same_kind"):
+            is_alike = value.dtype == encoding.dtype
+            if not is_alike and not np.can_cast(value.dtype, encoding.dtype, "same_kind"):
                 raise WrongValueError(
                     f"returned an observation of {value.dtype} for actor {actor}, whose space has "
                     f"{encoding.dtype}"

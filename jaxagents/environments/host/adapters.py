@@ -12,6 +12,7 @@ from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
 from jaxagents.environments.host.errors import WrongValueError
 from jaxagents.environments.spaces import Box
 
+_ONE = (np.zeros(1, bool), np.ones(1, bool))  # False and True of a single actor
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # which would be printed by every worker
 
 
@@ -100,13 +101,12 @@ class GymnasiumAdapter(Adapter):
         observation, reward, terminated, truncated, info = self._env.step(
             self.arrays.actions(action)[0]
         )
-        terminated, truncated = np.array([bool(terminated)]), np.array([bool(truncated)])
         return Outcome(
             sight=self._sight({0: observation}, {0: info}),
             reward=np.array([_as_reward(reward)], np.float32),
-            terminated=terminated,
-            truncated=truncated & ~terminated,
-            alive=~(terminated | truncated),
+            terminated=_ONE[bool(terminated)],
+            truncated=_ONE[bool(truncated) and not terminated],
+            alive=_ONE[not (terminated or truncated)],
         )
 
 
@@ -264,6 +264,8 @@ def _takes_turns(env: Any) -> bool:
 
 
 def _as_reward(reward: Any) -> float:
+    if type(reward) is float:
+        return reward
     if np.size(reward) != 1:
         raise WrongValueError(f"returned a reward of shape {np.shape(reward)}, not one number")
     return float(np.asarray(reward).reshape(()))

@@ -170,7 +170,6 @@ class HostEnvironment:
             "truncated": flags,
             "alive": flags,
             "over": Field((), "bool"),
-            "elapsed": Field((), "int32"),
             "action": self._action,
             "seed": Field((), "uint32"),
             "at_work": Field((), "bool"),

@@ -55,6 +55,7 @@ class Worker:
         self._rows = slice(task.envs.start, task.envs.stop)
         self._sight = [name for name in Sight._fields if name in task.layout]
         self._adapters: dict[int, Adapter] = {}
+        self._elapsed = dict.fromkeys(task.envs, 0)  # steps since the reset
         self._current: int | None = None  # the environment that the latest error belongs to
 
     def make(self) -> None:
@@ -79,8 +80,8 @@ class Worker:
         for env in self._each():
             outcome = self._adapters[env].step(arrays["action"][env])
             truncated, alive = outcome.truncated, outcome.alive
-            arrays["elapsed"][env] += 1
-            if limit is not None and arrays["elapsed"][env] >= limit:
+            self._elapsed[env] += 1
+            if limit is not None and self._elapsed[env] >= limit:
                 truncated, alive = truncated | alive, np.zeros_like(alive)
             arrays["reward"][env] = outcome.reward
             arrays["terminated"][env], arrays["truncated"][env] = outcome.terminated, truncated
@@ -121,7 +122,7 @@ class Worker:
         sight, alive = self._adapters[env].reset(seed=int(self._arrays["seed"][env]))
         self._write("", env, sight)
         self._arrays["alive"][env] = alive
-        self._arrays["elapsed"][env] = 0
+        self._elapsed[env] = 0
 
     def _write(self, prefix: str, env: int, sight: Sight) -> None:
         for name in self._sight:

@@ -41,10 +41,9 @@ def actions(*values):
 
 def test_environments_are_shared_out_among_workers_and_seeded_at_every_reset(started):
     pool = started(functools.partial(Stairs, limit=2), n_workers=2)
+    frame = pool.reset(SEEDS)
     assert len(pool.process_ids) == 2
     assert set(pool.process_ids) == workers()
-
-    frame = pool.reset(SEEDS)
     np.testing.assert_allclose(frame["features"][:, 0, 0], [0.1, 0.2, 0.3])
     frame = pool.step(actions(0, 1, 0), SEEDS)
     np.testing.assert_allclose(frame["features"][:, 0, 0], [0.1, 1.2, 0.3])
