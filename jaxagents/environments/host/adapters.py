@@ -233,7 +233,10 @@ def adapt(env: Any) -> Adapter:
         ValueError: as `ActorArrays`.
     """
     if hasattr(env, "agent_selection") or hasattr(env, "agent_iter"):
-        from pettingzoo.utils.conversions import aec_to_parallel, turn_based_aec_to_parallel
+        from pettingzoo.utils.conversions import (  # pyright: ignore[reportMissingImports] -- an extra
+            aec_to_parallel,
+            turn_based_aec_to_parallel,
+        )
 
         is_parallel = (getattr(env, "metadata", None) or {}).get("is_parallelizable", False)
         env = aec_to_parallel(env) if is_parallel else turn_based_aec_to_parallel(env)
