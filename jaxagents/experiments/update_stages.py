@@ -151,7 +151,9 @@ def _read_by_losses(
         return [leaf for leaf, is_read in leaves if is_read]
 
     return _Arrays(
-        of_actor=read(agent._actor_loss, agent.networks.actor, actor_params),
+        of_actor=read(
+            partial(agent._actor_loss, scale=jnp.ones(())), agent.networks.actor, actor_params
+        ),
         of_critic=read(agent._critic_loss, agent.networks.critic, critic_params),
     )
 

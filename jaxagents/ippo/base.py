@@ -436,7 +436,6 @@ class IPPOBase(Agent):
     ) -> tuple[NetworkState, Metrics]:
         """Train one policy's actor until ``actor_epochs`` or ``kl_threshold`` is reached."""
         optimizer = self.config.optimizer(hyperparams.actor_optimizer_params)
-        loss = partial(self._actor_loss, hyperparams=hyperparams)
 
         def unfinished(loop: ActorLoop) -> Bool[Array, ""]:
             # Stop on the whole epoch's KL: one minibatch's estimate is too noisy. Each minibatch's
@@ -447,10 +446,12 @@ class IPPOBase(Agent):
 
         def train_epoch(loop: ActorLoop) -> ActorLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
+            samples = self._reestimated(loop.actor, batch, hyperparams)
+            scale = samples.loss_scale[0, 0, 0]
             actor, stats, norm = run_epoch(
                 loop.actor,
-                self._reestimated(loop.actor, batch, hyperparams),
-                loss,
+                samples,
+                partial(self._actor_loss, hyperparams=hyperparams, scale=scale),
                 optimizer,
                 rng_epoch,
                 n_minibatches=self.config.n_minibatches,
@@ -479,7 +480,11 @@ class IPPOBase(Agent):
         }
 
     def _actor_loss(
-        self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
+        self,
+        params: PyTree,
+        minibatch: Batch,
+        hyperparams: HyperParameters,
+        scale: Float[Array, ""],
     ) -> tuple[Float[Array, ""], tuple[ActorStats, Float[Array, ""]]]:
         head = self.networks.batch_head(params, minibatch)
         loss, stats = actor_loss(
@@ -491,7 +496,6 @@ class IPPOBase(Agent):
             eps_clip=hyperparams.eps_clip,
             ent_coeff=hyperparams.ent_coeff,
         )
-        scale = minibatch.loss_scale.reshape(-1)[0]
         return loss * scale, (stats, jnp.sum(minibatch.weight))
 
     def _reestimated(
