@@ -98,10 +98,15 @@ def append(path: Path, row: dict) -> None:
 
 
 def revision() -> str:
-    """Return the package's git revision, marked if the package differs from it."""
-    command = ["git", "describe", "--always", "--exclude=*", "--dirty"]
+    """Return the git revision, marked if what trains differs from it."""
+    code = ["../jaxagents", "matrix", Path(__file__).name]
+    is_dirty = _git("status", "--porcelain", "--", *code)
+    return _git("rev-parse", "--short", "HEAD") + ("-dirty" if is_dirty else "")
+
+
+def _git(*arguments: str) -> str:
     return subprocess.run(
-        command, cwd=HERE, capture_output=True, text=True, check=True
+        ["git", *arguments], cwd=HERE, capture_output=True, text=True, check=True
     ).stdout.strip()
 
 
