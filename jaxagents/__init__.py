@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from jaxagents.environments.host.environment import HostEnvironment
     from jaxagents.environments.protocol import Environment
     from jaxagents.environments.registry import make, register
+    from jaxagents.environments.sides.opponents import Opponent, RandomOpponent, Scripted
+    from jaxagents.environments.sides.side import PastSelves, Side
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
+    from jaxagents.ippo.opponents import FrozenPolicies
     from jaxagents.ippo.rollout import Rollout
+    from jaxagents.ippo.together import resume_together, train_together
     from jaxagents.networks.recurrent import RecurrentNetwork
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.callbacks import Evaluation, StopAtReturn
@@ -40,6 +44,7 @@ _MODULE_OF = {
     "Environment": "environments.protocol",
     "Evaluation": "training.callbacks",
     "Experiment": "experiments.experiment",
+    "FrozenPolicies": "ippo.opponents",
     "HostEnvironment": "environments.host.environment",
     "HyperParameters": "hyperparameters",
     "IPPOBase": "ippo.base",
@@ -49,11 +54,16 @@ _MODULE_OF = {
     "MultiDiscrete": "environments.spaces",
     "NonFiniteError": "ppo.finiteness",
     "Observation": "types",
+    "Opponent": "environments.sides.opponents",
     "OptimizerParams": "hyperparameters",
+    "PastSelves": "environments.sides.side",
     "Profile": "experiments.profiling",
+    "RandomOpponent": "environments.sides.opponents",
     "RecurrentNetwork": "networks.recurrent",
     "Rollout": "ippo.rollout",
     "Runner": "types",
+    "Scripted": "environments.sides.opponents",
+    "Side": "environments.sides.side",
     "StopAtReturn": "training.callbacks",
     "Tracker": "training.trackers",
     "load_config": "experiments.config_files.file",
@@ -61,6 +71,8 @@ _MODULE_OF = {
     "plain_jax": "compiler.switch",
     "profile": "experiments.profiling",
     "register": "environments.registry",
+    "resume_together": "ippo.together",
+    "train_together": "ippo.together",
 }
 
 __all__ = [
@@ -72,6 +84,7 @@ __all__ = [
     "Environment",
     "Evaluation",
     "Experiment",
+    "FrozenPolicies",
     "HostEnvironment",
     "HyperParameters",
     "IPPOBase",
@@ -81,11 +94,16 @@ __all__ = [
     "MultiDiscrete",
     "NonFiniteError",
     "Observation",
+    "Opponent",
     "OptimizerParams",
+    "PastSelves",
     "Profile",
+    "RandomOpponent",
     "RecurrentNetwork",
     "Rollout",
     "Runner",
+    "Scripted",
+    "Side",
     "StopAtReturn",
     "Tracker",
     "load_config",
@@ -93,6 +111,8 @@ __all__ = [
     "plain_jax",
     "profile",
     "register",
+    "resume_together",
+    "train_together",
 ]
 
 

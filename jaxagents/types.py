@@ -63,6 +63,14 @@ class Memory(NamedTuple):
     critic: PyTree = ()
 
 
+class Choice(NamedTuple):
+    """The actions of all actors at a step of a rollout, ``[envs, actors, ...]``."""
+
+    head: Any  # the distribution's parameters
+    action: Array  # as sampled
+    memory: PyTree  # the actors' recurrent state after it
+
+
 class Move(NamedTuple):
     """What the scan of a rollout stacks: a step with its distribution, ``[envs, actors, ...]``."""
 

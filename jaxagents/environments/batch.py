@@ -107,6 +107,23 @@ class EnvironmentBatch(abc.ABC):
         del state
         return True
 
+    def begin_anew(self, state: BatchState, earlier: BatchState) -> BatchState:
+        """Keep what outlives episodes of an earlier state, after a reset in mid-training."""
+        del earlier
+        return state
+
+    def bind_learner(self, learner: Any) -> None:
+        """Say how the learner would play other actors: an `Opponent`."""
+        del learner
+
+    def after_update(self, state: BatchState, learner: PyTree, n_updates_done: Array) -> BatchState:
+        """Let the environments know what the learner has become, an `Inference` of its actors.
+
+        Called before training, with 0, and after every update.
+        """
+        del learner, n_updates_done
+        return state
+
     def raising_faults(self) -> contextlib.AbstractContextManager[None]:
         """Enter a context that raises the environments' own errors, which compiled code hides."""
         return contextlib.nullcontext()

@@ -5,6 +5,9 @@ from typing import Any
 from jaxagents.environments.batch import EnvironmentBatch, JaxEnvironmentBatch
 from jaxagents.environments.host.batch import HostEnvironmentBatch
 from jaxagents.environments.host.environment import HostEnvironment
+from jaxagents.environments.sides.batch import SideBatch
+from jaxagents.environments.sides.side import Side
+from jaxagents.environments.sides.whole import WholeBatch
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import PyTree
 
@@ -18,10 +21,10 @@ def batch_of(
     agent_id: bool = False,
     global_state: bool = False,
 ) -> EnvironmentBatch:
-    """Return the batch of an environment of JAX or of the host.
+    """Return the batch of an environment of JAX or of the host, or of a side of one.
 
     Args:
-        env: The environment.
+        env: The environment, or a `Side`.
         env_params: Its parameters; host environments have none.
         max_episode_steps: Truncate episodes at this length.
         time_limit: As for `EnvironmentBatch`, as are the others.
@@ -31,6 +34,16 @@ def batch_of(
     Raises:
         TypeError: the environment does not follow the protocol.
     """
+    if isinstance(env, Side):
+        whole = batch_of(
+            env.env,
+            env_params,
+            max_episode_steps=max_episode_steps,
+            time_limit=time_limit._replace(is_observed=False),
+            global_state=global_state,
+        )
+        whole = WholeBatch(whole, global_state)
+        return SideBatch(env, whole, time_limit, agent_id, global_state)
     if isinstance(env, HostEnvironment):
         return HostEnvironmentBatch(env, max_episode_steps, time_limit, agent_id, global_state)
     return JaxEnvironmentBatch(

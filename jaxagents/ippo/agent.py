@@ -24,6 +24,7 @@ from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperpar
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
+from jaxagents.ippo.opponents import Policies
 from jaxagents.ippo.player import Player
 from jaxagents.ippo.rollout import Acting
 from jaxagents.networks.network import Network
@@ -96,6 +97,7 @@ class Agent(Frozen, abc.ABC):
         self.networks: ActorCritic = ActorCritic(
             self.environments, self.policies, self.distribution, config
         )
+        self.environments.bind_learner(Policies(self, ["past self"]))
         self._player = Player(self.environments.for_evaluation(), self.policies, self.networks)
         structure = {
             "agent": type(self).__name__,

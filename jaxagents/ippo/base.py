@@ -60,6 +60,7 @@ from jaxagents.training.named_arrays import Leaves, pack, strip_keys, unpack
 from jaxagents.types import (
     ActorLoop,
     Batch,
+    Choice,
     CriticLoop,
     Inference,
     Metrics,
@@ -69,6 +70,7 @@ from jaxagents.types import (
     PyTree,
     RolloutLoop,
     Runner,
+    TimeStep,
     Training,
     Transition,
     UpdateKeys,
@@ -272,33 +274,42 @@ class IPPOBase(Agent):
         observation, env_state = self.environments.reset(rng_env, config.batch_size)
         params = per_policy(hyperparams, n_policies)
         actor, critic = self.networks.init(rng_actor, rng_critic, params, config.optimizer)
-        return Runner(
-            actor=actor,
-            critic=critic,
-            env_state=env_state,
-            observation=observation,
-            memory=self.networks.initial_memory(config.batch_size, self.policies.n_actors),
-            normalizers=init_normalizers(
-                config,
-                observation_shape=self.networks.actor.observation.shape,
-                critic_shape=self.networks.critic.observation.shape,
-                policies_shape=(n_policies, self.policies.n_members),
-            ),
-            learning_rate=(
-                params.actor_optimizer_params.learning_rate
-                if config.learning_rate_schedule == "kl"
-                else None
-            ),
-            rng=rng,
-            hyperparams=hyperparams,
-            n_updates_done=jnp.zeros((), jnp.int32),
-            n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
+        return self._met(
+            Runner(
+                actor=actor,
+                critic=critic,
+                env_state=env_state,
+                observation=observation,
+                memory=self.networks.initial_memory(config.batch_size, self.policies.n_actors),
+                normalizers=init_normalizers(
+                    config,
+                    observation_shape=self.networks.actor.observation.shape,
+                    critic_shape=self.networks.critic.observation.shape,
+                    policies_shape=(n_policies, self.policies.n_members),
+                ),
+                learning_rate=(
+                    params.actor_optimizer_params.learning_rate
+                    if config.learning_rate_schedule == "kl"
+                    else None
+                ),
+                rng=rng,
+                hyperparams=hyperparams,
+                n_updates_done=jnp.zeros((), jnp.int32),
+                n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
+            )
         )
+
+    def _met(self, runner: Runner) -> Runner:
+        """Let the environments know what the learner has become: opponents may be past selves."""
+        actor = self.networks.actor_of(runner)
+        env_state = self.environments.after_update(runner.env_state, actor, runner.n_updates_done)
+        return runner.replace(env_state=env_state)
 
     def _update(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
         """Do one update: collect a rollout, and learn from it."""
         rng = self._split(runner).rollout
-        return self._learn(*self._collect_rollout(runner, rng))
+        runner, metrics, nonfinite = self._learn(*self._collect_rollout(runner, rng))
+        return self._met(runner), metrics, nonfinite
 
     def _learn(self, runner: Runner, transitions: Transition) -> tuple[Runner, Metrics, NonFinite]:
         """Learn from a rollout; policies with NaN or infinite quantities learn nothing from it."""
@@ -347,37 +358,51 @@ class IPPOBase(Agent):
 
         Networks normalise observations by the statistics from before this update.
         """
-        distribution, actor = self.distribution, self.networks.actor_of(runner)
-        time_limit = self.environments.time_limit
+        actor = self.networks.actor_of(runner)
 
         def act(loop: RolloutLoop, now: tuple[PRNGKeyArray, Array]) -> tuple[RolloutLoop, Move]:
             rng, noise = now
-            head, memory = self.networks.heads(actor, loop.observation, loop.memory)
-            action = distribution.sample(head, noise)
-            step, env_state = self.environments.step(
-                rng, loop.env_state, distribution.to_environment(action)
-            )
-            memory = self.networks.actor.reset_memory(memory, step.episode_over_for_actors)
-            step = step._replace(info={}, final_state=None)
-            if time_limit.is_terminal:
-                # Nothing bootstraps from it: truncation ends the return.
-                step = step._replace(final_observation=None)
-            move = Move(loop.observation, loop.memory, head, action, step)
-            return RolloutLoop(env_state, step.observation, memory), move
+            choice = self._choose(actor, loop, noise)
+            action = self.distribution.to_environment(choice.action)
+            return self._advance(loop, choice, *self.environments.step(rng, loop.env_state, action))
 
-        loop, moves = jax.lax.scan(
-            act,
-            RolloutLoop(runner.env_state, runner.observation, runner.memory.actor),
-            self._draw_rollout(rng),
-        )
+        loop, moves = jax.lax.scan(act, self._before_rollout(runner), self._draw_rollout(rng))
+        return self._end_rollout(runner, loop, moves)
+
+    def _before_rollout(self, runner: Runner) -> RolloutLoop:
+        return RolloutLoop(runner.env_state, runner.observation, runner.memory.actor)
+
+    def _choose(self, actor: Inference, loop: RolloutLoop, noise: Array) -> Choice:
+        """Choose the actions of a rollout's step."""
+        head, memory = self.networks.heads(actor, loop.observation, loop.memory)
+        return Choice(head, self.distribution.sample(head, noise), memory)
+
+    def _advance(
+        self, loop: RolloutLoop, choice: Choice, step: TimeStep, env_state: PyTree
+    ) -> tuple[RolloutLoop, Move]:
+        """Go on to a rollout's next step, after the environments' step."""
+        memory = self.networks.actor.reset_memory(choice.memory, step.episode_over_for_actors)
+        step = step._replace(info={}, final_state=None)
+        if self.environments.time_limit.is_terminal:
+            # Nothing bootstraps from it: truncation ends the return.
+            step = step._replace(final_observation=None)
+        move = Move(loop.observation, loop.memory, choice.head, choice.action, step)
+        return RolloutLoop(env_state, step.observation, memory), move
+
+    def _end_rollout(
+        self, runner: Runner, loop: RolloutLoop, moves: Move
+    ) -> tuple[Runner, Transition]:
+        """Return the runner after a rollout, and the rollout's transitions."""
         step = moves.step
-        terminated, truncated = time_limit.for_learning(step.terminated, step.truncated)
+        terminated, truncated = self.environments.time_limit.for_learning(
+            step.terminated, step.truncated
+        )
         final = step.final_observation
         transitions = Transition(
             observation=moves.observation,
             memory=moves.memory,
             action=moves.action,
-            log_prob=distribution.log_prob(moves.head, moves.action),
+            log_prob=self.distribution.log_prob(moves.head, moves.action),
             reward=training_reward(
                 step.reward, step.shaped_reward, self.config, runner.n_updates_done
             ),
@@ -607,11 +632,15 @@ class IPPOBase(Agent):
         with self.environments.raising_faults():
             runner = self._with_environments(runner)
             training, metrics = self._recorder.record(train, n_updates_done, history)
-        if self.config.on_nonfinite == "stop":
-            raise_nonfinite(np.asarray(training.nonfinite), int(training.runner.n_updates_done))
         if history:
             metrics = jax.tree.map(jnp.asarray, joined(history, metrics))
-        return training.runner, metrics
+        return self._finished(training), metrics
+
+    def _finished(self, training: Training) -> Runner:
+        """Return the runner of a run that has ended; raise if it ended by NaN or infinity."""
+        if self.config.on_nonfinite == "stop":
+            raise_nonfinite(np.asarray(training.nonfinite), int(training.runner.n_updates_done))
+        return training.runner
 
     def _with_environments(self, runner: Runner) -> Runner:
         """Begin the episodes anew if the environments have gone, or gone on without the runner."""
@@ -675,7 +704,7 @@ class IPPOBase(Agent):
         rng, rng_env = jax.random.split(runner.rng)
         observation, env_state = self.environments.reset(rng_env, self.config.batch_size)
         return runner.replace(
-            env_state=env_state,
+            env_state=self.environments.begin_anew(env_state, runner.env_state),
             observation=observation,
             memory=self.networks.initial_memory(self.config.batch_size, self.policies.n_actors),
             rng=rng,

@@ -80,23 +80,32 @@ def update_repeatedly(
         return (updates.n_left > 0) & ~has_failed(updates.nonfinite)
 
     def update(updates: Updates) -> Updates:
-        runner, metrics, nonfinite = step(updates.runner)
-        finite = ~jnp.any(nonfinite, axis=1)
-        return Updates(
-            runner=runner,
-            n_left=updates.n_left - 1,
-            # `|` also reads the carry. A carry that is only written would share its memory with
-            # temporary arrays of actor and critic, which would then wait for each other.
-            nonfinite=updates.nonfinite | nonfinite,
-            n_finite=updates.n_finite + finite,
-            total={
-                name: _accumulate(name, total, jnp.where(finite, metrics[name], 0.0))
-                for name, total in updates.total.items()
-            },
-        )
+        return accumulated(updates, *step(updates.runner))
 
     # The number of updates is traced, so that a shorter last block needs no second program.
     return jax.lax.while_loop(unfinished, update, updates)
+
+
+def accumulated(
+    updates: Updates,
+    runner: Runner,
+    metrics: Metrics,
+    nonfinite: Bool[Array, "policies quantities"],
+) -> Updates:
+    """Add an update's results to a block's carry."""
+    finite = ~jnp.any(nonfinite, axis=1)
+    return Updates(
+        runner=runner,
+        n_left=updates.n_left - 1,
+        # `|` also reads the carry. A carry that is only written would share its memory with
+        # temporary arrays of actor and critic, which would then wait for each other.
+        nonfinite=updates.nonfinite | nonfinite,
+        n_finite=updates.n_finite + finite,
+        total={
+            name: _accumulate(name, total, jnp.where(finite, metrics[name], 0.0))
+            for name, total in updates.total.items()
+        },
+    )
 
 
 def metrics_of_block(updates: Updates, evaluation: Metrics, lost: Bool[Array, ""]) -> Metrics:

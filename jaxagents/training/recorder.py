@@ -1,7 +1,8 @@
 """Records an agent's runs on the host: metrics, checkpoints, callbacks, progress, signals."""
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, final
 
 import jax
@@ -105,33 +106,42 @@ class Recorder:
         Raises:
             Interrupted: A signal ended the training.
         """
-        if not self.has_work:
-            return train()
+        return record_together([self], train, n_updates_done, [history])
+
+    @contextlib.contextmanager
+    def _recording(
+        self, n_updates_done: int, history: Leaves | None, is_shown: bool
+    ) -> Iterator[None]:
+        """Collect rows and show progress, within this context."""
+        config = self._config
         self._rows = unstack(history or {})
         self._error = self._latest = None
         self._call_back_due = False
-        if self._config.progress_bar:
-            self._bar = ProgressBar(self._config.n_steps, n_updates_done)
+        if config.progress_bar and is_shown:
+            self._bar = ProgressBar(config.n_steps, n_updates_done)
         self._started = self._block_started = time.perf_counter()
         try:
-            result = self._interruption.run(lambda: self._with_writer(train))
+            yield
         finally:
             bar, self._bar, self._latest = self._bar, None, None
             if bar is not None:
                 bar.close()
-        if self._error is not None:
-            raise self._error
-        return result
 
-    def _with_writer(self, train: Callable[[], Result]) -> Result:
+    @contextlib.contextmanager
+    def _writing(self, keep_latest: int) -> Iterator[None]:
+        """Write checkpoints, within this context."""
         config = self._config
         if config.checkpoint_dir is None:
-            return train()
+            yield
+            return
         self._writer = CheckpointWriter(
-            self._checkpoints(), config.keep_latest, config.keep_best, self._metadata
+            self._checkpoints(),
+            max(config.keep_latest, keep_latest),
+            config.keep_best,
+            self._metadata,
         )
         try:
-            return train()
+            yield
         finally:
             writer, self._writer = self._writer, None
             writer.close()
@@ -245,13 +255,39 @@ class Recorder:
         except DamagedError as error:
             checkpoints.set_aside(step, str(error))
             return self.restore(template, mode, best_fn)
+        return self._as_runner(template, leaves), history
+
+    def kept_steps(self) -> list[int]:
+        """List the updates after which there is a checkpoint."""
+        return self._checkpoints().steps()
+
+    def restore_step(self, template: Runner, step: int) -> tuple[Runner, Leaves]:
+        """Read the checkpoint of an update; see `restore`. Later checkpoints are removed.
+
+        Raises:
+            DamagedError: The checkpoint is damaged; it has been set aside.
+            ValueError: As for `restore`.
+        """
+        checkpoints = self._checkpoints()
+        try:
+            history, saved = checkpoints.read_history(step), checkpoints.read_metadata(step)
+            leaves = checkpoints.read_runner(step)
+        except DamagedError as error:
+            checkpoints.set_aside(step, str(error))
+            raise
+        self._refuse_another_structure(saved)
+        checkpoints.remove([later for later in checkpoints.steps() if later > step])
+        return self._as_runner(template, leaves), history
+
+    def _as_runner(self, template: Runner, leaves: Leaves) -> Runner:
         # The run may have scalar hyperparameters and the template one value per policy.
         hyperparams = subtree(leaves, "hyperparams", template.hyperparams)
         try:
-            return from_leaves(leaves, template.replace(hyperparams=hyperparams)), history
+            return from_leaves(leaves, template.replace(hyperparams=hyperparams))
         except ValueError as error:
             raise CheckpointError(
-                f"the checkpoint in {checkpoints.directory} belongs to another agent: {error}."
+                f"the checkpoint in {self._config.checkpoint_dir} belongs to another agent: "
+                f"{error}."
             ) from None
 
     def _refuse_another_structure(self, saved: Mapping[str, Any]) -> None:
@@ -286,6 +322,50 @@ class Recorder:
             runner=runner,
             steps_per_second=steps_per_second,
         )
+
+
+def record_together(
+    recorders: Sequence[Recorder],
+    train: Callable[[], Result],
+    n_updates_done: int,
+    histories: Sequence[Leaves | None],
+) -> Result:
+    """Run a training that several agents may share, and record each agent's part.
+
+    All checkpoints are on disk when this returns or raises, except after a second signal. A killed
+    process may leave the agents' latest checkpoints up to two evaluations apart, so each keeps
+    three.
+
+    Args:
+        recorders: One per agent.
+        train: Runs the training.
+        n_updates_done: Updates done before it.
+        histories: Each agent's metrics of earlier evaluations, if it resumes a run.
+
+    Raises:
+        Interrupted: A signal ended the training.
+    """
+    if not any(recorder.has_work for recorder in recorders):
+        return train()
+    interruption = recorders[0]._interruption
+    n_needed = 1 if len(recorders) == 1 else 3
+
+    def write_and_train() -> Result:
+        with contextlib.ExitStack() as writing:
+            for recorder in recorders:
+                writing.enter_context(recorder._writing(n_needed))
+            return train()
+
+    with contextlib.ExitStack() as recording:
+        for recorder, history in zip(recorders, histories, strict=True):
+            recorder._interruption = interruption
+            is_first = recorder is recorders[0]
+            recording.enter_context(recorder._recording(n_updates_done, history, is_first))
+        result = interruption.run(write_and_train)
+    for recorder in recorders:
+        if recorder._error is not None:
+            raise recorder._error
+    return result
 
 
 def _is_true(answer: Any) -> bool:

@@ -1,0 +1,59 @@
+"""All actors of a batch of environments, for the sides that share it."""
+
+import contextlib
+from typing import final
+
+from jaxtyping import Array, PRNGKeyArray
+
+from jaxagents.environments.batch import BatchState, EnvironmentBatch
+from jaxagents.types import Observation, TimeStep
+
+
+@final
+class WholeBatch(EnvironmentBatch):
+    """Environments whose observations hold the number of steps since the reset.
+
+    Each side and each opponent prepares them for its own networks.
+    """
+
+    def __init__(self, environments: EnvironmentBatch, global_state: bool):
+        super().__init__(
+            environments.observation,
+            environments.space,
+            environments.teams,
+            environments.time_limit,
+            agent_id=False,
+            global_state=global_state,
+        )
+        self._environments = environments
+        self.rewards_after_death = environments.rewards_after_death
+        self.has_shaped_reward = environments.has_shaped_reward
+        self.can_be_vmapped = environments.can_be_vmapped
+
+    def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
+        """Start an episode in each of ``n_envs`` environments."""
+        observation, state = self._environments.reset(rng, n_envs)
+        return observation._replace(elapsed=state.episode_steps), state
+
+    def step(
+        self, rng: PRNGKeyArray, state: BatchState, action: Array
+    ) -> tuple[TimeStep, BatchState]:
+        """Step each environment, ``[envs, actors, ...]``, and reset where the episode is over."""
+        step, following = self._environments.step(rng, state, action)
+        step = step._replace(
+            observation=step.observation._replace(elapsed=following.episode_steps),
+            final_observation=step.final_observation._replace(elapsed=state.episode_steps + 1),
+        )
+        return step, following
+
+    def for_evaluation(self) -> "WholeBatch":
+        """Return a batch whose episodes leave those of this one alone."""
+        return WholeBatch(self._environments.for_evaluation(), self._global_state)
+
+    def can_continue(self, state: BatchState) -> bool:
+        """Return True if `step` can go on from a state."""
+        return self._environments.can_continue(state)
+
+    def raising_faults(self) -> contextlib.AbstractContextManager[None]:
+        """Enter a context that raises the environments' own errors."""
+        return self._environments.raising_faults()

@@ -1,0 +1,113 @@
+"""Trained policies as opponents of other agents."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors
+from jaxagents.environments.spaces import action_shape
+from jaxagents.types import Inference, Observation, PyTree, Runner
+
+if TYPE_CHECKING:
+    from jaxagents.ippo.agent import Agent
+
+
+class Policies(Opponent):
+    """An agent's policies with parameters that the pool holds.
+
+    An agent of all actors of the environment plays the seats as itself. An agent of a side plays
+    them in their order.
+
+    Args:
+        agent: The agent.
+        names: Of the members.
+        greedy: Take the most probable actions instead of sampling.
+    """
+
+    def __init__(self, agent: "Agent", names: Sequence[str], greedy: bool = False):
+        self._environments = agent.environments
+        self._networks = agent.networks
+        self._greedy = greedy
+        self.names = tuple(names)
+
+    def check(self, seats: Seats) -> None:
+        """Raise ValueError if the agent cannot play these actors."""
+        mine, space = self._environments.n_actors, self._environments.space
+        if mine not in (seats.n_actors, len(seats.actors)):
+            raise ValueError(
+                f"an agent of {mine} actors cannot play the actors {list(seats.actors)} of "
+                f"{seats.n_actors}; an opponent plays all actors, or as many as have to be played."
+            )
+        if type(space) is not type(seats.space) or action_shape(space) != action_shape(seats.space):
+            raise ValueError(f"an agent whose actions are {space} cannot play {seats.space}.")
+
+    def initial_memory(self, seats: Seats, n_envs: int) -> PyTree:
+        """Return the recurrent state at an episode's start, ``[envs, actors, ...]``."""
+        return self._networks.actor.empty_memory(n_envs, self._environments.n_actors)
+
+    def act(
+        self,
+        seats: Seats,
+        params: Inference,
+        member: Int[Array, " envs"],
+        rng: PRNGKeyArray,
+        observation: Observation,
+        memory: PyTree,
+    ) -> tuple[Array, PyTree]:
+        """Choose the actions of the seats' actors."""
+        plays_all = self._environments.n_actors == seats.n_actors
+        if not plays_all:
+            observation = of_actors(observation, seats.actors)
+        seen = self._environments.prepare(observation)
+
+        def act(
+            rng: PRNGKeyArray, member: Array, observation: Observation, memory: PyTree
+        ) -> tuple[Array, PyTree]:
+            actor = jax.tree.map(lambda leaf: leaf[member], params)
+            one_env, memory = jax.tree.map(lambda leaf: leaf[None], (observation, memory))
+            key = None if self._greedy else rng
+            action, memory = self._networks.act(actor, one_env, memory, key)
+            return action[0], jax.tree.map(lambda leaf: leaf[0], memory)
+
+        action, memory = jax.vmap(act)(jax.random.split(rng, len(member)), member, seen, memory)
+        return (action[:, np.asarray(seats.actors)] if plays_all else action), memory
+
+
+@final
+class FrozenPolicies(Policies):
+    """Trained policies that do not learn any more, as opponents.
+
+    Args:
+        agent: The agent that trained them: of all actors of the environment, which plays its part
+            of them; or of as many actors as it will play.
+        runners: As `train`, `step` or `restore` returned them; several are several members. With
+            names they are a mapping.
+        greedy: Take the most probable actions instead of sampling.
+
+    Raises:
+        ValueError: there are no runners.
+    """
+
+    def __init__(
+        self,
+        agent: "Agent",
+        runners: Runner | Sequence[Runner] | Mapping[str, Runner],
+        greedy: bool = False,
+    ):
+        if isinstance(runners, Runner):
+            runners = [runners]
+        if not isinstance(runners, Mapping):
+            runners = {f"after {int(each.n_updates_done)} updates": each for each in runners}
+        if not runners:
+            raise ValueError("runners is empty; give at least one.")
+        super().__init__(agent, tuple(runners), greedy)
+        actors = [agent.networks.actor_of(runner) for runner in runners.values()]
+        self._params = jax.device_get(jax.tree.map(lambda *leaves: jnp.stack(leaves), *actors))
+
+    def params(self) -> PyTree:
+        """Return the parameters, ``[members, ...]``."""
+        return jax.tree.map(jnp.asarray, self._params)

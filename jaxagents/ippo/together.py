@@ -1,0 +1,411 @@
+"""Agents that learn at the same time: on sides of one environment, or each on its own.
+
+Agents of sides share each step of the environments: every agent chooses its own actors' actions,
+and learns from their part of the rollout by its own algorithm.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
+
+from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly
+from jaxagents.compiler.random_keys import as_key, to_draw
+from jaxagents.environments.sides.batch import SideBatch
+from jaxagents.errors import CheckpointError
+from jaxagents.evaluation.episodes import play_episodes
+from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ippo.base import IPPOBase, NonFinite
+from jaxagents.ippo.frozen import Frozen
+from jaxagents.training.blocks import accumulated, block_sizes, open_block, run_blocks
+from jaxagents.training.checkpoints import DamagedError
+from jaxagents.training.metric_tables import joined
+from jaxagents.training.named_arrays import Leaves, strip_keys
+from jaxagents.training.recorder import record_together
+from jaxagents.types import (
+    Inference,
+    Metrics,
+    Observation,
+    PyTree,
+    Runner,
+    Training,
+    Transition,
+    Updates,
+)
+
+Results = dict[str, tuple[Runner, Metrics]]
+"""Each agent's runner and metrics, by its name."""
+_SAME = (
+    ("batch_size", "rollout_length", "max_episode_steps"),  # of agents that share environments
+    ("n_steps", "eval_frequency", "n_evals", "eval_seed"),  # of all agents
+)
+
+
+class _GroupTraining(NamedTuple):
+    agents: dict[str, Training]
+    stop: Bool[Array, ""]
+
+
+def train_together(
+    agents: Mapping[str, IPPOBase],
+    rng: PRNGKeyArray,
+    hyperparams: HyperParameters | Mapping[str, HyperParameters],
+) -> Results:
+    """Train several agents at the same time.
+
+    Agents of a `Side` play the sides of ONE environment against each other, or with each other.
+    Their sides have to cover all of its actors, once each. All other agents have environments of
+    their own, as in `train`: so different algorithms or hyperparameters are compared.
+
+    Each agent has its own metrics, checkpoints, callbacks and trackers. If one of them ends the
+    training, it ends for all.
+
+    Args:
+        agents: By name. Numbers of updates and evaluations are the same for all; those of sides
+            also have the same ``batch_size``, ``rollout_length`` and ``max_episode_steps``.
+        rng: Random key.
+        hyperparams: Of all agents, or of each by name.
+
+    Returns:
+        Each agent's runner and metrics, as `train` returns them. In evaluations the agents of sides
+        play each other.
+
+    Raises:
+        ValueError: the agents do not fit together; or as for `train`.
+        NonFiniteError: as for `train`.
+        Interrupted: as for `train`.
+        HostEnvironmentError: as for `train`.
+    """
+    group = _Group(agents)
+    return group.train(group.init(as_key(rng), hyperparams))
+
+
+def resume_together(agents: Mapping[str, IPPOBase]) -> Results:
+    """Continue the training of `train_together` from the last checkpoint that all agents have.
+
+    Later checkpoints of some agents, which a killed process may leave, are removed: their updates
+    are done anew, with the same results.
+
+    Args:
+        agents: As for `train_together`; each has a ``checkpoint_dir``.
+
+    Raises:
+        ValueError: there is no such checkpoint, or it belongs to other agents.
+    """
+    group = _Group(agents)
+    return group.train(*group.restore())
+
+
+@final
+class _Group(Frozen):
+    """Several agents and the environments that some of them share."""
+
+    def __init__(self, agents: Mapping[str, IPPOBase]):
+        self.agents = dict(agents)
+        self.sides = {
+            name: agent.environments
+            for name, agent in self.agents.items()
+            if isinstance(agent.environments, SideBatch)
+            and agent.environments.side.opponents is None
+        }
+        self._check()
+        batches = sorted(
+            self.sides.values(), key=lambda batch: batch.whole.observation.global_state is None
+        )
+        self.whole = batches[0].whole if batches else None
+        self.whole_for_evaluation = self.whole.for_evaluation() if self.whole else None
+        self._freeze()
+
+    def _check(self) -> None:
+        if not self.agents:
+            raise ValueError("agents is empty; name at least one.")
+        for names, agents in zip(_SAME, (self.sides, self.agents), strict=True):
+            for name in names:
+                values = {each: getattr(self.agents[each].config, name) for each in agents}
+                if len(set(values.values())) > 1:
+                    raise ValueError(f"{name} differs between the agents, {values}; choose one.")
+        if not self.sides:
+            return
+        envs = {id(batch.side.env) for batch in self.sides.values()}
+        if len(envs) > 1:
+            raise ValueError("the sides are of several environments; make them of one object.")
+        actors = [actor for batch in self.sides.values() for actor in batch.side.actors]
+        n_actors = next(iter(self.sides.values())).whole.n_actors
+        if sorted(actors) != list(range(n_actors)):
+            raise ValueError(
+                f"the sides have the actors {sorted(actors)}; together they must have each of 0 to "
+                f"{n_actors - 1} once."
+            )
+
+    def init(
+        self, rng: PRNGKeyArray, hyperparams: HyperParameters | Mapping[str, HyperParameters]
+    ) -> dict[str, Runner]:
+        """Build the initial runners."""
+        if isinstance(hyperparams, HyperParameters):
+            hyperparams = dict.fromkeys(self.agents, hyperparams)
+        if hyperparams.keys() != self.agents.keys():
+            raise ValueError(
+                f"hyperparams names {', '.join(hyperparams)}, and the agents are "
+                f"{', '.join(self.agents)}."
+            )
+        runners = {}
+        for i, (name, agent) in enumerate(self.agents.items()):
+            key = jax.random.fold_in(rng, i)
+            agent._recorder.prepare(key)
+            runners[name] = agent.init(key, hyperparams[name])
+        return self._seated(runners)
+
+    def restore(self) -> tuple[dict[str, Runner], dict[str, Leaves]]:
+        """Read the last checkpoint that all agents have, and their metrics."""
+        recorders = {name: agent._recorder for name, agent in self.agents.items()}
+        while True:
+            kept = [set(recorder.kept_steps()) for recorder in recorders.values()]
+            if not (steps := set.intersection(*kept)):
+                raise CheckpointError(
+                    "there is no update after which every agent has a checkpoint; train_together "
+                    "into these directories first."
+                )
+            try:
+                restored = {
+                    name: recorder.restore_step(self.agents[name]._runner_shapes(), max(steps))
+                    for name, recorder in recorders.items()
+                }
+            except DamagedError:
+                continue
+            runners = {name: runner for name, (runner, _) in restored.items()}
+            return runners, {name: history for name, (_, history) in restored.items()}
+
+    def train(
+        self, runners: dict[str, Runner], histories: Mapping[str, Leaves] | None = None
+    ) -> Results:
+        """Run the remaining blocks."""
+        names = list(self.agents)
+        first = self.agents[names[0]]
+        n_updates_done = int(runners[names[0]].n_updates_done)
+        initial = histories is None and first.config.initial_evaluation
+        sizes = block_sizes(n_updates_done, first.config, initial)
+        before = [None if histories is None else histories[name] for name in names]
+
+        def train() -> tuple[_GroupTraining, Metrics]:
+            for name, agent in self.agents.items():
+                if agent._recorder.has_work and not initial and histories is None:
+                    agent._recorder.save(jax.device_get(strip_keys(runners[name])))
+            start = {name: self.agents[name]._first_block(runners[name]) for name in names}
+            return run_blocks(
+                self._run_block,
+                _GroupTraining(start, jnp.zeros((), bool)),
+                sizes,
+                ends=self._call_back,
+                is_shown=False,
+            )
+
+        recorders = [agent._recorder for agent in self.agents.values()]
+        with contextlib.ExitStack() as faults:
+            for agent in self.agents.values():
+                faults.enter_context(agent.environments.raising_faults())
+            runners = self._with_environments(runners)
+            training, metrics = record_together(recorders, train, n_updates_done, before)
+        results = {}
+        for name, history in zip(names, before, strict=True):
+            agent = self.agents[name]
+            mine = {
+                metric.removeprefix(f"{name}/"): values
+                for metric, values in metrics.items()
+                if metric.startswith(f"{name}/")
+            }
+            if history:
+                mine = jax.tree.map(jnp.asarray, joined(history, mine))
+            results[name] = agent._finished(training.agents[name]), mine
+        return results
+
+    def _with_environments(self, runners: dict[str, Runner]) -> dict[str, Runner]:
+        """Begin the episodes anew if the environments have gone."""
+        here = {
+            name: agent._with_environments(runners[name]) for name, agent in self.agents.items()
+        }
+        have_gone = any(here[name] is not runners[name] for name in self.sides)
+        return self._seated(here) if have_gone else here
+
+    def _call_back(self, training: _GroupTraining) -> bool:
+        """Call every agent's callbacks, even if an earlier one ends the training."""
+        requests = [
+            agent._recorder.call_back(agent, training.agents[name].runner)
+            for name, agent in self.agents.items()
+        ]
+        return any(requests)
+
+    def _run_block(
+        self, training: _GroupTraining, n_updates: Int[Array, ""]
+    ) -> tuple[_GroupTraining, Metrics]:
+        updates = self._update_repeatedly(self._open_block(training, n_updates))
+        evaluations = self._evaluate(updates) if self._n_evals else {}
+        agents, rows = {}, {}
+        for name, agent in self.agents.items():
+            agents[name], row = agent._close_block(
+                training.agents[name], updates[name], evaluations.get(name, {})
+            )
+            rows |= {f"{name}/{metric}": value for metric, value in row.items()}
+        stop = jnp.any(jnp.stack([each.stop for each in agents.values()]))
+        return _GroupTraining(agents, stop), rows
+
+    @property
+    def _n_evals(self) -> int:
+        return next(iter(self.agents.values())).config.n_evals
+
+    # The compiled parts.
+
+    @compiled_quickly(static_argnames=("self",), optimized=False)
+    def _seated(self, runners: dict[str, Runner]) -> dict[str, Runner]:
+        """Put all sides into the environments of the first."""
+        if not self.sides:
+            return runners
+        host = runners[next(iter(self.sides))].env_state
+        seated = {}
+        for name, batch in self.sides.items():
+            observation, env_state = batch.seat(runners[name].env_state, host)
+            seated[name] = runners[name].replace(observation=observation, env_state=env_state)
+        return runners | seated
+
+    @compiled_quickly(static_argnames=("self",), optimized=False)
+    def _open_block(
+        self, training: _GroupTraining, n_updates: Int[Array, ""]
+    ) -> dict[str, Updates]:
+        runners = {name: each.runner for name, each in training.agents.items()}
+        shapes = jax.eval_shape(self._update, runners)
+        return {
+            name: open_block(each._replace(stop=training.stop), n_updates, shapes[name])
+            for name, each in training.agents.items()
+        }
+
+    @compiled_for_speed(static_argnames=("self",))
+    def _update_repeatedly(self, updates: dict[str, Updates]) -> dict[str, Updates]:
+        def unfinished(updates: dict[str, Updates]) -> Bool[Array, ""]:
+            goes_on = [
+                (each.n_left > 0) & ~self.agents[name]._has_failed(each.nonfinite)
+                for name, each in updates.items()
+            ]
+            return jnp.all(jnp.stack(goes_on))
+
+        def update(updates: dict[str, Updates]) -> dict[str, Updates]:
+            results = self._update({name: each.runner for name, each in updates.items()})
+            return {name: accumulated(updates[name], *results[name]) for name in updates}
+
+        return jax.lax.while_loop(unfinished, update, updates)
+
+    @compiled_for_speed(static_argnames=("self",))
+    def _update(self, runners: dict[str, Runner]) -> dict[str, tuple[Runner, Metrics, NonFinite]]:
+        """Do one update of every agent."""
+        results = {
+            name: agent._step(runners[name])
+            for name, agent in self.agents.items()
+            if name not in self.sides
+        }
+        for name, (runner, transitions) in self._collect_rollouts(runners).items():
+            results[name] = self.agents[name]._learn(runner, transitions)
+        return {name: results[name] for name in self.agents}
+
+    def _collect_rollouts(self, runners: dict[str, Runner]) -> dict[str, tuple[Runner, Transition]]:
+        """Act on all sides at once; each agent gets its own actors' transitions."""
+        if self.whole is None:
+            return {}
+        whole = self.whole
+        agents = {name: self.agents[name] for name in self.sides}
+        actors = {name: agent.networks.actor_of(runners[name]) for name, agent in agents.items()}
+        draws = {
+            name: agent._draw_rollout(agent._split(runners[name]).rollout)
+            for name, agent in agents.items()
+        }
+        rngs = next(iter(draws.values()))[0]
+        noise = {name: drawn for name, (_, drawn) in draws.items()}
+
+        def act(loops: dict[str, Any], now: tuple[PRNGKeyArray, dict[str, Array]]) -> Any:
+            rng, noise = now
+            choices = {
+                name: agent._choose(actors[name], loops[name], noise[name])
+                for name, agent in agents.items()
+            }
+            action = self._merged(
+                {
+                    name: agent.distribution.to_environment(choices[name].action)
+                    for name, agent in agents.items()
+                }
+            )
+            state = next(iter(loops.values())).env_state.env_state.whole
+            step, state = whole.step(rng, state, action)
+            advanced = {
+                name: agent._advance(
+                    loops[name],
+                    choices[name],
+                    *self.sides[name].view(loops[name].env_state, step, state),
+                )
+                for name, agent in agents.items()
+            }
+            return (
+                {name: loop for name, (loop, _) in advanced.items()},
+                {name: move for name, (_, move) in advanced.items()},
+            )
+
+        start = {name: agent._before_rollout(runners[name]) for name, agent in agents.items()}
+        loops, moves = jax.lax.scan(act, start, (rngs, noise))
+        return {
+            name: agent._end_rollout(runners[name], loops[name], moves[name])
+            for name, agent in agents.items()
+        }
+
+    def _merged(self, actions: Mapping[str, Array]) -> Array:
+        """Put the actions of all sides into the order of the environment's actors."""
+        order = np.argsort([actor for name in actions for actor in self.sides[name].side.actors])
+        return jnp.concatenate(list(actions.values()), axis=1)[:, order]
+
+    def _evaluate(self, updates: Mapping[str, Updates]) -> dict[str, Metrics]:
+        """Play whole episodes: the agents of sides with each other, the others alone."""
+        actors = {
+            name: agent.networks.actor_of(updates[name].runner)
+            for name, agent in self.agents.items()
+        }
+        first = next(iter(self.agents.values())).config
+        rng = jax.random.key(first.eval_seed)
+        metrics = {
+            name: agent._player.evaluate(rng, actors[name], first.n_evals, True)
+            for name, agent in self.agents.items()
+            if name not in self.sides
+        }
+        if self.sides:
+            metrics |= self._evaluate_sides(rng, {name: actors[name] for name in self.sides})
+        return metrics
+
+    @compiled_quickly(static_argnames=("self",))
+    def _evaluate_sides(
+        self, rng: PRNGKeyArray, actors: dict[str, Inference]
+    ) -> dict[str, Metrics]:
+        assert self.whole_for_evaluation is not None
+
+        def act(
+            rng: PRNGKeyArray, observation: Observation, memory: dict[str, PyTree]
+        ) -> tuple[Array, dict[str, PyTree]]:
+            actions, memories = {}, {}
+            for name, batch in self.sides.items():
+                actions[name], memories[name] = self.agents[name].networks.act(
+                    actors[name], batch.seen_by_side(observation), memory[name], None
+                )
+            return self._merged(actions), memories
+
+        memory = {
+            name: self.agents[name].networks.actor.empty_memory(self._n_evals, batch.n_actors)
+            for name, batch in self.sides.items()
+        }
+        episodes = play_episodes(
+            self.whole_for_evaluation, act, memory, to_draw(rng), self._n_evals
+        )
+        of_actors = ("returns", "final_rewards", "terminated", "truncated")
+        return {
+            name: {
+                metric: values[:, np.asarray(batch.side.actors)] if metric in of_actors else values
+                for metric, values in episodes.as_metrics().items()
+            }
+            for name, batch in self.sides.items()
+        }
