@@ -26,6 +26,7 @@ SLOW = {
     "command_line.md",
     "compiler.md",
     "diagnosing.md",
+    "moving_from_jaxmarl.md",
     "options.md",
     "profiling.md",
     "recurrence.md",
@@ -98,6 +99,14 @@ def test_code_of_other_libraries_is_valid(page):
             compile(block, page.name, "exec")
         elif language == "yaml":
             assert yaml.safe_load(block)
+
+
+def test_scripts_of_jaxagents_0_2_5_run_unchanged_once_the_agent_is_configured():
+    page = REPOSITORY / "docs" / "moving_from_jaxagents_0_2_5.md"
+    before, after = (block for language, block in blocks(page) if language in ("py", "python"))
+    unchanged = before[before.index("hyperparams = HyperParameters(") :]
+    assert "agent.train(" in unchanged
+    assert after.endswith(unchanged)
 
 
 @pytest.mark.parametrize(
