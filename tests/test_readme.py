@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from jaxagents.cli import main as cli
 from jaxagents.environments import registry
@@ -25,11 +26,13 @@ SLOW = {
     "command_line.md",
     "compiler.md",
     "diagnosing.md",
+    "moving_from_jaxmarl.md",
     "options.md",
     "profiling.md",
     "recurrence.md",
 }
 NOT_RUN = ("pip", "pytest")  # they have run before any test does
+OTHERS = {"py", "yaml"}  # code of other libraries, in pages for those who come from them
 SHORT = {  # full training runs are measured by hand
     "train": "--agent.n_steps 2 --agent.eval_frequency 1 --agent.n_evals 2 --evaluation.n_evals 2",
     "resume": "--agent.n_steps 3",
@@ -44,7 +47,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def commands(block: str) -> Iterator[list[str]]:
-    for line in block.splitlines():
+    for line in block.replace("\\\n", "").splitlines():
         for command in line.split(" && "):
             yield shlex.split(command, comments=True)
 
@@ -69,7 +72,7 @@ def run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for language, block in blocks(page):
         if language == "python":
             exec(compile(block, page.name, "exec"), names)
-        else:
+        elif language == "bash":
             for words in commands(block):
                 run_command(words, monkeypatch)
 
@@ -85,7 +88,25 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_are_python_or_commands(page):
-    assert {language for language, _ in blocks(page)} <= {"python", "bash"}
+    languages = {language for language, _ in blocks(page)}
+    assert languages <= {"python", "bash"} | (OTHERS if page.stem.startswith("moving_") else set())
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+def test_code_of_other_libraries_is_valid(page):
+    for language, block in blocks(page):
+        if language == "py":
+            compile(block, page.name, "exec")
+        elif language == "yaml":
+            assert yaml.safe_load(block)
+
+
+def test_scripts_of_jaxagents_0_2_5_run_unchanged_once_the_agent_is_configured():
+    page = REPOSITORY / "docs" / "moving_from_jaxagents_0_2_5.md"
+    before, after = (block for language, block in blocks(page) if language in ("py", "python"))
+    unchanged = before[before.index("hyperparams = HyperParameters(") :]
+    assert "agent.train(" in unchanged
+    assert after.endswith(unchanged)
 
 
 @pytest.mark.parametrize(
