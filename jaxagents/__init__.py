@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jaxagents.environments.sides.opponents import Opponent, RandomOpponent, Scripted
     from jaxagents.environments.sides.side import PastSelves, Side
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
+    from jaxagents.evaluation.payoffs import Payoffs, payoffs
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
     from jaxagents.experiments.profiling import Profile, profile
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from jaxagents.training.interruption import Interrupted
     from jaxagents.training.trackers import Tracker
     from jaxagents.types import MetricStats, Observation, Runner
+    from jaxagents.visual.payoff_matrix import draw_payoffs
 
 __version__ = "1.1.0"
 
@@ -57,6 +59,7 @@ _MODULE_OF = {
     "Opponent": "environments.sides.opponents",
     "OptimizerParams": "hyperparameters",
     "PastSelves": "environments.sides.side",
+    "Payoffs": "evaluation.payoffs",
     "Profile": "experiments.profiling",
     "RandomOpponent": "environments.sides.opponents",
     "RecurrentNetwork": "networks.recurrent",
@@ -66,8 +69,10 @@ _MODULE_OF = {
     "Side": "environments.sides.side",
     "StopAtReturn": "training.callbacks",
     "Tracker": "training.trackers",
+    "draw_payoffs": "visual.payoff_matrix",
     "load_config": "experiments.config_files.file",
     "make": "environments.registry",
+    "payoffs": "evaluation.payoffs",
     "plain_jax": "compiler.switch",
     "profile": "experiments.profiling",
     "register": "environments.registry",
@@ -97,6 +102,7 @@ __all__ = [
     "Opponent",
     "OptimizerParams",
     "PastSelves",
+    "Payoffs",
     "Profile",
     "RandomOpponent",
     "RecurrentNetwork",
@@ -106,8 +112,10 @@ __all__ = [
     "Side",
     "StopAtReturn",
     "Tracker",
+    "draw_payoffs",
     "load_config",
     "make",
+    "payoffs",
     "plain_jax",
     "profile",
     "register",

@@ -266,3 +266,42 @@ class Recall(Environment):
         shown = jnp.where(state["time"] == 0, jax.nn.one_hot(state["cue"], 2), 0.0)
         asked = jnp.full((self.n_actors, 1), state["time"] == self._n_steps - 1, jnp.float32)
         return jnp.concatenate([shown, asked], axis=-1)
+
+
+class Pennies(Environment):
+    """Matching pennies, for a few steps: actor 0 earns 1 if both choose the same, else actor 1.
+
+    Actors observe their own number and the time.
+    """
+
+    n_actors = 2
+    teams = (0, 1)
+    time_limits = "terminal"
+
+    def __init__(self, n_steps: int = 1):
+        self._n_steps = n_steps
+
+    def max_episode_steps(self, params: Any) -> int:
+        return self._n_steps
+
+    def action_space(self, params: Any) -> Discrete:
+        return Discrete(2)
+
+    def reset_env(self, rng, params):
+        return jnp.array([[0.0, 0.0], [1.0, 0.0]]), jnp.zeros((), jnp.int32)
+
+    def step_env(self, rng, state, action, params):
+        is_same = (action[0] == action[1]).astype(jnp.float32)
+        observation = jnp.stack([jnp.arange(2.0), jnp.full(2, state + 1.0)], axis=1)
+        over = jnp.full(2, state + 1 >= self._n_steps)
+        return observation, state + 1, jnp.array([is_same, 1 - is_same]), ~over & False, over, {}
+
+
+def heads(rng, observation):
+    """Play action 0, as an opponent."""
+    return jnp.zeros(len(observation.features), jnp.int32)
+
+
+def tails(rng, observation):
+    """Play action 1, as an opponent."""
+    return jnp.ones(len(observation.features), jnp.int32)

@@ -30,6 +30,7 @@ SLOW = {
     "options.md",
     "profiling.md",
     "recurrence.md",
+    "several_agents.md",
 }
 NOT_RUN = ("pip", "pytest")  # they have run before any test does
 OTHERS = {"py", "yaml"}  # code of other libraries, in pages for those who come from them

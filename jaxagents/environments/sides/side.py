@@ -43,7 +43,7 @@ class Side:
         self,
         env: Any,
         actors: Sequence[int],
-        opponents: Sequence[Opponent | Callable[..., Any]] | None = None,
+        opponents: Opponent | Sequence[Opponent | Callable[..., Any]] | None = None,
         past_selves: PastSelves | None = None,
         prioritized: bool = False,
     ):
@@ -60,7 +60,7 @@ class Side:
         if past_selves is not None:
             self._check(past_selves, opponents)
         self.env = env
-        self.opponents = None if opponents is None else tuple(map(_as_opponent, opponents))
+        self.opponents = None if opponents is None else as_opponents(opponents)
         if self.opponents == ():
             raise ValueError("opponents is empty; name at least one, such as RandomOpponent().")
         self.past_selves = past_selves
@@ -92,6 +92,18 @@ class Side:
         """Return the time limit in steps, or None if it is unknown."""
         own: Any = getattr(self.env, "max_episode_steps", None)
         return own(params) if callable(own) else own
+
+
+def as_opponents(
+    given: Opponent | Sequence[Opponent | Callable[..., Any]],
+) -> tuple[Opponent, ...]:
+    """Read one or several opponents.
+
+    Raises:
+        TypeError: one is neither an `Opponent` nor a function.
+    """
+    several = given if isinstance(given, Sequence) else [given]
+    return tuple(_as_opponent(each) for each in several)
 
 
 def _as_opponent(given: Opponent | Callable[..., Any]) -> Opponent:

@@ -1,0 +1,149 @@
+"""Payoff matrices: every player of some actors against every player of the others."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jaxagents.compiler.random_keys import as_key
+from jaxagents.environments.factory import batch_of
+from jaxagents.environments.sides.batch import SideBatch
+from jaxagents.environments.sides.opponents import Opponent, Seats
+from jaxagents.environments.sides.side import Side, as_opponents
+from jaxagents.environments.time_limits import time_limit_of
+from jaxagents.evaluation.episodes import play_episodes
+from jaxagents.types import Observation, PyTree
+
+
+class Payoffs(NamedTuple):
+    """The outcomes of all games.
+
+    Attributes:
+        rows: Names of the players of the first side.
+        columns: Names of the players of the other side.
+        returns: Of every episode, means over the actors of the row's side and of the column's.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    returns: Float[np.ndarray, "rows columns episodes sides"]
+
+    @property
+    def mean(self) -> Float[np.ndarray, "rows columns"]:
+        """The rows' mean return."""
+        return self.returns[..., 0].mean(axis=-1)
+
+    @property
+    def win_rate(self) -> Float[np.ndarray, "rows columns"]:
+        """How often the row's return exceeds the column's; equal returns count half."""
+        return self.results.mean(axis=-1)
+
+    @property
+    def results(self) -> Float[np.ndarray, "rows columns episodes"]:
+        """1 where the row won an episode, 0 where it lost, 1/2 for equal returns."""
+        return (1 + np.sign(self.returns[..., 0] - self.returns[..., 1])) / 2
+
+
+def payoffs(
+    side: Side,
+    env_params: PyTree,
+    rows: Opponent | Sequence[Opponent | Callable[..., Any]],
+    columns: Opponent | Sequence[Opponent | Callable[..., Any]],
+    rng: PRNGKeyArray,
+    n_episodes: int = 100,
+    max_episode_steps: int | None = None,
+) -> Payoffs:
+    """Let every player of a side play against every player of the others.
+
+    Args:
+        side: Whose actors the rows play; its own opponents are left out.
+        env_params: Of the environment.
+        rows: Players of the side's actors, as for `Side`; all members of each.
+        columns: Players of all other actors.
+        rng: Random key; every pair plays with the same.
+        n_episodes: Per pair.
+        max_episode_steps: Truncate episodes at this length.
+
+    Raises:
+        ValueError: ``n_episodes`` is below 1, or a player cannot play these actors.
+    """
+    if n_episodes < 1:
+        raise ValueError(f"n_episodes={n_episodes}; play at least 1.")
+    table = _Table(side, env_params, max_episode_steps)
+    mine, theirs = as_opponents(rows), as_opponents(columns)
+    for players, seats in ((mine, table.rows), (theirs, table.columns)):
+        for player in players:
+            player.check(seats)
+    returns = [
+        np.concatenate([table.play(row, i, column, as_key(rng), n_episodes) for column in theirs])
+        for row in mine
+        for i in range(len(row.names))
+    ]
+    return Payoffs(
+        rows=tuple(name for player in mine for name in player.names),
+        columns=tuple(name for player in theirs for name in player.names),
+        returns=np.stack(returns),
+    )
+
+
+class _Table:
+    """The environments of the games."""
+
+    def __init__(self, side: Side, env_params: PyTree, max_episode_steps: int | None):
+        env, n_actors = side.env, side.env.n_actors
+        limit = time_limit_of(env, env_params, max_episode_steps, None, observe_time=False)
+        sided = batch_of(
+            Side(env, side.actors),
+            env_params,
+            max_episode_steps=max_episode_steps,
+            time_limit=limit,
+        )
+        assert isinstance(sided, SideBatch)
+        self.environments = sided.whole
+        self.rows = Seats(side.actors, n_actors, sided.space)
+        self.columns = Seats(side.others, n_actors, sided.space)
+
+    def play(
+        self, row: Opponent, member: int, column: Opponent, rng: PRNGKeyArray, n_episodes: int
+    ) -> Float[np.ndarray, "columns episodes sides"]:
+        """Play one member against all of another player."""
+        play = jax.jit(partial(self._play, row, column, n_episodes=n_episodes))
+        params = row.params(), column.params()
+        with self.environments.raising_faults():
+            games = [play(params, jnp.array([member, i]), rng) for i in range(len(column.names))]
+        return np.stack([np.asarray(game) for game in games])
+
+    def _play(
+        self,
+        row: Opponent,
+        column: Opponent,
+        params: tuple[PyTree, PyTree],
+        members: Int[Array, "2"],
+        rng: PRNGKeyArray,
+        n_episodes: int,
+    ) -> Float[Array, "episodes sides"]:
+        sides = ((row, self.rows), (column, self.columns))
+        order = np.argsort([*self.rows.actors, *self.columns.actors])
+
+        def act(
+            rng: PRNGKeyArray, observation: Observation, memory: tuple[PyTree, ...]
+        ) -> tuple[Array, tuple[PyTree, ...]]:
+            actions, memories = [], []
+            for i, (player, seats) in enumerate(sides):
+                member = jnp.full(n_episodes, members[i])
+                action, new = player.act(
+                    seats, params[i], member, jax.random.fold_in(rng, i), observation, memory[i]
+                )
+                actions.append(action)
+                memories.append(new)
+            return jnp.concatenate(actions, axis=1)[:, order], tuple(memories)
+
+        memory = tuple(player.initial_memory(seats, n_episodes) for player, seats in sides)
+        returns = play_episodes(self.environments, act, memory, rng, n_episodes).returns
+        return jnp.stack(
+            [returns[:, np.asarray(seats.actors)].mean(axis=1) for _, seats in sides], axis=1
+        )
