@@ -1,7 +1,7 @@
 """Blocks of updates: the host runs them one by one, and each ends with an evaluation."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,14 @@ from jaxagents.types import Metrics, PyTree, Runner, Training, Updates
 
 MAXIMA = ("largest_value", "largest_reward")
 """Training metrics of which a block reports the maximum over its updates; never negative."""
+
+
+class _Stoppable(Protocol):
+    @property
+    def stop(self) -> Bool[Array, ""]: ...
+
+
+State = TypeVar("State", bound=_Stoppable)
 
 
 def block_sizes(n_updates_done: int, config: AgentConfig, initial: bool) -> list[int]:
@@ -136,17 +144,17 @@ def _accumulate(name: str, total: Array, value: Array) -> Array:
 
 
 def run_blocks(
-    run_block: Callable[[Training, Int[Array, ""]], tuple[Training, Metrics]],
-    training: Training,
+    run_block: Callable[[State, Int[Array, ""]], tuple[State, Metrics]],
+    training: State,
     sizes: Sequence[int],
-    ends: Callable[[Training], Any],
+    ends: Callable[[State], Any],
     is_shown: bool,
-) -> tuple[Training, Metrics]:
+) -> tuple[State, Metrics]:
     """Run blocks one by one until they are done or one of them stops the run.
 
     Args:
         run_block: Runs a block of the given number of updates; also returns its row of metrics.
-        training: State of the run before the first block.
+        training: State of the run before the first block: a `Training`, or any with ``stop``.
         sizes: Number of updates in each block.
         ends: Called after each block; a true result stops the run.
         is_shown: Show a progress bar.

@@ -131,7 +131,7 @@ def test_opponents_that_do_not_fit_are_refused():
         side_agent(frozen)
     real = ja.ContinuousIPPO(RealWalk((9,)), None, tiny())
     frozen = ja.FrozenPolicies(real, real.init(KEY, FAST))
-    with pytest.raises(ValueError, match="whose actions are Box.* cannot play Discrete"):
+    with pytest.raises(ValueError, match=r"whose actions are Box.* cannot play Discrete"):
         side_agent(frozen)
     with pytest.raises(ValueError, match="runners is empty"):
         ja.FrozenPolicies(three, [])

@@ -162,8 +162,8 @@ def test_configurations_that_do_not_fit_are_refused():
     }
     with pytest.raises(ValueError, match="batch_size differs between the agents"):
         ja.train_together(agents, KEY, FAST)
+    agents["b"] = ja.DiscreteIPPO(sides[1], None, tiny())
     with pytest.raises(ValueError, match="hyperparams names a, and the agents are a, b"):
-        agents["b"] = ja.DiscreteIPPO(sides[1], None, tiny())
         ja.train_together(agents, KEY, {"a": FAST})
 
 

@@ -91,7 +91,8 @@ class Side:
     def max_episode_steps(self, params: PyTree) -> int | None:
         """Return the time limit in steps, or None if it is unknown."""
         own: Any = getattr(self.env, "max_episode_steps", None)
-        return own(params) if callable(own) else own
+        limit: Any = own(params) if callable(own) else own
+        return limit
 
 
 def as_opponents(
