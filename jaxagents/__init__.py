@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jaxagents.config import AgentConfig, Layers
     from jaxagents.environments.host.environment import HostEnvironment
     from jaxagents.environments.protocol import Environment
-    from jaxagents.environments.registry import make, register
+    from jaxagents.environments.registry import make, register, register_environment
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
@@ -61,6 +61,7 @@ _MODULE_OF = {
     "plain_jax": "compiler.switch",
     "profile": "experiments.profiling",
     "register": "environments.registry",
+    "register_environment": "environments.registry",
 }
 
 __all__ = [
@@ -93,6 +94,7 @@ __all__ = [
     "plain_jax",
     "profile",
     "register",
+    "register_environment",
 ]
 
 

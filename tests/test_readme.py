@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jaxagents.cli import main as cli
-from jaxagents.environments import registry
+from tests.plugins import forget_registrations
 from tests.reported import write_run
 
 REPOSITORY = Path(__file__).parents[1]
@@ -76,8 +76,8 @@ def run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    # A page registers an environment of its own, which no other test should find.
-    monkeypatch.setattr(registry, "_factories", dict(registry._factories))
+    # Pages register objects of their own, which no other test should find.
+    forget_registrations(monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(REPOSITORY / "configs")
     return tmp_path
