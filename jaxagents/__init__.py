@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxagents.ippo.discrete import DiscreteIPPO
     from jaxagents.ippo.rollout import Rollout
     from jaxagents.networks.recurrent import RecurrentNetwork
+    from jaxagents.networks.registry import register_network
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.callbacks import Evaluation, StopAtReturn
     from jaxagents.training.interruption import Interrupted
@@ -62,6 +63,7 @@ _MODULE_OF = {
     "profile": "experiments.profiling",
     "register": "environments.registry",
     "register_environment": "environments.registry",
+    "register_network": "networks.registry",
 }
 
 __all__ = [
@@ -95,6 +97,7 @@ __all__ = [
     "profile",
     "register",
     "register_environment",
+    "register_network",
 ]
 
 

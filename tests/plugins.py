@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from jaxagents.environments.registry import ENVIRONMENTS
+from jaxagents.networks.registry import NETWORKS
 
 
 def forget_registrations(patch: pytest.MonkeyPatch) -> None:
     """Let no name be registered, and drop what is registered until the patch is undone."""
-    for registry in (ENVIRONMENTS,):
+    for registry in (ENVIRONMENTS, NETWORKS):
         patch.setattr(registry, "_registered", {})
         patch.setattr(registry, "_loaded", {})
 

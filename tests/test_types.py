@@ -129,7 +129,7 @@ def test_known_names_are_found_without_reading_entry_points():
         "    if 'jaxagents' in group: raise SystemExit('entry points are read')\n"
         "    return ()\n"
         "importlib.metadata.entry_points = refuse\n"
-        "ja.register_environment('mine/env', object)\n"
+        "ja.register_network('mine', print); ja.register_environment('mine/env', object)\n"
         "ja.make('hunting/discrete'), ja.make('mine/env')\n"
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -7,7 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jaxagents.config import AgentConfig, check_seed, use_python_integers
+from flax import linen as nn
+
+from jaxagents.config import AgentConfig, NamedNetwork, check_seed, use_python_integers
 from jaxagents.experiments.config_files.documented_fields import (
     changed_fields_not_in_files,
     fields_of,
@@ -100,6 +102,12 @@ class ExperimentConfig:
         check_seed("seed", self.seed)
         for name in changed_fields_not_in_files(self.agent):
             raise ValueError(f"agent.{name} cannot be saved to a file; leave it at its default.")
+        for name in ("actor_network", "critic_network"):
+            if isinstance(network := getattr(self.agent, name), nn.Module):
+                raise ValueError(
+                    f"agent.{name} is a {type(network).__name__}, which cannot be saved to a file; "
+                    "add it by jaxagents.register_network and give its name."
+                )
         if self.evaluation.mode == "best" and not self.agent.n_evals:
             raise ValueError(
                 "evaluation.mode='best' needs evaluations during training, but agent.n_evals=0; "
@@ -132,5 +140,8 @@ def to_plain(config: ExperimentConfig) -> dict[str, Any]:
             for field in fields_of(type(group))
         }
 
+    def plain(value: Any) -> Any:
+        return value.plain if isinstance(value, NamedNetwork) else value.tolist()
+
     # The round trip through JSON turns tuples and arrays into lists.
-    return json.loads(json.dumps(values(config), default=lambda array: array.tolist()))
+    return json.loads(json.dumps(values(config), default=plain))
