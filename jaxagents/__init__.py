@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
+    from jaxagents.ippo.registry import register_agent
     from jaxagents.ippo.rollout import Rollout
     from jaxagents.networks.recurrent import RecurrentNetwork
     from jaxagents.networks.registry import register_network
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.callbacks import Evaluation, StopAtReturn
     from jaxagents.training.interruption import Interrupted
-    from jaxagents.training.trackers import Tracker
+    from jaxagents.training.trackers import Tracker, register_tracker
     from jaxagents.types import MetricStats, Observation, Runner
 
 __version__ = "1.1.0"
@@ -62,8 +63,10 @@ _MODULE_OF = {
     "plain_jax": "compiler.switch",
     "profile": "experiments.profiling",
     "register": "environments.registry",
+    "register_agent": "ippo.registry",
     "register_environment": "environments.registry",
     "register_network": "networks.registry",
+    "register_tracker": "training.trackers",
 }
 
 __all__ = [
@@ -96,8 +99,10 @@ __all__ = [
     "plain_jax",
     "profile",
     "register",
+    "register_agent",
     "register_environment",
     "register_network",
+    "register_tracker",
 ]
 
 

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from jaxagents.environments.registry import ENVIRONMENTS
+from jaxagents.ippo.registry import AGENTS
 from jaxagents.networks.registry import NETWORKS
+from jaxagents.training.trackers import TRACKERS
 
 
 def forget_registrations(patch: pytest.MonkeyPatch) -> None:
     """Let no name be registered, and drop what is registered until the patch is undone."""
-    for registry in (ENVIRONMENTS, NETWORKS):
+    for registry in (ENVIRONMENTS, AGENTS, NETWORKS, TRACKERS):
         patch.setattr(registry, "_registered", {})
         patch.setattr(registry, "_loaded", {})
 
