@@ -26,6 +26,7 @@ SLOW = {
     "compiler.md",
     "diagnosing.md",
     "options.md",
+    "plugins.md",
     "profiling.md",
     "recurrence.md",
 }
