@@ -39,6 +39,7 @@ def chosen_module(field: str, choice: NetworkChoice, n_outputs: int | None) -> A
         n_outputs: As for `register_network`.
 
     Raises:
+        TypeError: the constructor returns no module.
         ValueError: the name is unknown, or the constructor fails.
     """
     if not isinstance(choice, NamedNetwork):
@@ -48,7 +49,7 @@ def chosen_module(field: str, choice: NetworkChoice, n_outputs: int | None) -> A
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from error
     try:
-        return constructor(n_outputs, **choice.arguments)
+        module: Any = constructor(n_outputs, **choice.arguments)
     except Exception as error:  # a user's constructor may raise anything
         arguments = ", ".join(f"{name}={value!r}" for name, value in choice.arguments.items())
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -56,3 +57,9 @@ def chosen_module(field: str, choice: NetworkChoice, n_outputs: int | None) -> A
             f"{field}: {choice.name} cannot be constructed with n_outputs {n_outputs} and "
             f"{arguments or 'no arguments'}: {reason}"
         ) from error
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"{field}: {choice.name} constructs a {type(module).__name__}; its constructor should "
+            "return a flax.linen module."
+        )
+    return module

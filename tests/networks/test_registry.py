@@ -139,10 +139,15 @@ def test_what_is_no_network_is_refused(choice, message):
     assert str(refusal.value) == message
 
 
-def test_a_constructor_that_returns_no_module_is_refused():
-    ja.register_network("number", lambda n_outputs: n_outputs)
-    with pytest.raises(TypeError, match=r"^actor_network is int; pass a flax.linen module\.$"):
-        modules(actor_network="number")
+@pytest.mark.parametrize(("value", "kind"), [(3, "int"), (None, "NoneType")])
+def test_a_constructor_that_returns_no_module_is_refused(value, kind):
+    ja.register_network("number", lambda n_outputs: value)
+    with pytest.raises(TypeError) as refusal:
+        modules(critic_network="number")
+    assert str(refusal.value) == (
+        f"critic_network: number constructs a {kind}; its constructor should return a flax.linen "
+        "module."
+    )
 
 
 def test_arguments_that_no_file_can_hold_are_refused():
