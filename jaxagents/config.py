@@ -486,8 +486,7 @@ def _as_network(field: str, choice: Any) -> Any:
             f"{field}={dict(choice)!r} names no network; give its name and arguments, as in "
             "{name: mine, width: 64}."
         )
-    frozen = {str(each): _frozen(f"{field}.{each}", arguments[each]) for each in sorted(arguments)}
-    return NamedNetwork(name, FrozenDict(frozen))
+    return NamedNetwork(name, _frozen(field, arguments))
 
 
 def _frozen(name: str, value: Any) -> Any:
@@ -499,8 +498,8 @@ def _frozen(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_frozen(name, each) for each in value)
     if isinstance(value, Mapping):
-        frozen = {str(each): _frozen(name, value[each]) for each in sorted(value)}
-        return FrozenDict(frozen)
+        names = sorted(value, key=str)
+        return FrozenDict({str(each): _frozen(f"{name}.{each}", value[each]) for each in names})
     raise TypeError(f"{name}={value!r} is no number, text, list or mapping, which files can hold.")
 
 
