@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jaxagents.config import AgentConfig, Layers
     from jaxagents.environments.host.environment import HostEnvironment
     from jaxagents.environments.protocol import Environment
-    from jaxagents.environments.registry import make, register
+    from jaxagents.environments.registry import make, register, register_environment
     from jaxagents.environments.sides.opponents import Opponent, RandomOpponent, Scripted
     from jaxagents.environments.sides.side import PastSelves, Side
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
     from jaxagents.ippo.opponents import FrozenPolicies
+    from jaxagents.ippo.registry import register_agent
     from jaxagents.ippo.rollout import Rollout
     from jaxagents.ippo.together import resume_together, train_together
     from jaxagents.networks.recurrent import RecurrentNetwork
+    from jaxagents.networks.registry import register_network
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.callbacks import Evaluation, StopAtReturn
     from jaxagents.training.interruption import Interrupted
-    from jaxagents.training.trackers import Tracker
+    from jaxagents.training.trackers import Tracker, register_tracker
     from jaxagents.types import MetricStats, Observation, Runner
     from jaxagents.visual.payoff_matrix import draw_payoffs
 
@@ -76,6 +78,10 @@ _MODULE_OF = {
     "plain_jax": "compiler.switch",
     "profile": "experiments.profiling",
     "register": "environments.registry",
+    "register_agent": "ippo.registry",
+    "register_environment": "environments.registry",
+    "register_network": "networks.registry",
+    "register_tracker": "training.trackers",
     "resume_together": "ippo.together",
     "train_together": "ippo.together",
 }
@@ -119,6 +125,10 @@ __all__ = [
     "plain_jax",
     "profile",
     "register",
+    "register_agent",
+    "register_environment",
+    "register_network",
+    "register_tracker",
     "resume_together",
     "train_together",
 ]

@@ -5,7 +5,7 @@ Unlike hyperparameters, they are constants of the compiled programs.
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, get_args, get_type_hints
@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_type_hints
 import numpy as np
 import optax
 from flax import linen as nn
+from flax.core import FrozenDict
 
 from jaxagents.hyperparameters import OptimizerParams, adam
 
@@ -95,6 +96,31 @@ class Layers:
         _check_integer("memory_size", self.memory_size, minimum=1)
         if self.activation is not None:
             _check_choice("activation", self.activation, Activation)
+
+
+@dataclass(frozen=True)
+class NamedNetwork:
+    """A registered network, as a configuration names it.
+
+    Attributes:
+        name: Its name.
+        arguments: Arguments of its constructor, by name and in that order, with tuples for lists.
+    """
+
+    name: str
+    arguments: FrozenDict[str, Any]
+
+    def __repr__(self) -> str:
+        return repr(self.plain)
+
+    @property
+    def plain(self) -> str | dict[str, Any]:
+        """The same in a file's types: its name, or its name and arguments."""
+        return {"name": self.name, **_thawed(self.arguments)} if self.arguments else self.name
+
+
+NetworkChoice = nn.Module | NamedNetwork | str | Mapping[str, Any] | None
+"""What can be configured as a network."""
 
 
 @dataclass(frozen=True)
@@ -199,13 +225,16 @@ class AgentConfig:
             on jax's version. None draws by the key's own generator.
         actor_layers: The actor's network.
         critic_layers: The critic's network.
-        actor_network: Flax module from [*batch, *obs] to [*batch, n_actions] logits, or to
-            [*batch, dimensions] means. For recurrent agents, a module with the interface of
+        actor_network: Name of a network added by `jaxagents.register_network`, or its name and
+            arguments, as in {name: mine, width: 64}. In Python also a flax module, which no file
+            can hold. The module maps [*batch, *obs] to [*batch, n_actions] logits, or to
+            [*batch, dimensions] means. For recurrent agents it has the interface of
             `RecurrentNetwork`: from [time, *batch, *obs], the hidden state and the steps at which
             it is reset, to outputs and the hidden states after each step. Its output for a sample
             must not depend on other samples, as it would with batch normalisation. None builds one
             from actor_layers.
-        critic_network: Flax module from [*batch, *obs] to values [*batch]; None likewise.
+        critic_network: Likewise, from [*batch, *obs] to values [*batch]; None builds one from
+            critic_layers.
         optimizer: Builds the optimizer of a network from its OptimizerParams.
     """
 
@@ -260,8 +289,8 @@ class AgentConfig:
     # Networks and optimizers
     actor_layers: Layers = Layers()
     critic_layers: Layers = Layers()
-    actor_network: nn.Module | None = None
-    critic_network: nn.Module | None = None
+    actor_network: NetworkChoice = None
+    critic_network: NetworkChoice = None
     optimizer: Callable[[OptimizerParams], optax.GradientTransformation] = adam
 
     def __post_init__(self) -> None:
@@ -286,6 +315,8 @@ class AgentConfig:
         hints = get_type_hints(type(self))
         for name in _CHOICES:
             _check_choice(name, getattr(self, name), hints[name])
+        for name in ("actor_network", "critic_network"):
+            object.__setattr__(self, name, _as_network(name, getattr(self, name)))
         self._check_memory()
         self._check_torso()
         if self.anneal_learning_rate and self.learning_rate_schedule not in ("constant", "linear"):
@@ -440,3 +471,42 @@ def _as_indices(parameter_sharing: Any) -> tuple[int, ...]:
             "nor a policy index per actor."
         ) from None
     return indices
+
+
+def _as_network(field: str, choice: Any) -> Any:
+    """Turn a network's name, or its name and arguments, into a `NamedNetwork`."""
+    if isinstance(choice, str):
+        choice = {"name": choice}
+    if not isinstance(choice, Mapping):
+        return choice
+    arguments = dict(choice)
+    name = arguments.pop("name", None)
+    if not isinstance(name, str) or not name:
+        raise ValueError(
+            f"{field}={dict(choice)!r} names no network; give its name and arguments, as in "
+            "{name: mine, width: 64}."
+        )
+    return NamedNetwork(name, _frozen(field, arguments))
+
+
+def _frozen(name: str, value: Any) -> Any:
+    """Make a value of a file's types hashable."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.number | np.bool_):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(name, each) for each in value)
+    if isinstance(value, Mapping):
+        names = sorted(value, key=str)
+        return FrozenDict({str(each): _frozen(f"{name}.{each}", value[each]) for each in names})
+    raise TypeError(f"{name}={value!r} is no number, text, list or mapping, which files can hold.")
+
+
+def _thawed(value: Any) -> Any:
+    """Undo `_frozen`."""
+    if isinstance(value, tuple):
+        return [_thawed(each) for each in value]
+    if isinstance(value, Mapping):
+        return {name: _thawed(each) for name, each in value.items()}
+    return value

@@ -12,6 +12,10 @@ class ExperimentError(ValueError):
     """A request cannot be fulfilled; the message says why in one line."""
 
 
+class EntryPointError(ValueError):
+    """An installed package's entry point cannot be used; the message names both in one line."""
+
+
 _OF_CHECKS = (ImportError, OSError, TypeError, ValueError)
 OF_FILES = (CheckpointError, OSError)  # other errors of training are not the user's
 

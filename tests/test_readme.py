@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from jaxagents.cli import main as cli
-from jaxagents.environments import registry
+from tests.plugins import forget_registrations
 from tests.reported import write_run
 
 REPOSITORY = Path(__file__).parents[1]
@@ -28,6 +28,7 @@ SLOW = {
     "diagnosing.md",
     "moving_from_jaxmarl.md",
     "options.md",
+    "plugins.md",
     "profiling.md",
     "recurrence.md",
     "several_agents.md",
@@ -80,8 +81,8 @@ def run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    # A page registers an environment of its own, which no other test should find.
-    monkeypatch.setattr(registry, "_factories", dict(registry._factories))
+    # Pages register objects of their own, which no other test should find.
+    forget_registrations(monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(REPOSITORY / "configs")
     return tmp_path

@@ -41,6 +41,7 @@ def _add_config(commands: Commands) -> None:
 def envs(parsed: argparse.Namespace) -> None:
     """List the environments whose ids contain the filter."""
     from jaxagents.environments.registry import describe, registered_ids
+    from jaxagents.errors import EntryPointError
 
     matching = [each for each in registered_ids() if parsed.filter.lower() in each.lower()]
     if not matching:
@@ -53,6 +54,9 @@ def envs(parsed: argparse.Namespace) -> None:
             info = describe(env_id)
         except OSError:
             rows.append([env_id, "", "", "", "", "not available here: its data must be downloaded"])
+            continue
+        except EntryPointError as error:
+            rows.append([env_id, "", "", "", "", f"not available here: {error}"])
             continue
         shape = "x".join(map(str, info.observation_shape)) or "scalar"
         observation = f"{shape} {info.observation_dtype}"

@@ -1,11 +1,11 @@
 """Environments by name. A library is imported when one of its environments is made."""
 
-import difflib
 import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from jaxagents.environments.spaces import as_space
+from jaxagents.types import Registry, did_you_mean
 
 GYMNAX_IDS = (
     "gymnax/CartPole-v1",
@@ -72,7 +72,8 @@ HUNTING_IDS = ("hunting/discrete", "hunting/continuous")
 
 _PARAMS_REMEDY = " To change its rules, use env_params.replace(...)."
 
-_factories: dict[str, Callable[..., Any]] = {}
+ENVIRONMENTS: Registry[Callable[..., Any]] = Registry("environment", "jaxagents.environments")
+"""Factories of the environments that users and installed packages add."""
 
 
 class EnvironmentInfo(NamedTuple):
@@ -104,19 +105,20 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
 
     Raises:
         ValueError: the id is unknown or not supported, or the constructor refuses the arguments.
+        EntryPointError: the package that brings the environment cannot be used.
     """
     library, _, name = env_id.partition("/")
-    if env_id in _factories:
-        env = _construct(env_id, _factories[env_id], env_kwargs)
-    elif library in _MAKERS:
+    if library in _MAKERS and env_id not in ENVIRONMENTS:
         env = _MAKERS[library](name, env_kwargs)
+    elif (factory := ENVIRONMENTS.find(env_id)) is not None:
+        env = _construct(env_id, factory, env_kwargs)
     else:
         raise _unknown(env_id)
     return env, getattr(env, "default_params", None)
 
 
-def register(env_id: str, factory: Callable[..., Any]) -> None:
-    """Add an environment to those that `make` can construct.
+def register_environment(env_id: str, factory: Callable[..., Any]) -> None:
+    """Add an environment to those that `make` and configurations know.
 
     Args:
         env_id: The new id; a prefix such as "mine/" avoids collisions.
@@ -124,17 +126,21 @@ def register(env_id: str, factory: Callable[..., Any]) -> None:
             returns the environment's ``default_params`` (or None) with it.
 
     Raises:
-        ValueError: the id is taken.
+        TypeError: the factory cannot be called.
+        ValueError: the id is taken by another environment.
     """
-    if env_id in registered_ids():
-        raise ValueError(f"the environment id {env_id!r} is taken; choose another.")
-    _factories[env_id] = factory
+    if env_id in _built_in_ids():
+        raise ValueError(f"the environment {env_id!r} is taken; choose another name.")
+    ENVIRONMENTS.register(env_id, factory)
+
+
+register = register_environment
+"""The same function, by its first name."""
 
 
 def registered_ids() -> list[str]:
-    """List the ids that `make` can construct."""
-    mabrax_ids = MABRAX_IDS if importlib.util.find_spec("brax") else ()
-    return [*GYMNAX_IDS, *JAXMARL_IDS, *mabrax_ids, *HUNTING_IDS, *_factories]
+    """List the ids that `make` can construct, those of installed packages included."""
+    return [*_built_in_ids(), *ENVIRONMENTS.names()]
 
 
 def describe(env_id: str) -> EnvironmentInfo:
@@ -237,20 +243,15 @@ def _construct(
 
 
 def _unknown(env_id: str) -> ValueError:
-    nearest = _nearest(env_id)
-    suggestion = f" Did you mean {' or '.join(nearest)}?" if nearest else ""
+    suggestion = did_you_mean(env_id, registered_ids())
     return ValueError(
         f"unknown environment id {env_id!r}.{suggestion} The command `jaxagents envs` lists all."
     )
 
 
-def _nearest(env_id: str) -> list[str]:
-    """Find similar ids, ignoring case; the library's name may be missing."""
-    ids = registered_ids()
-    by_spelling = {each.partition("/")[2].lower(): each for each in ids}
-    by_spelling |= {each.lower(): each for each in ids}
-    close = difflib.get_close_matches(env_id.lower(), by_spelling, n=3, cutoff=0.6)
-    return list(dict.fromkeys(by_spelling[spelling] for spelling in close))
+def _built_in_ids() -> list[str]:
+    mabrax_ids = MABRAX_IDS if importlib.util.find_spec("brax") else ()
+    return [*GYMNAX_IDS, *JAXMARL_IDS, *mabrax_ids, *HUNTING_IDS]
 
 
 def _traits(environments: Any) -> Iterator[str]:

@@ -1,13 +1,14 @@
-"""The trackers of a configuration: TensorBoard, Weights & Biases, MLflow."""
+"""The trackers of a configuration: TensorBoard, Weights & Biases, MLflow, registered ones."""
 
 import importlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from jaxagents.errors import ExperimentError
+from jaxagents.errors import ExperimentError, explained
 from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
-from jaxagents.training.trackers import MLflow, TensorBoard, Tracker, WandB
+from jaxagents.training.trackers import TRACKERS, MLflow, TensorBoard, Tracker, WandB
 
 _logger = logging.getLogger(__name__)
 
@@ -20,33 +21,42 @@ def open_trackers(config: ExperimentConfig, directory: Path) -> list[Tracker]:
         directory: The run's directory.
 
     Raises:
-        ExperimentError: a tracker's library is not installed.
+        ExperimentError: a tracker's library is not installed, or its name is unknown.
     """
-    require_installed(config)
+    require_trackers(config)
     plain, tracking = to_plain(config), config.tracking
-    constructors: dict[str, Callable[[], Tracker]] = {}
+    constructors: list[tuple[str, Callable[[], Tracker]]] = []
     if tracking.tensorboard:
-        constructors["TensorBoard"] = lambda: TensorBoard(directory / "tensorboard")
+        constructors.append(("TensorBoard", lambda: TensorBoard(directory / "tensorboard")))
     if (project := tracking.wandb) is not None:
-        constructors["W&B"] = lambda: WandB(project, directory, plain)
+        constructors.append(("W&B", lambda: WandB(project, directory, plain)))
     if (experiment := tracking.mlflow) is not None:
-        constructors["MLflow"] = lambda: MLflow(experiment, directory, plain)
+        constructors.append(("MLflow", lambda: MLflow(experiment, directory, plain)))
+    for name, arguments in tracking.others.items():
+        construct = partial(TRACKERS.get(name), directory, plain, **(arguments or {}))
+        constructors.append((name, construct))
     trackers = []
-    for name, construct in constructors.items():
+    for name, construct in constructors:
         try:
-            trackers.append(construct())
+            tracker = construct()
+            if not isinstance(tracker, Tracker):
+                raise TypeError(f"{tracker!r} does not inherit from jaxagents.Tracker.")
+            trackers.append(tracker)
         except Exception as error:  # the service or its library may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
             _logger.warning("%s cannot be used, training goes on without it: %s", name, reason)
     return trackers
 
 
-def require_installed(config: ExperimentConfig) -> None:
-    """Check that the libraries of the configured trackers are installed.
+def require_trackers(config: ExperimentConfig) -> None:
+    """Check that the configured trackers are known and their libraries installed.
 
     Raises:
         ExperimentError: one is not.
     """
+    for name in config.tracking.others:
+        with explained(f"tracking.others.{name}: "):
+            TRACKERS.get(name)
     for name in ("wandb", "mlflow"):
         if getattr(config.tracking, name) is None:
             continue

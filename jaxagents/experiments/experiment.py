@@ -21,7 +21,7 @@ from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.runs import path_of_config
 from jaxagents.experiments.config_files.file import load_config, locating_errors, save_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
-from jaxagents.experiments.configured_trackers import open_trackers, require_installed
+from jaxagents.experiments.configured_trackers import open_trackers, require_trackers
 from jaxagents.experiments.make_agent import agent_class, make_environment
 from jaxagents.experiments.provenance import append_start, describe_start
 from jaxagents.experiments.run_directory import (
@@ -66,7 +66,8 @@ class Experiment:
             A tracker that fails is reported and never ends training.
 
     Raises:
-        ExperimentError: the configuration fits no environment or no agent.
+        ExperimentError: the configuration fits no environment or no agent, or names an unknown
+            tracker.
     """
 
     def __init__(
@@ -89,9 +90,11 @@ class Experiment:
             checkpoint_dir=self.directory.absolute() / "checkpoints",
             progress_bar=config.agent.progress_bar and progress_bar,
         )
+        if not self.directory.exists():  # a run that exists is evaluated without its trackers
+            require_trackers(config)
         with explained():
             env, env_params = make_environment(config)
-            self.agent: IPPOBase = agent_class(env, env_params)(
+            self.agent: IPPOBase = agent_class(env, env_params, config.agent_class)(
                 env, env_params, agent_config, callbacks=[self._record, *callbacks]
             )
             check_hyperparams(config.hyperparams, self.agent.policies.n_policies)
@@ -131,7 +134,7 @@ class Experiment:
         Raises:
             ExperimentError: the directory exists already, or cannot be written.
         """
-        require_installed(self.config)
+        require_trackers(self.config)
         if self.directory.exists():
             raise ExperimentError(
                 f"{self.directory} exists already; name another directory, or go on with the run "
@@ -157,7 +160,7 @@ class Experiment:
             ExperimentError: there is no checkpoint; the agent's structure, the environment or the
                 seed is not the run's; another process trains in the directory.
         """
-        require_installed(self.config)
+        require_trackers(self.config)
         check_same_beginning(self.config, self.directory)
         with explained():
             runner, metrics = self.agent.restore("last")

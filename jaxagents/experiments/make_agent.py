@@ -49,12 +49,20 @@ def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
     return env, params.replace(**arrays)
 
 
-def agent_class(env: Any, env_params: Any) -> "type[IPPOBase]":
-    """Return the class of agents for an environment's action space."""
+def agent_class(env: Any, env_params: Any, name: str | None = None) -> "type[IPPOBase]":
+    """Return the class of agents of a name, or if that is None for an environment's action space.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
     from jaxagents.environments.spaces import Box, as_space
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
+    from jaxagents.ippo.registry import AGENTS
 
+    if name is not None:
+        with explained("agent_class: "):
+            return AGENTS.get(name)
     continuous = isinstance(as_space(env.action_space(env_params)), Box)
     return ContinuousIPPO if continuous else DiscreteIPPO
 

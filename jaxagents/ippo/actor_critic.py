@@ -17,6 +17,7 @@ from jaxagents.ippo.distributions import Distribution, Head
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.networks.feed_forward import PolicyNetwork, ValueNetwork
 from jaxagents.networks.network import Network, Stack, make_module, torso_of
+from jaxagents.networks.registry import chosen_module
 from jaxagents.ppo.batches import Valuation
 from jaxagents.ppo.normalization import normalize_features
 from jaxagents.ppo.optimization import init_network
@@ -316,7 +317,7 @@ class ActorCritic(Frozen):
 
 def _make_actor(config: AgentConfig, features: jax.ShapeDtypeStruct, n_outputs: int) -> Network:
     cell = config.recurrent
-    module = config.actor_network or make_module(
+    module = chosen_module("actor_network", config.actor_network, n_outputs) or make_module(
         features.shape,
         config.actor_layers,
         cell,
@@ -331,7 +332,7 @@ def _make_actor(config: AgentConfig, features: jax.ShapeDtypeStruct, n_outputs: 
 def _make_critic(config: AgentConfig, features: jax.ShapeDtypeStruct) -> Network:
     has_memory = config.recurrent_critic and not config.shared_torso
     cell = config.recurrent if has_memory else None
-    module = config.critic_network or make_module(
+    module = chosen_module("critic_network", config.critic_network, None) or make_module(
         features.shape, config.critic_layers, cell, ValueNetwork, config.compute_dtype or "float32"
     )
     network = Network(module, features, recurrent=cell is not None)

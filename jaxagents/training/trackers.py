@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, final
 
 from jaxagents.training.callbacks import Evaluation
+from jaxagents.types import Registry
 
 _logger = logging.getLogger(__name__)
 _PARAMS_PER_BATCH = 100  # limit of MLflow
@@ -34,6 +35,27 @@ class Tracker(abc.ABC):
     def __call__(self, evaluation: Evaluation) -> None:
         """Record an evaluation."""
         self.log(evaluation)
+
+
+TRACKERS: Registry[Callable[..., Tracker]] = Registry("tracker", "jaxagents.trackers")
+"""Constructors of the trackers that users and installed packages add."""
+
+
+def register_tracker(name: str, constructor: Callable[..., Tracker]) -> None:
+    """Add a tracker that ``tracking.others`` may name.
+
+    Args:
+        name: The new name.
+        constructor: A subclass of `Tracker`, or a function that returns a tracker. It is called as
+            ``constructor(directory, config, **arguments)``, when training begins or is resumed:
+            with the `pathlib.Path` of the run's directory, the complete configuration as nested
+            dictionaries, and the arguments in ``tracking.others``.
+
+    Raises:
+        TypeError: the constructor cannot be called.
+        ValueError: the name is taken by another tracker.
+    """
+    TRACKERS.register(name, constructor)
 
 
 @final

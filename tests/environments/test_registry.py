@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 
 import jaxagents.environments.registry as registry
-from jaxagents.environments.registry import describe, make, register, registered_ids
+from jaxagents.cli import main as cli
+from jaxagents.environments.registry import (
+    describe,
+    make,
+    register,
+    register_environment,
+    registered_ids,
+)
+from jaxagents.errors import EntryPointError
+from tests.plugins import forget_registrations, install
 
 
 @pytest.fixture
 def own_registrations(monkeypatch):
-    monkeypatch.setattr(registry, "_factories", {})
+    forget_registrations(monkeypatch)
 
 
 def test_importing_the_registry_imports_no_library_of_environments():
@@ -172,8 +181,60 @@ def test_own_environments_can_be_registered(own_registrations):
 def test_a_taken_id_is_refused(own_registrations, env_id):
     register("mine/room", OwnEnvironment)
 
-    with pytest.raises(ValueError, match=f"'{env_id}' is taken"):
-        register(env_id, OwnEnvironment)
+    with pytest.raises(ValueError, match=f"^the environment '{env_id}' is taken; choose another"):
+        register(env_id, lambda: OwnEnvironment(size=4))
+
+
+def test_the_same_environment_may_be_registered_again_under_either_name(own_registrations):
+    register("mine/room", OwnEnvironment)
+    register_environment("mine/room", OwnEnvironment)
+
+    assert registered_ids().count("mine/room") == 1
+    with pytest.raises(TypeError, match=r"^3 cannot be called; give a class or a function\.$"):
+        register_environment("mine/number", 3)
+
+
+ROOM = """
+from tests.environments.test_registry import OwnEnvironment
+"""
+
+
+def test_environments_of_installed_packages_are_listed_and_made(
+    own_registrations, tmp_path, monkeypatch, capsys
+):
+    entry = "rooms/room = room_pack:OwnEnvironment"
+    install(monkeypatch, tmp_path, "room-pack", ROOM, environments=entry)
+
+    env, params = make("rooms/room", size=5)
+
+    assert (type(env).__name__, env.size, params) == ("OwnEnvironment", 5, None)
+    assert registered_ids()[-1] == "rooms/room"
+    with pytest.raises(ValueError, match=r"'rooms/roam'\. Did you mean rooms/room\?"):
+        make("rooms/roam")
+    with pytest.raises(ValueError, match=r"^rooms/room cannot be constructed with width=5: "):
+        make("rooms/room", width=5)
+    assert cli.main(["envs", "rooms/"]) == 0
+    assert "Box(2,) from -1 to [1. 2.]" in capsys.readouterr().out
+
+
+def test_a_broken_package_is_named_and_the_other_environments_are_listed(
+    own_registrations, tmp_path, monkeypatch, capsys
+):
+    register("rooms/whole", OwnEnvironment)
+    entry = "rooms/broken = room_pack:OwnEnvironment"
+    install(monkeypatch, tmp_path, "room-pack", "", environments=entry)
+
+    with pytest.raises(EntryPointError) as refusal:
+        make("rooms/broken")
+    assert str(refusal.value) == (
+        "the environment 'rooms/broken' of the package room-pack cannot be loaded by its entry "
+        "point 'room_pack:OwnEnvironment' in jaxagents.environments: AttributeError: module "
+        "'room_pack' has no attribute 'OwnEnvironment'"
+    )
+    assert cli.main(["envs", "rooms/"]) == 0
+    _, whole, broken = capsys.readouterr().out.splitlines()
+    assert "Box(2,)" in whole
+    assert f"not available here: {refusal.value}" in broken
 
 
 LIMIT_100 = "time limit: max_steps_in_episode = 100"

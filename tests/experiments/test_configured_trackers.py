@@ -14,6 +14,7 @@ from jaxagents.experiments.configured_trackers import open_trackers
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.training.trackers import read_json_lines
 from tests.experiments.test_experiment import tiny_config
+from tests.plugins import forget_registrations
 from tests.training.test_trackers import tensorboard_scalars
 
 
@@ -132,3 +133,35 @@ def test_an_older_configuration_file_without_tracking_has_its_defaults(tmp_path)
 def test_an_empty_project_name_is_refused():
     with pytest.raises(ValueError, match="wandb='' names nothing"):
         TrackingConfig(wandb="")
+
+
+@pytest.mark.filterwarnings("default")
+def test_training_goes_on_if_a_registered_tracker_cannot_be_opened(tmp_path, monkeypatch, caplog):
+    forget_registrations(monkeypatch)
+    ja.register_tracker("table", lambda directory, config, path: Table(Path(path)))
+    ja.register_tracker("text", lambda directory, config: "text")
+    others = {
+        "text": {},
+        "table": {"path": str(tmp_path / "missing" / "table.txt")},
+    }
+    config = tiny_config(tmp_path, tracking=TrackingConfig(tensorboard=False, others=others))
+
+    assert open_trackers(config, tmp_path) == []
+    text, table = caplog.messages
+    assert text == (
+        "text cannot be used, training goes on without it: 'text' does not inherit from "
+        "jaxagents.Tracker."
+    )
+    assert table.startswith("table cannot be used, training goes on without it: [Errno 2] No such")
+
+
+def test_a_tracker_is_registered_once_and_opened_after_the_built_in_ones(tmp_path, monkeypatch):
+    forget_registrations(monkeypatch)
+    ja.register_tracker("broken", lambda directory, config: Broken())
+    with pytest.raises(ValueError, match=r"^the tracker 'broken' is taken; choose another name"):
+        ja.register_tracker("broken", Broken)
+    config = tiny_config(tmp_path, tracking=TrackingConfig(others={"broken": None}))
+    assert [type(each).__name__ for each in open_trackers(config, tmp_path)] == [
+        "TensorBoard",
+        "Broken",
+    ]

@@ -5,10 +5,10 @@ from PIL import Image
 
 import jaxagents as ja
 from jaxagents.cli import main as cli
-from jaxagents.environments import registry
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.visual.replay import shown_states
+from tests.plugins import forget_registrations
 from tests.probes import Walk
 
 N_STEPS = 4
@@ -17,7 +17,7 @@ N_STEPS = 4
 @pytest.fixture(scope="module", autouse=True)
 def _walk():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "_factories", {})
+        forget_registrations(patch)
         ja.register("probe/walk", lambda: Walk(deaths=(2, 100), limit=N_STEPS))
         yield
 

@@ -7,9 +7,10 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
+from jaxagents.config import NetworkChoice
 from jaxagents.hyperparameters import PerPolicy
 
-_NOT_IN_FILES = ("actor_network", "critic_network", "optimizer", "checkpoint_dir")
+_NOT_IN_FILES = ("optimizer", "checkpoint_dir")
 _TYPE_NAMES = {
     bool: "true or false",
     int: "an integer",
@@ -17,6 +18,8 @@ _TYPE_NAMES = {
     str: "text",
     type(None): "null",
 }
+_IN_FILES = ((PerPolicy, float | list[float]), (NetworkChoice, str | dict[str, Any] | None))
+"""Types of fields, and of their values in files."""
 
 
 class Field(NamedTuple):
@@ -35,7 +38,7 @@ class Field(NamedTuple):
     @property
     def takes_any_key(self) -> bool:
         """True if it is a mapping with keys of the user's choice."""
-        return typing.get_origin(self.hint) is dict
+        return any(typing.get_origin(each) is dict for each in (self.hint, *_members(self.hint)))
 
     @property
     def is_required(self) -> bool:
@@ -63,7 +66,9 @@ def fields_of(cls: Any) -> list[Field]:
         fields.append(
             Field(
                 each.name,
-                float | list[float] if hints[each.name] == PerPolicy else hints[each.name],
+                next(
+                    (hint for own, hint in _IN_FILES if own == hints[each.name]), hints[each.name]
+                ),
                 each.default if factory is dataclasses.MISSING else factory(),
                 _in_words_of_yaml(meanings.get(each.name, "")),
             )
@@ -104,10 +109,16 @@ def yaml_text(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
+def _members(hint: Any) -> tuple[Any, ...]:
+    """List the members of a union; empty for other types."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else ()
+
+
 def _options(hint: Any) -> list[str]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return [text for each in arguments for text in _options(each)]
+    if members := _members(hint):
+        return [text for each in members for text in _options(each)]
     if origin is Literal:
         return [str(each) for each in arguments]
     if origin in (tuple, list):

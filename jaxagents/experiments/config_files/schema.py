@@ -7,7 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jaxagents.config import AgentConfig, check_seed, use_python_integers
+from flax import linen as nn
+
+from jaxagents.config import AgentConfig, NamedNetwork, check_seed, use_python_integers
 from jaxagents.experiments.config_files.documented_fields import (
     changed_fields_not_in_files,
     fields_of,
@@ -50,16 +52,25 @@ class TrackingConfig:
             WANDB_ENTITY and WANDB_MODE, apply. None logs nothing.
         mlflow: MLflow experiment to log to; needs the extra mlflow. MLflow's environment variables,
             such as MLFLOW_TRACKING_URI, apply. None logs nothing.
+        others: Trackers added by `jaxagents.register_tracker`, by name, each with its arguments, as
+            in {csv: {file: returns.csv}}.
     """
 
     tensorboard: bool = True
     wandb: str | None = None
     mlflow: str | None = None
+    others: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("wandb", "mlflow"):
             if getattr(self, name) == "":
                 raise ValueError(f"{name}='' names nothing; give a name, or null to log nothing.")
+        for name, arguments in self.others.items():
+            if not isinstance(arguments, dict | None):
+                raise ValueError(
+                    f"others.{name}={arguments!r} should be the tracker's arguments by name, or "
+                    "{} for none."
+                )
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,8 @@ class ExperimentConfig:
         agent: The agent.
         env_kwargs: Arguments of the environment's constructor.
         env_params: Parameters of the environment to change, by name.
+        agent_class: Name of a class of agents added by `jaxagents.register_agent`. None chooses
+            by the action space.
         seed: Seed of the training.
         hyperparams: The hyperparameters, each a number or a list of one number per policy.
         stop_at_return: End training early once an evaluation's return, averaged over episodes and
@@ -86,6 +99,7 @@ class ExperimentConfig:
     agent: AgentConfig
     env_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
     env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
+    agent_class: str | None = None
     seed: int = 0
     hyperparams: HyperParameters = dataclasses.field(default_factory=HyperParameters)
     stop_at_return: float | None = None
@@ -100,6 +114,12 @@ class ExperimentConfig:
         check_seed("seed", self.seed)
         for name in changed_fields_not_in_files(self.agent):
             raise ValueError(f"agent.{name} cannot be saved to a file; leave it at its default.")
+        for name in ("actor_network", "critic_network"):
+            if isinstance(network := getattr(self.agent, name), nn.Module):
+                raise ValueError(
+                    f"agent.{name} is a {type(network).__name__}, which cannot be saved to a file; "
+                    "add it by jaxagents.register_network and give its name."
+                )
         if self.evaluation.mode == "best" and not self.agent.n_evals:
             raise ValueError(
                 "evaluation.mode='best' needs evaluations during training, but agent.n_evals=0; "
@@ -132,5 +152,8 @@ def to_plain(config: ExperimentConfig) -> dict[str, Any]:
             for field in fields_of(type(group))
         }
 
+    def plain(value: Any) -> Any:
+        return value.plain if isinstance(value, NamedNetwork) else value.tolist()
+
     # The round trip through JSON turns tuples and arrays into lists.
-    return json.loads(json.dumps(values(config), default=lambda array: array.tolist()))
+    return json.loads(json.dumps(values(config), default=plain))

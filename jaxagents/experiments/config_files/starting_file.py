@@ -46,8 +46,7 @@ def starting_file(env_id: str) -> str:
         if not lines[-1].endswith(":"):
             lines.append("")
         lines += _documentation(field, indent)
-        if field.takes_any_key:
-            defaults = _constructor_defaults if field.name == "env_kwargs" else _param_defaults
+        if defaults := _OF_ENVIRONMENTS.get(key):
             lines += _commented_out(field.name, defaults(env_id))
         elif field.is_group:
             lines.append(f"{indent}{field.name}:")
@@ -158,3 +157,6 @@ def _param_defaults(env_id: str) -> dict[str, tuple[Any, str]]:
         return {}
     names = [each.name for each in dataclasses.fields(params)]
     return {name: (np.asarray(getattr(params, name)).tolist(), "") for name in names}
+
+
+_OF_ENVIRONMENTS = {"env_kwargs": _constructor_defaults, "env_params": _param_defaults}
