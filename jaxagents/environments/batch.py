@@ -107,6 +107,10 @@ class EnvironmentBatch(abc.ABC):
         del state
         return True
 
+    def environment_states(self, state: BatchState) -> PyTree:
+        """Return the environments' own states, ``[envs, ...]``, as recordings show them."""
+        return state.env_state
+
     def begin_anew(self, state: BatchState, earlier: BatchState) -> BatchState:
         """Keep what outlives episodes of an earlier state, after a reset in mid-training."""
         del earlier

@@ -70,16 +70,20 @@ def record_step(
 
 
 def record_episodes(
-    play: Play, advance: Callable[[Play], tuple[Play, RecordedStep]], n_episodes: int
+    environments: EnvironmentBatch,
+    play: Play,
+    advance: Callable[[Play], tuple[Play, RecordedStep]],
+    n_episodes: int,
 ) -> list[Trajectory]:
     """Play until the first ``n_episodes`` have ended, and return these.
 
     Args:
+        environments: Those that are played.
         play: Episodes that have just begun, from `begin_play`.
         advance: A compiled `record_step` with all arguments but the play bound.
         n_episodes: Number of episodes to record.
     """
-    start = _Start(play.state.env_state, play.observation)
+    start = _Start(environments.environment_states(play.state), play.observation)
     start = _to_host(jax.tree.map(lambda leaf: leaf[:n_episodes], start))
     steps: list[RecordedStep] = []
     while not steps or np.any(np.asarray(play.running[:n_episodes])):

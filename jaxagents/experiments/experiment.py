@@ -22,7 +22,7 @@ from jaxagents.evaluation.runs import path_of_config
 from jaxagents.experiments.config_files.file import load_config, locating_errors, save_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.experiments.configured_trackers import open_trackers, require_trackers
-from jaxagents.experiments.make_agent import agent_class, make_environment
+from jaxagents.experiments.make_agent import CHECKPOINTS, agent_class, make_environment
 from jaxagents.experiments.provenance import append_start, describe_start
 from jaxagents.experiments.run_directory import (
     check_same_beginning,
@@ -87,7 +87,7 @@ class Experiment:
             callbacks = [*callbacks, StopAtReturn(config.stop_at_return)]
         agent_config = replace(
             config.agent,
-            checkpoint_dir=self.directory.absolute() / "checkpoints",
+            checkpoint_dir=self.directory.absolute() / CHECKPOINTS,
             progress_bar=config.agent.progress_bar and progress_bar,
         )
         if not self.directory.exists():  # a run that exists is evaluated without its trackers

@@ -6,25 +6,77 @@ reported without delay.
 
 import dataclasses
 import typing
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxagents.errors import explained
-from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.evaluation.runs import path_of_config
+from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.config_files.schema import ExperimentConfig, SideConfig
 
 if typing.TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
+    from jaxagents.types import Runner
+
+CHECKPOINTS = "checkpoints"
+"""A run's folder of checkpoints."""
 
 
 def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
-    """Make the configured environment and its parameters, with ``env_params`` applied.
+    """Make the configured environment, or a side of it, and its parameters.
 
     Raises:
-        ExperimentError: the environment cannot be made.
-        ValueError: a parameter is unknown, not finite, or not of its default's shape.
+        ExperimentError: the environment cannot be made; or an opponent's directory holds no run.
+        ValueError: a parameter is unknown, not finite, or not of its default's shape; or the actors
+            are no side of the environment.
         TypeError: the value of a parameter is not a number.
     """
+    env, params = _make_whole_environment(config)
+    if not config.side.actors:
+        return env, params
+    with explained("side: "):
+        return _side(env, config.side), params
+
+
+def restored_agent(directory: str | PathLike[str]) -> "tuple[IPPOBase, Runner]":
+    """Build the agent of a run, and read its best checkpoint, or as its configuration says.
+
+    Raises:
+        ExperimentError: the directory holds no run.
+        ValueError: there is no checkpoint.
+    """
+    config = load_config(path_of_config(directory))
+    env, params = make_environment(config)
+    agent_config = dataclasses.replace(
+        config.agent, checkpoint_dir=Path(directory).absolute() / CHECKPOINTS
+    )
+    agent = agent_class(env, params, config.agent_class)(env, params, agent_config)
+    runner, _ = agent.restore(config.evaluation.mode)
+    return agent, runner
+
+
+def _side(env: Any, config: SideConfig) -> Any:
+    from jaxagents.environments.sides.opponents import RandomOpponent
+    from jaxagents.environments.sides.side import PastSelves, Side
+    from jaxagents.ippo.opponents import FrozenPolicies
+
+    opponents = []
+    for name in config.opponents:
+        if name == "random":
+            opponents.append(RandomOpponent())
+        else:
+            agent, runner = restored_agent(name)
+            opponents.append(FrozenPolicies(agent, {Path(name).name: runner}))
+    every = config.past_selves_every
+    selves = None if every is None else PastSelves(every, config.n_past_selves)
+    return Side(env, config.actors, opponents, selves, config.prioritized)
+
+
+def _make_whole_environment(config: ExperimentConfig) -> tuple[Any, Any]:
+    """Make the configured environment and its parameters, with ``env_params`` applied."""
     from jaxagents.environments.registry import make
 
     with explained("env: "):

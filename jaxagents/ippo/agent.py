@@ -202,6 +202,7 @@ class Agent(Frozen, abc.ABC):
         actor = self.networks.actor_of(self._runner_or_collected(runner))
         with self.environments.raising_faults():
             return record_episodes(
+                self.environments,
                 self._player.begin_play(as_key(rng), actor, n_evals, greedy),
                 lambda play: self._player.record_step(actor, play, n_episodes, greedy),
                 n_episodes,

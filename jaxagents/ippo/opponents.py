@@ -1,19 +1,28 @@
 """Trained policies as opponents of other agents."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, final
+from typing import Protocol, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors
 from jaxagents.environments.spaces import action_shape
+from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.types import Inference, Observation, PyTree, Runner
 
-if TYPE_CHECKING:
-    from jaxagents.ippo.agent import Agent
+
+class Player(Protocol):
+    """What an opponent takes of an agent."""
+
+    @property
+    def environments(self) -> EnvironmentBatch: ...
+
+    @property
+    def networks(self) -> ActorCritic: ...
 
 
 class Policies(Opponent):
@@ -28,7 +37,7 @@ class Policies(Opponent):
         greedy: Take the most probable actions instead of sampling.
     """
 
-    def __init__(self, agent: "Agent", names: Sequence[str], greedy: bool = False):
+    def __init__(self, agent: Player, names: Sequence[str], greedy: bool = False):
         self._environments = agent.environments
         self._networks = agent.networks
         self._greedy = greedy
@@ -94,7 +103,7 @@ class FrozenPolicies(Policies):
 
     def __init__(
         self,
-        agent: "Agent",
+        agent: Player,
         runners: Runner | Sequence[Runner] | Mapping[str, Runner],
         greedy: bool = False,
     ):

@@ -48,7 +48,7 @@ def record(env, n_episodes=1, n_played=1):
     environments = JaxEnvironmentBatch(env, None)
     start = begin_play(environments, count_steps, jnp.int32(0), jax.random.key(0), n_played)
     step = jax.jit(lambda play: record_step(environments, count_steps, play, n_episodes))
-    return record_episodes(start, step, n_episodes)
+    return record_episodes(environments, start, step, n_episodes)
 
 
 MORTAL = Walk(deaths=(2, 100), limit=4)
@@ -101,7 +101,7 @@ def test_playing_stops_when_the_recorded_episodes_are_over():
     environments, calls = JaxEnvironmentBatch(Stairs(limit=100), None), []
     start = begin_play(environments, count_steps, jnp.int32(0), jax.random.key(0), 12)
     step = jax.jit(lambda play: record_step(environments, count_steps, play, 2))
-    both = record_episodes(start, lambda play: calls.append(None) or step(play), 2)
+    both = record_episodes(environments, start, lambda play: calls.append(None) or step(play), 2)
     assert len(calls) == max(trajectory.n_steps for trajectory in both)
 
 

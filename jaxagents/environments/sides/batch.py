@@ -105,6 +105,10 @@ class SideBatch(EnvironmentBatch):
         pool = with_past_self(pool, learner, self._n_fixed, self._past_selves.every, n_updates_done)
         return state._replace(env_state=state.env_state._replace(pool=pool))
 
+    def environment_states(self, state: BatchState) -> PyTree:
+        """Return the environments' own states, without opponents."""
+        return state.env_state.whole.env_state
+
     def begin_anew(self, state: BatchState, earlier: BatchState) -> BatchState:
         """Keep the pool of an earlier state."""
         pool = earlier.env_state.pool

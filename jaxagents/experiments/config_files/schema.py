@@ -43,6 +43,30 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
+class SideConfig:
+    """The side of an environment that the agent plays; see `jaxagents.Side`.
+
+    Attributes:
+        actors: The actors that the agent plays. Empty: all, without opponents.
+        opponents: Who plays the others: "random", or directories of runs, whose best checkpoints
+            play.
+        past_selves_every: Also train against past versions of the agent, added after every so many
+            updates. None: not.
+        n_past_selves: Number of past versions at most.
+        prioritized: Meet opponents more often that win more often.
+    """
+
+    actors: tuple[int, ...] = ()
+    opponents: tuple[str, ...] = ("random",)
+    past_selves_every: int | None = None
+    n_past_selves: int = 8
+    prioritized: bool = False
+
+    def __post_init__(self) -> None:
+        use_python_integers(self)
+
+
+@dataclass(frozen=True)
 class TrackingConfig:
     """Where evaluations are logged, in addition to the run's metrics.jsonl.
 
@@ -83,6 +107,7 @@ class ExperimentConfig:
         agent: The agent.
         env_kwargs: Arguments of the environment's constructor.
         env_params: Parameters of the environment to change, by name.
+        side: The actors that the agent plays, if opponents play the others.
         agent_class: Name of a class of agents added by `jaxagents.register_agent`. None chooses
             by the action space.
         seed: Seed of the training.
@@ -99,6 +124,7 @@ class ExperimentConfig:
     agent: AgentConfig
     env_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
     env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
+    side: SideConfig = dataclasses.field(default_factory=SideConfig)
     agent_class: str | None = None
     seed: int = 0
     hyperparams: HyperParameters = dataclasses.field(default_factory=HyperParameters)

@@ -1,11 +1,14 @@
 """Chooses the renderer of an environment."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from jaxagents.environments.gymnax import GymnaxEnvironment
 from jaxagents.environments.hunting.environment import Hunting
 from jaxagents.environments.jaxmarl.adapter import JaxMARLEnvironment
+from jaxagents.environments.sides.side import Side
 from jaxagents.environments.spaces import Box, as_space
 from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.visual.renderers.classic_control import DRAWN, classic_control_scene
@@ -51,13 +54,21 @@ def make_scene(env: Any, params: Any, trajectory: Trajectory) -> Scene:
     """
     actors = make_actors(_names(env), getattr(env, "teams", None))
     if trajectory.states is not None:
-        scene = _scene_of_states(env, params, trajectory, actors)
+        whole = env.env if isinstance(env, Side) else env
+        everyone = make_actors(_names(whole), getattr(whole, "teams", None))
+        scene = _scene_of_states(whole, params, trajectory, everyone)
         if scene is not None:
-            return scene
+            return _of_side(scene, env.actors) if isinstance(env, Side) else scene
     if shows_images(trajectory):
         return image_scene(trajectory, actors)
     space = as_space(env.action_space(params))
     return strip_scene(trajectory, actors, None if isinstance(space, Box) else space.n_choices)
+
+
+def _of_side(scene: Scene, actors: Sequence[int]) -> Scene:
+    """List the actors that the agent plays; the pictures show all."""
+    alive = None if scene.alive is None else scene.alive[:, np.asarray(actors)]
+    return scene._replace(actors=[scene.actors[i] for i in actors], alive=alive)
 
 
 def _scene_of_states(
