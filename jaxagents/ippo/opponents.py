@@ -15,14 +15,18 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.types import Inference, Observation, PyTree, Runner
 
 
-class Player(Protocol):
-    """What an opponent takes of an agent."""
+class _TrainedAgent(Protocol):
+    """What an opponent takes of an `Agent`, whose module imports this one."""
 
     @property
-    def environments(self) -> EnvironmentBatch: ...
+    def environments(self) -> EnvironmentBatch:
+        """The environments that the agent plays."""
+        ...
 
     @property
-    def networks(self) -> ActorCritic: ...
+    def networks(self) -> ActorCritic:
+        """Its networks."""
+        ...
 
 
 class Policies(Opponent):
@@ -37,7 +41,7 @@ class Policies(Opponent):
         greedy: Take the most probable actions instead of sampling.
     """
 
-    def __init__(self, agent: Player, names: Sequence[str], greedy: bool = False):
+    def __init__(self, agent: _TrainedAgent, names: Sequence[str], greedy: bool = False):
         self._environments = agent.environments
         self._networks = agent.networks
         self._greedy = greedy
@@ -103,7 +107,7 @@ class FrozenPolicies(Policies):
 
     def __init__(
         self,
-        agent: Player,
+        agent: _TrainedAgent,
         runners: Runner | Sequence[Runner] | Mapping[str, Runner],
         greedy: bool = False,
     ):
