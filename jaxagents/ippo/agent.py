@@ -25,6 +25,7 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.player import Player
+from jaxagents.ippo.replay import Replay
 from jaxagents.ippo.rollout import Acting
 from jaxagents.networks.network import Network
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
@@ -51,6 +52,7 @@ class Agent(Frozen, abc.ABC):
         distribution: The distribution over actions.
         policies: Which policy each actor has.
         networks: The actor and critic networks.
+        replay: What updates learn from earlier rollouts; None: nothing.
     """
 
     _mutable = ("_collected",)
@@ -96,6 +98,9 @@ class Agent(Frozen, abc.ABC):
         self.networks: ActorCritic = ActorCritic(
             self.environments, self.policies, self.distribution, config
         )
+        self.replay: Replay | None = None
+        if config.replay_updates:
+            self.replay = Replay(config, self.networks, self.policies)
         self._player = Player(self.environments.for_evaluation(), self.policies, self.networks)
         structure = {
             "agent": type(self).__name__,

@@ -272,7 +272,7 @@ class IPPOBase(Agent):
         observation, env_state = self.environments.reset(rng_env, config.batch_size)
         params = per_policy(hyperparams, n_policies)
         actor, critic = self.networks.init(rng_actor, rng_critic, params, config.optimizer)
-        return Runner(
+        runner = Runner(
             actor=actor,
             critic=critic,
             env_state=env_state,
@@ -294,6 +294,10 @@ class IPPOBase(Agent):
             n_updates_done=jnp.zeros((), jnp.int32),
             n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
         )
+        if self.replay is None:
+            return runner
+        after, transitions = jax.eval_shape(self._collect_rollout, runner, rng_env)
+        return runner.replace(replay=self.replay.init(transitions, after))
 
     def _update(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
         """Do one update: collect a rollout, and learn from it."""
@@ -305,6 +309,34 @@ class IPPOBase(Agent):
         before, hyperparams, rngs = runner, self._scheduled(runner), self._split(runner)
         runner, valuation = self.networks.value_rollout(runner, transitions)
         runner, batch = self._estimate_advantages(runner, transitions, valuation, hyperparams)
+        fit = partial(self._fit, before, runner, hyperparams=hyperparams, rngs=rngs)
+        if self.replay is None:
+            return fit(batch)
+        estimate = partial(self._estimate_advantages, hyperparams=hyperparams)
+        runner, metrics, nonfinite = jax.lax.cond(
+            self.replay.has_begun(before),
+            lambda: fit(self.replay.with_earlier(batch, before, runner.normalizers, estimate)),
+            lambda: fit(batch),
+        )
+        return self.replay.remember(runner, before, transitions, nonfinite), metrics, nonfinite
+
+    def _fit(
+        self,
+        before: Runner,
+        runner: Runner,
+        batch: Batch,
+        hyperparams: HyperParameters,
+        rngs: UpdateKeys,
+    ) -> tuple[Runner, Metrics, NonFinite]:
+        """Train the networks on a batch.
+
+        Args:
+            before: The runner to return to where a quantity is NaN or infinite.
+            runner: With the environments and normalizers after the rollout.
+            batch: ``[policies, ...]``.
+            hyperparams: One value per policy.
+            rngs: Random keys.
+        """
         actor, actor_metrics = each_policy(self._update_actor)(
             runner.actor, batch, hyperparams, rngs.actor
         )
@@ -454,7 +486,7 @@ class IPPOBase(Agent):
                 partial(self._actor_loss, hyperparams=hyperparams, scale=scale),
                 optimizer,
                 rng_epoch,
-                n_minibatches=self.config.n_minibatches,
+                n_minibatches=self._n_minibatches(batch),
                 unit=unit_of(self.config, self.networks.actor.recurrent),
             )
             return ActorLoop(
@@ -495,6 +527,7 @@ class IPPOBase(Agent):
             weight=minibatch.weight,
             eps_clip=hyperparams.eps_clip,
             ent_coeff=hyperparams.ent_coeff,
+            kl_weight=minibatch.kl_weight,
         )
         return loss * scale, (stats, jnp.sum(minibatch.weight))
 
@@ -564,7 +597,7 @@ class IPPOBase(Agent):
                 loss,
                 optimizer,
                 rng_epoch,
-                n_minibatches=self.config.n_minibatches,
+                n_minibatches=self._n_minibatches(batch),
                 unit=unit_of(self.config, self.networks.critic.recurrent),
             )
             return CriticLoop(critic=critic, loss=mean, gradient_norm=norm, rng=rng)
@@ -587,6 +620,10 @@ class IPPOBase(Agent):
             eps_clip=hyperparams.eps_clip,
         )
         return loss, (loss, jnp.sum(minibatch.value_weight))
+
+    def _n_minibatches(self, batch: Batch) -> int:
+        """Return the number of minibatches of one policy's batch."""
+        return batch.weight.shape[1] // (self.config.minibatch_size * self.config.n_chunks)
 
     # A training run: blocks of updates, each followed by an evaluation and a report to the host.
 
