@@ -75,9 +75,7 @@ def main() -> None:
         config = ja.AgentConfig(
             n_steps=arguments.updates, n_evals=0, progress_bar=False, **{**_EPOCHS, **options}
         )
-        returns = np.array(
-            final_returns(arguments.env_id, config, hyperparams, arguments.seeds)
-        )
+        returns = np.array(final_returns(arguments.env_id, config, hyperparams, arguments.seeds))
         resamples = resampled_interquartile_means(returns, np.random.default_rng(0))
         low, high = percentile_interval(resamples)
         n_optimizer_steps = config.actor_epochs * config.n_minibatches * (1 + config.replay_updates)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
+    from jaxagents.ippo.minari_datasets import rollouts_from_minari
     from jaxagents.ippo.rollout import Rollout
     from jaxagents.networks.recurrent import RecurrentNetwork
     from jaxagents.ppo.finiteness import NonFiniteError
@@ -61,6 +62,7 @@ _MODULE_OF = {
     "plain_jax": "compiler.switch",
     "profile": "experiments.profiling",
     "register": "environments.registry",
+    "rollouts_from_minari": "ippo.minari_datasets",
 }
 
 __all__ = [
@@ -93,6 +95,7 @@ __all__ = [
     "plain_jax",
     "profile",
     "register",
+    "rollouts_from_minari",
 ]
 
 

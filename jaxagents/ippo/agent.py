@@ -22,6 +22,7 @@ from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.trajectories import Trajectory, record_episodes
 from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperparams, flat_items
 from jaxagents.ippo.actor_critic import ActorCritic
+from jaxagents.ippo.cloning import Cloning
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.player import Player
@@ -101,6 +102,9 @@ class Agent(Frozen, abc.ABC):
         self.replay: Replay | None = None
         if config.replay_updates:
             self.replay = Replay(config, self.networks, self.policies)
+        self._cloning = Cloning(
+            self.environments, self.policies, self.distribution, self.networks, config
+        )
         self._player = Player(self.environments.for_evaluation(), self.policies, self.networks)
         structure = {
             "agent": type(self).__name__,

@@ -32,7 +32,14 @@ from jaxagents.hyperparameters import (
     per_policy,
 )
 from jaxagents.ippo.agent import Agent
-from jaxagents.ippo.rollout import Acting, Record, Rollout, as_transitions, check_rollout
+from jaxagents.ippo.rollout import (
+    Acting,
+    Record,
+    Rollout,
+    as_transitions,
+    check_rollout,
+    with_structure,
+)
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.ppo.batches import Valuation, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import (
@@ -257,11 +264,35 @@ class IPPOBase(Agent):
             As `step`.
 
         Raises:
-            ValueError: a shape is wrong; or truncated steps lack final observations.
+            ValueError: a shape is wrong; the rollout has no ``log_prob``; or truncated steps lack
+                final observations.
         """
         check_rollout(rollout, self.environments, self.config, self.distribution.action_shape)
         runner, metrics, _ = self._update_from(runner, rollout)
         return runner, metrics
+
+    def pretrain(
+        self, runner: Runner, rollouts: Sequence[Rollout], n_epochs: int = 10
+    ) -> tuple[Runner, Metrics]:
+        """Clone the behaviour of rollouts, as a starting point: see `Cloning`.
+
+        Args:
+            runner: As `init`, `train`, `restore` or this method returned it.
+            rollouts: The experience; it needs no ``log_prob``.
+            n_epochs: Passes over all of it.
+
+        Returns:
+            The runner with trained actors and observation statistics, and the metrics, each
+            ``[n_epochs, n_policies]``: ``cloning_loss``, the mean negative log probability of the
+            actions, in nats, and for discrete actions ``cloning_accuracy``, the share of them that
+            are the policy's most probable ones.
+
+        Raises:
+            ValueError: there are no rollouts or epochs; a shape is wrong; or rollouts differ in
+                their parts.
+            NonFiniteError: the loss is NaN or infinite.
+        """
+        return self._cloning.clone(runner, rollouts, self._scheduled(runner), n_epochs)
 
     # The algorithm: where it starts, and one update.
 
@@ -310,15 +341,16 @@ class IPPOBase(Agent):
         runner, valuation = self.networks.value_rollout(runner, transitions)
         runner, batch = self._estimate_advantages(runner, transitions, valuation, hyperparams)
         fit = partial(self._fit, before, runner, hyperparams=hyperparams, rngs=rngs)
-        if self.replay is None:
+        replay = self.replay
+        if replay is None:
             return fit(batch)
         estimate = partial(self._estimate_advantages, hyperparams=hyperparams)
         runner, metrics, nonfinite = jax.lax.cond(
-            self.replay.has_begun(before),
-            lambda: fit(self.replay.with_earlier(batch, before, runner.normalizers, estimate)),
+            replay.has_begun(before),
+            lambda: fit(replay.with_earlier(batch, before, runner.normalizers, estimate)),
             lambda: fit(batch),
         )
-        return self.replay.remember(runner, before, transitions, nonfinite), metrics, nonfinite
+        return replay.remember(runner, before, transitions, nonfinite), metrics, nonfinite
 
     def _fit(
         self,
@@ -725,6 +757,11 @@ class IPPOBase(Agent):
 
     @compiled_for_speed(static_argnames=("self",))
     def _update_from(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics, NonFinite]:
+        own = runner.memory.actor
+        rollout = rollout._replace(
+            memory=with_structure(rollout.memory, own),
+            last_memory=with_structure(rollout.last_memory, own),
+        )
         transitions = as_transitions(rollout, self.environments, self.config, runner.n_updates_done)
         runner = runner.replace(
             observation=self.environments.as_prepared(rollout.last_observation),
