@@ -344,13 +344,14 @@ class IPPOBase(Agent):
         replay = self.replay
         if replay is None:
             return fit(batch)
+        new = replay.as_experience(runner, before, transitions)
         estimate = partial(self._estimate_advantages, hyperparams=hyperparams)
         runner, metrics, nonfinite = jax.lax.cond(
             replay.has_begun(before),
             lambda: fit(replay.with_earlier(batch, before, runner.normalizers, estimate)),
             lambda: fit(batch),
         )
-        return replay.remember(runner, before, transitions, nonfinite), metrics, nonfinite
+        return replay.remember(runner, new, nonfinite), metrics, nonfinite
 
     def _fit(
         self,

@@ -110,20 +110,13 @@ class Replay(Frozen):
         _, old = estimate(runner, transitions, valuation)
         return each_policy(partial(_beside, n_chunks=self._n_chunks))(batch, old)
 
-    def remember(
-        self,
-        runner: Runner,
-        before: Runner,
-        transitions: Transition,
-        nonfinite: Bool[Array, "policies quantities"],
-    ) -> Runner:
-        """Keep the new rollout in place of the oldest, unless the update found NaN or infinity.
+    def as_experience(self, runner: Runner, before: Runner, transitions: Transition) -> Experience:
+        """Collect what is kept of a new rollout.
 
         Args:
-            runner: After the update.
+            runner: After the rollout.
             before: Before it.
-            transitions: Of the new rollout.
-            nonfinite: What the update found.
+            transitions: The rollout.
 
         Raises:
             ValueError: a rollout by hand has other parts than the environments' own.
@@ -136,11 +129,16 @@ class Replay(Frozen):
                 "the agent's own rollouts, beside which it would be replayed; give the "
                 "observations as agent.environments returns them, or choose replay_updates=0."
             )
-        new = jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), new, stored)
+        return jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), new, stored)
+
+    def remember(
+        self, runner: Runner, new: Experience, nonfinite: Bool[Array, "policies quantities"]
+    ) -> Runner:
+        """Put a rollout in place of the oldest, unless its update found NaN or infinity."""
         replay = jax.lax.cond(
             jnp.any(nonfinite),
-            lambda: before.replay,
-            lambda: self._buffer.add(before.replay, new),
+            lambda: runner.replay,
+            lambda: self._buffer.add(runner.replay, new),
         )
         return runner.replace(replay=replay)
 
