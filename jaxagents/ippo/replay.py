@@ -119,8 +119,14 @@ class Replay(Frozen):
             transitions: The rollout.
 
         Raises:
-            ValueError: a rollout by hand has other parts than the environments' own.
+            ValueError: the runner has no buffer; or a rollout by hand has other parts than the
+                environments' own.
         """
+        if before.replay is None:
+            raise ValueError(
+                "the runner holds no earlier rollouts, as an agent with replay_updates=0 made it; "
+                "begin with this agent's init."
+            )
         new = Experience(transitions, runner.observation, before.memory.critic)
         stored = before.replay.experience
         if jax.tree.structure(new) != jax.tree.structure(stored):

@@ -254,6 +254,15 @@ def test_a_rollout_with_other_parts_is_refused():
         agent.update(begin(agent), logged())
 
 
+def test_a_runner_of_an_agent_without_replay_is_refused():
+    message = (
+        "the runner holds no earlier rollouts, as an agent with replay_updates=0 made it; begin "
+        "with this agent's init."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        shared_agent(**REPLAY).update(begin(shared_agent()), logged())
+
+
 def test_without_flashbax_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "flashbax", None)
     with pytest.raises(ImportError) as raised:
