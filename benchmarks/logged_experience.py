@@ -1,9 +1,11 @@
-"""Learning from logged rollouts alone, by V-trace: CartPole from a medium policy's experience.
+"""Learning from logged rollouts alone: CartPole from another policy's experience.
 
     python benchmarks/logged_experience.py --seeds 3
+    python benchmarks/logged_experience.py --seeds 3 --clone --behaviour 450
 
-A policy is trained until its sampled return exceeds 80. Its rollouts are logged as numpy arrays. A
-new agent learns from them without a step of the environment.
+A policy is trained until its sampled return exceeds 80, or another number. Its rollouts are logged
+as numpy arrays. A new agent learns from them without a step of the environment: by V-trace, or by
+cloning their actions.
 """
 
 import argparse
@@ -14,7 +16,6 @@ import numpy as np
 
 import jaxagents as ja
 
-MEDIUM = 80.0
 N_EPISODES = 100
 
 
@@ -44,6 +45,16 @@ def log_rollouts(agent: ja.IPPOBase, runner: ja.Runner, n_rollouts: int) -> list
     return rollouts
 
 
+def learn_off_policy(
+    agent: ja.IPPOBase, learner: ja.Runner, logged: list[ja.Rollout], n_passes: int, seed: int
+) -> ja.Runner:
+    order = np.random.default_rng(seed)
+    for _ in range(n_passes):
+        for index in order.permutation(len(logged)):
+            learner, _ = agent.update(learner, logged[index])
+    return learner
+
+
 def main() -> None:
     """Print the returns of both policies, by seed."""
     parser = argparse.ArgumentParser(
@@ -52,20 +63,23 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rollouts", type=int, default=50)
     parser.add_argument("--passes", type=int, default=4)
+    parser.add_argument("--behaviour", type=float, default=80.0, help="return of the policy")
+    parser.add_argument("--clone", action="store_true")
     arguments = parser.parse_args()
     env, params = ja.make("gymnax/CartPole-v1")
     config = ja.AgentConfig(n_steps=1, n_evals=0, progress_bar=False, advantages="vtrace")
     agent, hyperparams = ja.DiscreteIPPO(env, params, config), ja.HyperParameters()
     for seed in range(arguments.seeds):
         behaviour = agent.init(jax.random.key(seed), hyperparams)
-        while mean_return(agent, behaviour, greedy=False) < MEDIUM:
+        while mean_return(agent, behaviour, greedy=False) < arguments.behaviour:
             behaviour, _ = agent.step(behaviour)
         logged = log_rollouts(agent, behaviour, arguments.rollouts)
         learner = agent.init(jax.random.key(100 + seed), hyperparams)
-        order = np.random.default_rng(seed)
-        for _ in range(arguments.passes):
-            for index in order.permutation(len(logged)):
-                learner, _ = agent.update(learner, logged[index])
+        if arguments.clone:
+            learner, metrics = agent.pretrain(learner, logged, n_epochs=arguments.passes)
+            print({name: f"{float(each[-1, 0]):.3f}" for name, each in metrics.items()})
+        else:
+            learner = learn_off_policy(agent, learner, logged, arguments.passes, seed)
         before, after = (mean_return(agent, each, greedy=False) for each in (behaviour, learner))
         greedy = mean_return(agent, learner, greedy=True)
         print(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
+    from jaxagents.ippo.minari_datasets import rollouts_from_minari
     from jaxagents.ippo.opponents import FrozenPolicies
     from jaxagents.ippo.registry import register_agent
     from jaxagents.ippo.rollout import Rollout
@@ -83,6 +84,7 @@ _MODULE_OF = {
     "register_network": "networks.registry",
     "register_tracker": "training.trackers",
     "resume_together": "ippo.together",
+    "rollouts_from_minari": "ippo.minari_datasets",
     "train_together": "ippo.together",
 }
 
@@ -130,6 +132,7 @@ __all__ = [
     "register_network",
     "register_tracker",
     "resume_together",
+    "rollouts_from_minari",
     "train_together",
 ]
 

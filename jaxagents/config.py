@@ -185,6 +185,12 @@ class AgentConfig:
             policy's running statistics. Reported returns are not scaled.
         advantages: Estimator of advantages: "gae", or "vtrace", which corrects for the policy's
             change since the rollout and is recomputed before each actor epoch.
+        replay_updates: Learn in each update from as many of the latest earlier rollouts too, kept
+            on the device, each corrected by V-trace; needs advantages="vtrace" and the extra
+            "replay". An epoch takes replay_updates + 1 times as many optimizer steps. 0: from the
+            new rollout alone.
+        warmup_updates: Updates before the first that learns from earlier rollouts; there are always
+            at least replay_updates.
         critic_error: Cost of a value's error: "squared", or "huber": squared up to the
             hyperparameter huber_delta, linear beyond.
         clip_values: Clip values in the critic's loss to within the hyperparameter eps_clip of those
@@ -270,6 +276,8 @@ class AgentConfig:
     scale_rewards: bool = False
     # Losses and schedules
     advantages: Literal["gae", "vtrace"] = "gae"
+    replay_updates: int = 0
+    warmup_updates: int = 0
     critic_error: Literal["squared", "huber"] = "squared"
     clip_values: bool = False
     learning_rate_schedule: Literal["constant", "linear", "cosine", "kl"] = "constant"
@@ -298,7 +306,7 @@ class AgentConfig:
         use_python_integers(self)
         for name in _SIZES:
             _check_integer(name, getattr(self, name), minimum=1)
-        for name in ("n_evals", "keep_best"):
+        for name in ("n_evals", "keep_best", "replay_updates", "warmup_updates"):
             _check_integer(name, getattr(self, name), minimum=0)
         check_seed("eval_seed", self.eval_seed)
         for name in ("max_episode_steps", "shaped_reward_steps", "recurrent_chunk_length"):
@@ -319,6 +327,7 @@ class AgentConfig:
             object.__setattr__(self, name, _as_network(name, getattr(self, name)))
         self._check_memory()
         self._check_torso()
+        self._check_replay()
         if self.anneal_learning_rate and self.learning_rate_schedule not in ("constant", "linear"):
             raise ValueError(
                 "anneal_learning_rate=True means learning_rate_schedule='linear', but "
@@ -330,11 +339,14 @@ class AgentConfig:
                 "which is always 0 with a single step of the optimizer (actor_epochs=1, "
                 "minibatch_size=batch_size); choose more epochs or smaller minibatches."
             )
-        if self.minibatch_unit == "time" and self.rollout_length % self.n_minibatches:
+        n_minibatches = self.n_minibatches * (1 + self.replay_updates)
+        if self.minibatch_unit == "time" and self.rollout_length % n_minibatches:
+            replay = f", replay_updates={self.replay_updates}" if self.replay_updates else ""
             raise ValueError(
                 f"rollout_length={self.rollout_length} time rows do not divide into the "
-                f"{self.n_minibatches} minibatches of batch_size={self.batch_size} and "
-                f"minibatch_size={self.minibatch_size}; choose a multiple of {self.n_minibatches}."
+                f"{n_minibatches} minibatches of batch_size={self.batch_size} and "
+                f"minibatch_size={self.minibatch_size}{replay}; choose a multiple of "
+                f"{n_minibatches}."
             )
         if not isinstance(self.parameter_sharing, str):
             # A list, as from a configuration file, would make the configuration unhashable.
@@ -374,9 +386,22 @@ class AgentConfig:
                 "describe the actor by actor_layers, or choose shared_torso=False."
             )
 
+    def _check_replay(self) -> None:
+        if self.replay_updates and self.advantages != "vtrace":
+            raise ValueError(
+                f"replay_updates={self.replay_updates} learns from the rollouts of earlier "
+                f"policies, which advantages={self.advantages!r} does not correct for; choose "
+                "advantages='vtrace', or replay_updates=0."
+            )
+        if self.warmup_updates and not self.replay_updates:
+            raise ValueError(
+                f"warmup_updates={self.warmup_updates} delays a replay that replay_updates=0 "
+                "switches off; leave it 0, or choose replay_updates."
+            )
+
     @property
     def n_minibatches(self) -> int:
-        """Minibatches per epoch."""
+        """Minibatches per epoch; of a batch without earlier rollouts."""
         return self.batch_size // self.minibatch_size
 
     @property
@@ -434,6 +459,7 @@ _STRUCTURE = (
     "normalize_observations",
     "normalize_values",
     "scale_rewards",
+    "replay_updates",
     "max_episode_steps",
     "squash",
     "prng_impl",

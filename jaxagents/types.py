@@ -132,6 +132,8 @@ class Batch(NamedTuple):
     value_target: Float[Array, "*batch"]
     weight: Float[Array, "*batch"]
     value_weight: Float[Array, "*batch"]  # in the critic's loss
+    # In the KL divergence, relative to `weight`; None: 1
+    kl_weight: Float[Array, "*batch"] | None = None
 
 
 class NetworkState(NamedTuple):
@@ -155,6 +157,7 @@ class Runner(struct.PyTreeNode):
     hyperparams: Any  # HyperParameters
     n_updates_done: Int[Array, ""]
     n_updates_skipped: Int[Array, " policies"]  # because of NaN or infinity
+    replay: Any = None  # earlier rollouts, if updates learn from them again; see `Replay`
 
     def __repr__(self) -> str:
         """Summarise: there are too many arrays to show."""

@@ -11,6 +11,7 @@ import pytest
 
 import jaxagents as ja
 from tests.agents import FAST, tiny
+from tests.ippo.test_by_hand import logged
 from tests.probes import RealWalk, Shaped, Team, Walk
 
 ALL_NORMALIZED = {
@@ -36,7 +37,13 @@ AGENTS = {
     "recurrent": (
         Team((3, 100)),
         ja.DiscreteIPPO,
-        {"recurrent": "lstm", "recurrent_chunk_length": 3, "advantages": "vtrace"},
+        {
+            "recurrent": "lstm",
+            "recurrent_chunk_length": 3,
+            "advantages": "vtrace",
+            "replay_updates": 2,
+            "scale_rewards": True,
+        },
     ),
     "shared torso": (
         Walk((3, 100, 100)),
@@ -96,3 +103,11 @@ def test_a_recurrent_agent_trains_and_plays():
     agent.reset_carry(carry, jnp.array([True, False]))
     members = jax.vmap(agent.train, in_axes=(0, None))(jax.random.split(jax.random.key(0)), FAST)
     assert np.isfinite(members[1]["actor_loss"][:, -1]).all()
+
+
+def test_an_agent_clones_a_rollout_of_a_file(tmp_path):
+    agent = ja.DiscreteIPPO(Walk(), None, tiny(**ALL_NORMALIZED))
+    logged(log_prob=None).save(tmp_path / "rollout.npz")
+    rollout = ja.Rollout.load(tmp_path / "rollout.npz")
+    _, metrics = agent.pretrain(agent.init(jax.random.key(0), FAST), [rollout], n_epochs=1)
+    assert np.isfinite(metrics["cloning_loss"]).all()

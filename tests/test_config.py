@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import re
 
 import numpy as np
 import optax
@@ -367,3 +368,29 @@ def test_an_unknown_activation_is_an_error_that_lists_the_known_ones(value):
 def test_layers_of_another_type_are_an_error_with_their_name(name, value):
     with pytest.raises(TypeError, match=f"^{name}=.* is not a jaxagents.Layers.$"):
         AgentConfig(n_steps=1, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"replay_updates": 2},
+            "replay_updates=2 learns from the rollouts of earlier policies, which advantages='gae' "
+            "does not correct for; choose advantages='vtrace', or replay_updates=0.",
+        ),
+        (
+            {"warmup_updates": 3},
+            "warmup_updates=3 delays a replay that replay_updates=0 switches off; leave it 0, or "
+            "choose replay_updates.",
+        ),
+        (
+            {"replay_updates": 2, "advantages": "vtrace", "minibatch_unit": "time"},
+            "rollout_length=128 time rows do not divide into the 12 minibatches of batch_size=16 "
+            "and minibatch_size=4, replay_updates=2; choose a multiple of 12.",
+        ),
+        ({"replay_updates": -1}, "replay_updates=-1 is too small; it must be at least 0."),
+    ],
+)
+def test_replay_needs_fitting_options(options, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        AgentConfig(n_steps=1, **options)

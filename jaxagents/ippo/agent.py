@@ -22,10 +22,12 @@ from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.trajectories import Trajectory, record_episodes
 from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperparams, flat_items
 from jaxagents.ippo.actor_critic import ActorCritic
+from jaxagents.ippo.cloning import Cloning
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.opponents import Policies
 from jaxagents.ippo.player import Player
+from jaxagents.ippo.replay import Replay
 from jaxagents.ippo.rollout import Acting
 from jaxagents.networks.network import Network
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
@@ -52,6 +54,7 @@ class Agent(Frozen, abc.ABC):
         distribution: The distribution over actions.
         policies: Which policy each actor has.
         networks: The actor and critic networks.
+        replay: What updates learn from earlier rollouts; None: nothing.
     """
 
     _mutable = ("_collected",)
@@ -98,6 +101,12 @@ class Agent(Frozen, abc.ABC):
             self.environments, self.policies, self.distribution, config
         )
         self.environments.bind_learner(Policies(self, ["past self"]))
+        self.replay: Replay | None = None
+        if config.replay_updates:
+            self.replay = Replay(config, self.networks, self.policies)
+        self._cloning = Cloning(
+            self.environments, self.policies, self.distribution, self.networks, config
+        )
         self._player = Player(self.environments.for_evaluation(), self.policies, self.networks)
         structure = {
             "agent": type(self).__name__,

@@ -32,7 +32,14 @@ from jaxagents.hyperparameters import (
     per_policy,
 )
 from jaxagents.ippo.agent import Agent
-from jaxagents.ippo.rollout import Acting, Record, Rollout, as_transitions, check_rollout
+from jaxagents.ippo.rollout import (
+    Acting,
+    Record,
+    Rollout,
+    as_transitions,
+    check_rollout,
+    with_structure,
+)
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.ppo.batches import Valuation, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import (
@@ -259,11 +266,35 @@ class IPPOBase(Agent):
             As `step`.
 
         Raises:
-            ValueError: a shape is wrong; or truncated steps lack final observations.
+            ValueError: a shape is wrong; the rollout has no ``log_prob``; or truncated steps lack
+                final observations.
         """
         check_rollout(rollout, self.environments, self.config, self.distribution.action_shape)
         runner, metrics, _ = self._update_from(runner, rollout)
         return runner, metrics
+
+    def pretrain(
+        self, runner: Runner, rollouts: Sequence[Rollout], n_epochs: int = 10
+    ) -> tuple[Runner, Metrics]:
+        """Clone the behaviour of rollouts, as a starting point: see `Cloning`.
+
+        Args:
+            runner: As `init`, `train`, `restore` or this method returned it.
+            rollouts: The experience; it needs no ``log_prob``.
+            n_epochs: Passes over all of it.
+
+        Returns:
+            The runner with trained actors and observation statistics, and the metrics, each
+            ``[n_epochs, n_policies]``: ``cloning_loss``, the mean negative log probability of the
+            actions, in nats, and for discrete actions ``cloning_accuracy``, the share of them that
+            are the policy's most probable ones.
+
+        Raises:
+            ValueError: there are no rollouts or epochs; a shape is wrong; or rollouts differ in
+                their parts.
+            NonFiniteError: the loss is NaN or infinite.
+        """
+        return self._cloning.clone(runner, rollouts, self._scheduled(runner), n_epochs)
 
     # The algorithm: where it starts, and one update.
 
@@ -274,30 +305,33 @@ class IPPOBase(Agent):
         observation, env_state = self.environments.reset(rng_env, config.batch_size)
         params = per_policy(hyperparams, n_policies)
         actor, critic = self.networks.init(rng_actor, rng_critic, params, config.optimizer)
-        return self._met(
-            Runner(
-                actor=actor,
-                critic=critic,
-                env_state=env_state,
-                observation=observation,
-                memory=self.networks.initial_memory(config.batch_size, self.policies.n_actors),
-                normalizers=init_normalizers(
-                    config,
-                    observation_shape=self.networks.actor.observation.shape,
-                    critic_shape=self.networks.critic.observation.shape,
-                    policies_shape=(n_policies, self.policies.n_members),
-                ),
-                learning_rate=(
-                    params.actor_optimizer_params.learning_rate
-                    if config.learning_rate_schedule == "kl"
-                    else None
-                ),
-                rng=rng,
-                hyperparams=hyperparams,
-                n_updates_done=jnp.zeros((), jnp.int32),
-                n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
-            )
+        runner = Runner(
+            actor=actor,
+            critic=critic,
+            env_state=env_state,
+            observation=observation,
+            memory=self.networks.initial_memory(config.batch_size, self.policies.n_actors),
+            normalizers=init_normalizers(
+                config,
+                observation_shape=self.networks.actor.observation.shape,
+                critic_shape=self.networks.critic.observation.shape,
+                policies_shape=(n_policies, self.policies.n_members),
+            ),
+            learning_rate=(
+                params.actor_optimizer_params.learning_rate
+                if config.learning_rate_schedule == "kl"
+                else None
+            ),
+            rng=rng,
+            hyperparams=hyperparams,
+            n_updates_done=jnp.zeros((), jnp.int32),
+            n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
         )
+        runner = self._met(runner)
+        if self.replay is None:
+            return runner
+        after, transitions = jax.eval_shape(self._collect_rollout, runner, rng_env)
+        return runner.replace(replay=self.replay.init(transitions, after))
 
     def _met(self, runner: Runner) -> Runner:
         """Let the environments know what the learner has become: opponents may be past selves."""
@@ -316,6 +350,36 @@ class IPPOBase(Agent):
         before, hyperparams, rngs = runner, self._scheduled(runner), self._split(runner)
         runner, valuation = self.networks.value_rollout(runner, transitions)
         runner, batch = self._estimate_advantages(runner, transitions, valuation, hyperparams)
+        fit = partial(self._fit, before, runner, hyperparams=hyperparams, rngs=rngs)
+        replay = self.replay
+        if replay is None:
+            return fit(batch)
+        new = replay.as_experience(runner, before, transitions)
+        estimate = partial(self._estimate_advantages, hyperparams=hyperparams)
+        runner, metrics, nonfinite = jax.lax.cond(
+            replay.has_begun(before),
+            lambda: fit(replay.with_earlier(batch, before, runner.normalizers, estimate)),
+            lambda: fit(batch),
+        )
+        return replay.remember(runner, new, nonfinite), metrics, nonfinite
+
+    def _fit(
+        self,
+        before: Runner,
+        runner: Runner,
+        batch: Batch,
+        hyperparams: HyperParameters,
+        rngs: UpdateKeys,
+    ) -> tuple[Runner, Metrics, NonFinite]:
+        """Train the networks on a batch.
+
+        Args:
+            before: The runner to return to where a quantity is NaN or infinite.
+            runner: With the environments and normalizers after the rollout.
+            batch: ``[policies, ...]``.
+            hyperparams: One value per policy.
+            rngs: Random keys.
+        """
         actor, actor_metrics = each_policy(self._update_actor)(
             runner.actor, batch, hyperparams, rngs.actor
         )
@@ -479,7 +543,7 @@ class IPPOBase(Agent):
                 partial(self._actor_loss, hyperparams=hyperparams, scale=scale),
                 optimizer,
                 rng_epoch,
-                n_minibatches=self.config.n_minibatches,
+                n_minibatches=self._n_minibatches(batch),
                 unit=unit_of(self.config, self.networks.actor.recurrent),
             )
             return ActorLoop(
@@ -520,6 +584,7 @@ class IPPOBase(Agent):
             weight=minibatch.weight,
             eps_clip=hyperparams.eps_clip,
             ent_coeff=hyperparams.ent_coeff,
+            kl_weight=minibatch.kl_weight,
         )
         return loss * scale, (stats, jnp.sum(minibatch.weight))
 
@@ -589,7 +654,7 @@ class IPPOBase(Agent):
                 loss,
                 optimizer,
                 rng_epoch,
-                n_minibatches=self.config.n_minibatches,
+                n_minibatches=self._n_minibatches(batch),
                 unit=unit_of(self.config, self.networks.critic.recurrent),
             )
             return CriticLoop(critic=critic, loss=mean, gradient_norm=norm, rng=rng)
@@ -612,6 +677,10 @@ class IPPOBase(Agent):
             eps_clip=hyperparams.eps_clip,
         )
         return loss, (loss, jnp.sum(minibatch.value_weight))
+
+    def _n_minibatches(self, batch: Batch) -> int:
+        """Return the number of minibatches of one policy's batch."""
+        return batch.weight.shape[1] // (self.config.minibatch_size * self.config.n_chunks)
 
     # A training run: blocks of updates, each followed by an evaluation and a report to the host.
 
@@ -717,6 +786,11 @@ class IPPOBase(Agent):
 
     @compiled_for_speed(static_argnames=("self",))
     def _update_from(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics, NonFinite]:
+        own = runner.memory.actor
+        rollout = rollout._replace(
+            memory=with_structure(rollout.memory, own),
+            last_memory=with_structure(rollout.last_memory, own),
+        )
         transitions = as_transitions(rollout, self.environments, self.config, runner.n_updates_done)
         runner = runner.replace(
             observation=self.environments.as_prepared(rollout.last_observation),

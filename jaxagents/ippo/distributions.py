@@ -19,6 +19,7 @@ from jaxagents.types import PyTree
 
 UNAVAILABLE = -1e9  # not -inf: the logits of an inactive actor without any action stay finite
 LOG_STD_BOUNDS = (-5.0, 2.0)
+_LARGEST_SQUASHED = 0.9998  # in the unit interval: tanh(4.6)
 
 Head = Any
 
@@ -75,6 +76,10 @@ class Distribution(abc.ABC):
     def to_environment(self, action: Array) -> Array:
         """Convert sampled actions to what the environment takes."""
 
+    @abc.abstractmethod
+    def from_environment(self, action: Array) -> Array:
+        """Convert what an environment took to actions as sampled: undo `to_environment`."""
+
 
 class Logits(Distribution):
     """Distributions over finitely many actions; their head is the logits ``[*batch, logits]``.
@@ -104,6 +109,10 @@ class Logits(Distribution):
         return jax.random.gumbel(rng, shape)
 
     def to_environment(self, action: Int[Array, "..."]) -> Int[Array, "..."]:
+        """Return the action as it is."""
+        return action
+
+    def from_environment(self, action: Int[Array, "..."]) -> Int[Array, "..."]:
         """Return the action as it is."""
         return action
 
@@ -256,6 +265,10 @@ class DiagonalGaussian(Distribution):
         """Return the Gaussian's entropy, in nats."""
         return head.sum(self._normal(head).entropy())
 
+    def _flat(self, action: Float[Array, "..."]) -> Float[Array, "*batch dimensions"]:
+        n_axes = action.ndim - len(self._space.shape)
+        return action.reshape(*action.shape[:n_axes], self._space.size)
+
     def _shaped(self, action: Float[Array, "*batch dimensions"]) -> Array:
         return action.reshape(*action.shape[:-1], *self._space.shape)
 
@@ -282,6 +295,10 @@ class ClippedGaussian(DiagonalGaussian):
         """Clip to the bounds, in the environment's shape."""
         return jnp.clip(self._shaped(action), self._space.low, self._space.high)
 
+    def from_environment(self, action: Float[Array, "..."]) -> Float[Array, "*batch dimensions"]:
+        """Return the action as it is: what was clipped is not known."""
+        return self._flat(action)
+
 
 @final
 class SquashedGaussian(DiagonalGaussian):
@@ -303,6 +320,16 @@ class SquashedGaussian(DiagonalGaussian):
         """Squash into the bounds, in the environment's shape."""
         low, high = self._space.low, self._space.high
         return low + (jnp.tanh(self._shaped(action)) + 1.0) / 2.0 * (high - low)
+
+    def from_environment(self, action: Float[Array, "..."]) -> Float[Array, "*batch dimensions"]:
+        """Undo the squashing, of actions at most 0.9998 of the way from the middle to a bound.
+
+        Actions at a bound would be infinite.
+        """
+        low, high = self._space.low, self._space.high
+        share = 2.0 * (action - low) / (high - low) - 1.0
+        inside = jnp.clip(share, -_LARGEST_SQUASHED, _LARGEST_SQUASHED)
+        return self._flat(jnp.arctanh(inside))
 
 
 def log_tanh_slope(action: Float[Array, "*batch"]) -> Float[Array, "*batch"]:

@@ -1,6 +1,8 @@
 """Experience for an update by hand: what acting records, and rollouts collected elsewhere."""
 
 from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -47,7 +49,8 @@ class Rollout(NamedTuple):
         observation: Before each step: an `Observation`, or its features alone.
         action: As `act` recorded it. Discrete actions are what the environment took; real ones
             before they were clipped or squashed.
-        log_prob: Log probability of the action under the policy that chose it.
+        log_prob: Log probability of the action under the policy that chose it; None if it is
+            unknown, which only `pretrain` learns from.
         reward: The environment's reward.
         terminated: The actor's episode ended in a terminal state.
         truncated: It was cut off in another state.
@@ -55,7 +58,9 @@ class Rollout(NamedTuple):
         final_observation: After each step, but before any reset; None if nothing was truncated, or
             if the time limit is a part of the task.
         active: The actor was alive before the step; None: always.
-        memory: The actors' recurrent state before each step; for recurrent agents only.
+        memory: The actors' recurrent state before each step; for recurrent agents only. Sequences
+            start with it, though the networks have changed since ("stored state" in R2D2,
+            Kapturowski et al. 2019, https://openreview.net/forum?id=r1lyTjAqYX).
         last_memory: After the last step, ``[envs, actors, ...]``; for recurrent agents only.
         shaped_reward: For configurations with ``shaped_reward_steps``.
     """
@@ -91,6 +96,62 @@ class Rollout(NamedTuple):
         }
         return cls(**{"last_memory": records[-1].carry.memory, **of_records, **stacked})
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the rollout to a file in NumPy's format npz, without pickle.
+
+        The arrays are named as the fields; those of an `Observation` as ``observation.features``
+        and so on, and those of recurrent states by number, as ``memory.0``.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        arrays: dict[str, Any] = {}
+        for field, value in self._asdict().items():
+            if field in _MEMORIES:
+                leaves = enumerate(jax.tree.leaves(value))
+                arrays |= {f"{field}.{index}": leaf for index, leaf in leaves}
+            elif isinstance(value, Observation):
+                arrays |= {f"{field}.{part}": leaf for part, leaf in value._asdict().items()}
+            else:
+                arrays[field] = value
+        savez: Any = np.savez  # its type stubs take arrays for options
+        with Path(path).open("wb") as file:
+            savez(file, **{name: each for name, each in arrays.items() if each is not None})
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Rollout":
+        """Read a rollout that `save` wrote, as numpy arrays; recurrent states are tuples of them.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it holds no rollout.
+        """
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        found: dict[str, Any] = {}
+        for name, array in arrays.items():
+            field, _, part = name.partition(".")
+            if field in _MEMORIES:
+                found[field] = (*found.get(field, ()), array)
+            elif part:
+                parts = found.setdefault(field, dict.fromkeys(Observation._fields))
+                parts[part] = array
+            else:
+                found[field] = array
+        required = set(cls._fields) - cls._field_defaults.keys() - {"log_prob"}
+        wrong = sorted(required - found.keys()) + sorted(found.keys() - set(cls._fields))
+        if wrong:
+            verb = "lacks" if wrong[0] in required else "has"
+            raise ValueError(f"{path} holds no rollout: it {verb} {wrong[0]}.")
+        as_observations = {
+            field: Observation(**parts) if isinstance(parts, dict) else parts
+            for field, parts in found.items()
+        }
+        return cls(**{"log_prob": None, **as_observations})
+
+
+_MEMORIES = ("memory", "last_memory")
+
 
 def check_rollout(
     rollout: Rollout,
@@ -107,19 +168,15 @@ def check_rollout(
         action_shape: Of one actor's action, as sampled.
 
     Raises:
-        ValueError: a shape is wrong; or final observations or recurrent states are missing.
+        ValueError: a shape is wrong; or log probabilities, final observations or recurrent states
+            are missing.
     """
-    leading = (config.rollout_length, config.batch_size, environments.n_actors)
-    names = ("log_prob", "reward", "terminated", "truncated", "active")
-    expected: dict[str, tuple[int, ...]] = dict.fromkeys(names, leading)
-    expected["action"] = (*leading, *action_shape)
-    for name, shape in expected.items():
-        value = getattr(rollout, name)
-        if value is not None and np.shape(value) != shape:
-            raise ValueError(
-                f"the rollout's {name} has shape {np.shape(value)}; the agent learns from {shape}: "
-                "rollout_length, batch_size, actors and the shape of one."
-            )
+    check_shapes(rollout, environments, config, action_shape)
+    if rollout.log_prob is None:
+        raise ValueError(
+            "the rollout has log_prob=None, and updates weigh actions by the probability with "
+            "which they were chosen; give the log probabilities, or learn from it by pretrain."
+        )
     memories = (rollout.memory, rollout.last_memory)
     if config.recurrent is not None and not all(map(jax.tree.leaves, memories)):
         raise ValueError(
@@ -133,6 +190,30 @@ def check_rollout(
             "are bootstrapped; give the observations before the resets, or configure "
             "time_limits='terminal'."
         )
+
+
+def check_shapes(
+    rollout: Rollout,
+    environments: EnvironmentBatch,
+    config: AgentConfig,
+    action_shape: tuple[int, ...],
+) -> None:
+    """Check the shapes of a rollout; see `check_rollout`.
+
+    Raises:
+        ValueError: a shape is wrong.
+    """
+    leading = (config.rollout_length, config.batch_size, environments.n_actors)
+    names = ("log_prob", "reward", "terminated", "truncated", "active")
+    expected: dict[str, tuple[int, ...]] = dict.fromkeys(names, leading)
+    expected["action"] = (*leading, *action_shape)
+    for name, shape in expected.items():
+        value = getattr(rollout, name)
+        if value is not None and np.shape(value) != shape:
+            raise ValueError(
+                f"the rollout's {name} has shape {np.shape(value)}; the agent learns from {shape}: "
+                "rollout_length, batch_size, actors and the shape of one."
+            )
 
 
 def as_transitions(
@@ -165,6 +246,23 @@ def as_transitions(
         episode_over=jnp.broadcast_to(episode_over, active.shape),
         final_observation=None if time_limit.is_terminal else final._replace(action_mask=None),
     )
+
+
+def with_structure(memory: PyTree, like: PyTree) -> PyTree:
+    """Arrange recurrent states, as of a file, in the structure of the agent's own.
+
+    Raises:
+        ValueError: they are not as many arrays.
+    """
+    leaves, structure = jax.tree.leaves(memory), jax.tree.structure(like)
+    if structure.num_leaves == 0:
+        return like
+    if len(leaves) != structure.num_leaves:
+        raise ValueError(
+            f"the rollout's recurrent states are {len(leaves)} arrays, and the agent's "
+            f"{structure.num_leaves}; it was collected with another cell."
+        )
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _stack(values: list[Any]) -> Any:

@@ -21,7 +21,7 @@ class ActorStats(NamedTuple):
 
     loss: Float[Array, ""]
     entropy: Float[Array, ""]  # nats
-    kl: Float[Array, ""]  # from the policy that collected the samples, nats
+    kl: Float[Array, ""]  # from the policy that collected the new samples, nats
     clip_fraction: Float[Array, ""]  # share of samples whose ratio lies outside the clip
 
 
@@ -33,11 +33,22 @@ def actor_loss(
     weight: Float[Array, "*batch"],
     eps_clip: ScalarLike,
     ent_coeff: ScalarLike,
+    kl_weight: Float[Array, "*batch"] | None = None,
 ) -> tuple[Float[Array, ""], ActorStats]:
     """PPO's clipped surrogate with an entropy bonus, to be minimised.
 
     -mean(min(ρA, clip(ρ, 1 - ε, 1 + ε) A)) - c mean(H), with ρ the ratio of the new to the
     old probability.
+
+    Args:
+        log_prob: Of the actions, under the current policy.
+        old_log_prob: Of the actions, under the policy that chose them.
+        advantage: Of the actions.
+        entropy: Of the current policy at each sample.
+        weight: Of each sample.
+        eps_clip: ε.
+        ent_coeff: c.
+        kl_weight: Factors of the samples' KL divergences, whose mean over a batch is 1; None: 1.
 
     Source: Schulman et al. 2017, https://arxiv.org/abs/1707.06347, eq. 7 and 9.
     """
@@ -49,6 +60,9 @@ def actor_loss(
     outside = (jnp.abs(ratio - 1.0) > eps_clip).astype(weight.dtype)
     # A statistic without a gradient: its slope may be infinite, and 0 times that is NaN.
     divergence = kl_divergence(jax.lax.stop_gradient(log_ratio))
+    if kl_weight is not None:
+        # Selected, not multiplied by 0: the ratio to a policy of long ago may overflow.
+        divergence = jnp.where(kl_weight > 0, kl_weight * divergence, 0.0)
     mean_surrogate, mean_entropy, kl, clip_fraction = weighted_means(
         (surrogate, entropy, divergence, outside), weight
     )

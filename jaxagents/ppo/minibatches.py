@@ -5,6 +5,8 @@ together. An epoch draws indices, and each minibatch is gathered only when it is
 Recurrent networks learn from sequences: trajectories, or chunks of them.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
@@ -70,3 +72,14 @@ def join(tree: PyTree, n_chunks: int) -> PyTree:
         return joined.reshape(-1, *joined.shape[2:])
 
     return jax.tree.map(join_leaf, tree)
+
+
+def beside(batches: Sequence[PyTree], n_chunks: int) -> PyTree:
+    """Put the environments of batches ``[time, chunks * envs, ...]`` beside each other."""
+
+    def join_envs(*leaves: Array) -> Array:
+        parts = [leaf.reshape(len(leaf), n_chunks, -1, *leaf.shape[2:]) for leaf in leaves]
+        joined = jnp.concatenate(parts, axis=2)
+        return joined.reshape(len(joined), -1, *joined.shape[3:])
+
+    return jax.tree.map(join_envs, *batches)

@@ -206,9 +206,14 @@ def scale_rewards(
 
     last, returns = jax.lax.scan(accumulate, scale.discounted_return, (reward_or_0, episode_over))
     statistics = update_statistics(scale.statistics, returns, weight)
-    std = standard_deviation(statistics)
-    scaled = reward / jnp.where(std > 0, std, 1.0)
-    return RewardScale(statistics=statistics, discounted_return=last), scaled
+    scale = RewardScale(statistics=statistics, discounted_return=last)
+    return scale, reward / reward_divisor(scale)
+
+
+def reward_divisor(scale: RewardScale) -> Float[Array, "*policies"]:
+    """Return what rewards are divided by: 1 until discounted sums of them have differed."""
+    std = standard_deviation(scale.statistics)
+    return jnp.where(std > 0, std, 1.0)
 
 
 def standard_deviation(statistics: RunningStatistics) -> Float[Array, "*shape"]:

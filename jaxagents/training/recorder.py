@@ -25,7 +25,7 @@ BestFn = Callable[[Leaves], int]
 Result = TypeVar("Result")
 
 # Metadata that checkpoints of version 1.0 lack, with the values that its agents had.
-_BEFORE_IT_WAS_SAVED = {"observes_time": False}
+_BEFORE_IT_WAS_SAVED = {"observes_time": False, "replay_updates": 0}
 _SHARE_OF_WAITING = 0.01  # part of a block's time that may be spent on waiting for its checkpoint
 
 

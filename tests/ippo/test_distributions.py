@@ -247,3 +247,20 @@ def test_the_slope_of_tanh_is_finite_where_tanh_saturates():
     np.testing.assert_allclose(log_tanh_slope(jnp.float32(1.0)), np.log(1 - np.tanh(1.0) ** 2))
     np.testing.assert_allclose(log_tanh_slope(jnp.float32(50.0)), 2 * np.log(2) - 100)
     np.testing.assert_allclose(log_tanh_slope(jnp.float32(-50.0)), 2 * np.log(2) - 100)
+
+
+@any_gaussian
+def test_what_the_environment_took_becomes_what_was_sampled(gaussian):
+    low, high = np.array([[-1.0, 0.0], [0.0, -4.0]]), np.array([[1.0, 9.0], [2.0, 4.0]])
+    distribution = gaussian(Box(low, high, (2, 2)))
+    taken = low + np.array([[0.5, 0.25], [0.1, 0.9]]) * (high - low)
+    drawn = distribution.from_environment(jnp.broadcast_to(taken, (5, 2, 2)))
+    assert drawn.shape == (5, 4)
+    np.testing.assert_allclose(
+        distribution.to_environment(drawn), np.broadcast_to(taken, (5, 2, 2)), atol=1e-5
+    )
+
+
+def test_squashed_actions_at_a_bound_become_finite():
+    drawn = SquashedGaussian(box(2, -3.0, 1.0)).from_environment(jnp.array([-3.0, 1.0]))
+    np.testing.assert_allclose(jnp.tanh(drawn), [-0.9998, 0.9998], rtol=1e-5)

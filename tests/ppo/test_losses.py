@@ -306,3 +306,37 @@ def test_the_default_critic_loss_is_squared_and_unclipped():
     value, target, weight = jnp.array([1.0, 400.0]), jnp.array([0.0, 1.0]), jnp.ones(2)
     expected = critic_loss(value, target, weight, 0.5, squared_error, None, jnp.inf)
     assert critic_loss(value, target, weight, 0.5) == expected == 0.25 * (1.0 + 399.0**2)
+
+
+def test_weights_of_the_kl_divergence_leave_the_loss_as_it_is():
+    """Ratios 1/2 and 2, of weights 2 and 0: k3 of 1/2 is log 2 - 1/2, twice, in a mean of two."""
+    log_ratio = jnp.log(jnp.array([0.5, 2.0]))
+    others = {
+        "old_log_prob": jnp.zeros(2),
+        "advantage": jnp.array([1.0, -1.0]),
+        "entropy": jnp.zeros(2),
+        "weight": jnp.ones(2),
+        "eps_clip": 0.2,
+        "ent_coeff": 0.0,
+    }
+    loss, stats = actor_loss(log_ratio, **others, kl_weight=jnp.array([2.0, 0.0]))
+    expected_loss, expected = actor_loss(log_ratio, **others)
+    np.testing.assert_allclose(stats.kl, np.log(2) - 0.5, rtol=1e-6)
+    np.testing.assert_allclose(expected.kl, 0.25, rtol=1e-6)  # (log 2 - 1/2 + 1 - log 2) / 2
+    assert float(loss) == float(expected_loss)
+    assert stats._replace(kl=expected.kl) == expected
+
+
+def test_samples_without_weight_in_the_kl_divergence_may_have_any_ratio():
+    """To a policy of long ago, for which k3 overflows."""
+    _, stats = actor_loss(
+        jnp.array([0.0, 0.0]),
+        jnp.array([0.0, -200.0]),
+        jnp.zeros(2),
+        jnp.zeros(2),
+        jnp.ones(2),
+        eps_clip=0.2,
+        ent_coeff=0.0,
+        kl_weight=jnp.array([2.0, 0.0]),
+    )
+    assert float(stats.kl) == 0.0

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from jaxagents.config import AgentConfig
-from jaxagents.ppo.minibatches import cut, draw_minibatches, join, take_minibatch, unit_of
+from jaxagents.ppo.minibatches import (
+    beside,
+    cut,
+    draw_minibatches,
+    join,
+    take_minibatch,
+    unit_of,
+)
 from jaxagents.types import Observation
 
 N_STEPS, N_ENVS, N_ACTORS = 6, 4, 3
@@ -149,3 +156,12 @@ def test_recurrent_networks_learn_from_sequences_and_others_from_the_configured_
     config = AgentConfig(n_steps=1, minibatch_unit="step")
     assert unit_of(config, is_recurrent=False) == "step"
     assert unit_of(config, is_recurrent=True) == "sequence"
+
+
+def test_batches_beside_each_other_are_trajectories_of_more_environments():
+    """Chunks stay in order: cutting and joining commute with it."""
+    chunks = cut(SAMPLES, 2)
+    together = beside([chunks, -chunks], N_STEPS // 2)
+    expected = jnp.concatenate([SAMPLES, -SAMPLES], axis=1)
+    np.testing.assert_array_equal(join(together, N_STEPS // 2), expected)
+    np.testing.assert_array_equal(together, cut(expected, 2))

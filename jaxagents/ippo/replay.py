@@ -1,0 +1,180 @@
+"""Rollouts of earlier policies, kept on the device, from which updates learn again."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from jaxagents.config import AgentConfig
+from jaxagents.ippo.actor_critic import ActorCritic
+from jaxagents.ippo.frozen import Frozen
+from jaxagents.ppo.batches import Valuation
+from jaxagents.ppo.minibatches import beside
+from jaxagents.ppo.normalization import Normalizers, reward_divisor
+from jaxagents.ppo.policy_map import PolicyMap, each_policy
+from jaxagents.types import Batch, Memory, Observation, PyTree, Runner, Transition
+
+Estimate = Callable[[Runner, Transition, Valuation], tuple[Runner, Batch]]
+
+
+class Experience(NamedTuple):
+    """A rollout, with all that it takes to learn from it later."""
+
+    transitions: Transition  # [time, envs, actors, ...]
+    last_observation: Observation  # after the last step and any reset, [envs, actors, ...]
+    memory: PyTree  # the critics' recurrent state before the first step, [envs, actors, ...]
+
+
+@final
+class Replay(Frozen):
+    """The latest ``replay_updates`` rollouts before the current one; holds no arrays.
+
+    A ring of whole rollouts in flashbax's item buffer: it is a part of the `Runner`. As an update
+    learns from all of them, not from a sample, each rollout serves ``replay_updates + 1`` updates.
+
+    Values, normalised observations and scaled rewards are computed anew by the current networks and
+    statistics, which count each rollout once, when it is new; only the statistics of value targets
+    count what the critic learns from, old and new. V-trace and PPO's clip take the ratio of the
+    current policy to the one that acted. Recurrent networks start sequences with the states stored
+    when the rollout was collected, as "stored state" in R2D2, and do not refresh them. Any shaped
+    reward keeps the factor of its own update.
+
+    The KL divergence that ``kl_threshold`` and ``kl_target`` refer to is that of the new samples.
+    Only they were drawn by the policy with which the update started, so only they say how far the
+    update has moved it; that of older samples exceeds 0 before the first step, and would end the
+    epochs because of earlier updates.
+
+    Source: V-trace with replay: Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, section
+    5.2.2; stored states: Kapturowski et al. 2019, https://openreview.net/forum?id=r1lyTjAqYX;
+    flashbax: Toledo et al. 2023, https://github.com/instadeepai/flashbax.
+    """
+
+    def __init__(self, config: AgentConfig, networks: ActorCritic, policies: PolicyMap):
+        """Check that flashbax is installed.
+
+        Raises:
+            ImportError: it is not.
+        """
+        try:
+            from flashbax import make_item_buffer  # an extra
+        except ImportError as error:
+            raise ImportError(
+                f"replay_updates={config.replay_updates} needs flashbax, which is not installed: "
+                'pip install -e ".[replay]" in the repository of jaxagents.'
+            ) from error
+        n_rollouts = config.replay_updates
+        self._buffer: Any = make_item_buffer(n_rollouts, n_rollouts, n_rollouts)
+        self._warmup_updates = config.warmup_updates
+        self._n_chunks = config.n_chunks
+        self._networks = networks
+        self._policies = policies
+        self._freeze()
+
+    def init(self, transitions: Transition, after: Runner) -> PyTree:
+        """Return a buffer without rollouts, for those of the given shapes."""
+        shapes = Experience(transitions, after.observation, after.memory.critic)
+        return self._buffer.init(
+            jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        )
+
+    def has_begun(self, runner: Runner) -> Bool[Array, ""]:
+        """True if the runner's next update learns from earlier rollouts."""
+        is_warm = runner.n_updates_done >= self._warmup_updates
+        return is_warm & self._buffer.can_sample(runner.replay)
+
+    def with_earlier(
+        self, batch: Batch, before: Runner, normalizers: Normalizers, estimate: Estimate
+    ) -> Batch:
+        """Put the earlier rollouts beside the new one.
+
+        Args:
+            batch: Of the new rollout, ``[policies, ...]``.
+            before: The runner before the new rollout.
+            normalizers: After it.
+            estimate: Makes a batch of transitions: `IPPOBase._estimate_advantages`.
+        """
+        earlier = self._earlier(before.replay)
+        transitions = earlier.transitions
+        if normalizers.reward is not None:
+            divisor = reward_divisor(normalizers.reward)[self._policies.policy_of_actor]
+            transitions = transitions._replace(reward=transitions.reward / divisor)
+        runner = before.replace(
+            observation=earlier.last_observation,
+            memory=Memory(critic=earlier.memory),
+            normalizers=before.normalizers._replace(reward=None),
+        )
+        _, valuation = self._networks.value_rollout(runner, transitions)
+        _, old = estimate(runner, transitions, valuation)
+        return each_policy(partial(_beside, n_chunks=self._n_chunks))(batch, old)
+
+    def as_experience(self, runner: Runner, before: Runner, transitions: Transition) -> Experience:
+        """Collect what is kept of a new rollout.
+
+        Args:
+            runner: After the rollout.
+            before: Before it.
+            transitions: The rollout.
+
+        Raises:
+            ValueError: the runner has no buffer; or a rollout by hand has other parts than the
+                environments' own.
+        """
+        if before.replay is None:
+            raise ValueError(
+                "the runner holds no earlier rollouts, as an agent with replay_updates=0 made it; "
+                "begin with this agent's init."
+            )
+        new = Experience(transitions, runner.observation, before.memory.critic)
+        stored = before.replay.experience
+        if jax.tree.structure(new) != jax.tree.structure(stored):
+            raise ValueError(
+                "the rollout has other parts (action masks, global state, final observations) than "
+                "the agent's own rollouts, beside which it would be replayed; give the "
+                "observations as agent.environments returns them, or choose replay_updates=0."
+            )
+        return jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), new, stored)
+
+    def remember(
+        self, runner: Runner, new: Experience, nonfinite: Bool[Array, "policies quantities"]
+    ) -> Runner:
+        """Put a rollout in place of the oldest, unless its update found NaN or infinity."""
+        replay = jax.lax.cond(
+            jnp.any(nonfinite),
+            lambda: runner.replay,
+            lambda: self._buffer.add(runner.replay, new),
+        )
+        return runner.replace(replay=replay)
+
+    def _earlier(self, replay: PyTree) -> Experience:
+        """Return all rollouts of a full buffer, as one of more environments."""
+        stored: Experience = jax.tree.map(lambda leaf: leaf[0], replay.experience)
+
+        def widen(leaf: Array) -> Array:
+            """Make ``[time, rollouts * envs, ...]`` of ``[rollouts, time, envs, ...]``."""
+            rows = jnp.moveaxis(leaf, 0, 1)
+            return rows.reshape(len(rows), -1, *rows.shape[3:])
+
+        def flatten(leaf: Array) -> Array:
+            return leaf.reshape(-1, *leaf.shape[2:])
+
+        return Experience(
+            transitions=jax.tree.map(widen, stored.transitions),
+            last_observation=jax.tree.map(flatten, stored.last_observation),
+            memory=jax.tree.map(flatten, stored.memory),
+        )
+
+
+def _beside(new: Batch, old: Batch, n_chunks: int) -> Batch:
+    """Put one policy's old samples beside its new ones, and measure the KL of the new."""
+    total, n_new = jnp.sum(new.weight) + jnp.sum(old.weight), jnp.sum(new.weight)
+    share = jnp.where(n_new > 0, total / jnp.where(n_new > 0, n_new, 1.0), 0.0)
+    return beside(
+        [
+            new._replace(kl_weight=jnp.broadcast_to(share, new.weight.shape)),
+            old._replace(kl_weight=jnp.zeros_like(old.weight)),
+        ],
+        n_chunks,
+    )
