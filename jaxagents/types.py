@@ -1,14 +1,11 @@
-"""The types that packages share: pytrees that stages of training pass on, and the registry.
+"""The pytrees that the stages of training pass to each other.
 
 Axes: ``time`` is a rollout's steps, ``envs`` the parallel environments, ``actors`` the
 environment's agents, ``policies`` the parameter sets. Leading axes are shown if a type always has
 them; the same type serves single and stacked values.
 """
 
-import difflib
-from collections.abc import Callable, Iterable
-from importlib import metadata
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +13,6 @@ import numpy as np
 from flax import struct
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
-
-from jaxagents.errors import EntryPointError
 
 if TYPE_CHECKING:
     PyTree = Any  # jaxtyping's own is of unknown type to strict type checkers
@@ -257,131 +252,3 @@ def _shown(count: Any) -> str:
 
 def _count(tree: PyTree) -> str:
     return f"{sum(int(np.prod(jnp.shape(leaf))) for leaf in jax.tree.leaves(tree)):,}"
-
-
-T = TypeVar("T")
-
-
-def check_callable(value: Any) -> None:
-    """Check that a registered object can be called.
-
-    Raises:
-        TypeError: it cannot.
-    """
-    if not callable(value):
-        raise TypeError(f"{value!r} cannot be called; give a class or a function.")
-
-
-@final
-class Registry(Generic[T]):
-    """Objects by name: registered in this process, or brought by installed packages.
-
-    The entry points of packages are read for names that are not registered, and a package is
-    imported once its name is used.
-
-    Args:
-        kind: What the objects are, in error messages, such as "network".
-        group: Group of the entry points.
-        check: Raises TypeError for an object of another kind.
-    """
-
-    def __init__(self, kind: str, group: str, check: Callable[[Any], None] = check_callable):
-        self._kind = kind
-        self._group = group
-        self._check = check
-        self._registered: dict[str, T] = {}
-        self._loaded: dict[str, T] = {}  # from entry points
-
-    def __contains__(self, name: str) -> bool:
-        """True if a name is registered in this process."""
-        return name in self._registered
-
-    def register(self, name: str, value: T) -> None:
-        """Register an object; it takes the place of an installed package's of that name.
-
-        Raises:
-            TypeError: the name is no text, or the object is of another kind.
-            ValueError: the name is taken by another object.
-        """
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"{name!r} cannot name a registered {self._kind}; give a text.")
-        self._check(value)
-        if self._registered.get(name, value) is not value:
-            raise ValueError(f"the {self._kind} {name!r} is taken; choose another name.")
-        self._registered[name] = value
-
-    def names(self) -> list[str]:
-        """List the names of registered objects, then those of installed packages."""
-        installed = {each.name for each in metadata.entry_points(group=self._group)}
-        return [*self._registered, *sorted(installed - self._registered.keys())]
-
-    def find(self, name: str) -> T | None:
-        """Return the object of a name, or None if it is unknown.
-
-        Raises:
-            EntryPointError: the package that brings it cannot be used, or two packages do.
-        """
-        if name in self._registered:
-            return self._registered[name]
-        if name not in self._loaded:
-            entries = tuple(metadata.entry_points(group=self._group, name=name))
-            if not entries:
-                return None
-            self._loaded[name] = self._load(entries)
-        return self._loaded[name]
-
-    def get(self, name: str) -> T:
-        """Return the object of a name.
-
-        Raises:
-            ValueError: the name is unknown.
-            EntryPointError: as for `find`.
-        """
-        value = self.find(name)
-        if value is not None:
-            return value
-        names = self.names()
-        known = (
-            f"Known: {', '.join(names)}."
-            if names
-            else f"None is known: call jaxagents.register_{self._kind} first, or install the "
-            "package that brings it."
-        )
-        raise ValueError(f"unknown {self._kind} {name!r}.{did_you_mean(name, names)} {known}")
-
-    def _load(self, entries: tuple[metadata.EntryPoint, ...]) -> T:
-        first, *others = entries
-        if others:
-            packages = " and ".join(sorted(_package_of(each) for each in entries))
-            raise EntryPointError(
-                f"the {self._kind} {first.name!r} is brought by the packages {packages}; "
-                "uninstall one of them."
-            )
-        try:
-            value = first.load()
-            self._check(value)
-        except Exception as error:  # a package may raise anything when it is imported
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise EntryPointError(
-                f"the {self._kind} {first.name!r} of the package {_package_of(first)} cannot be "
-                f"loaded by its entry point {first.value!r} in {self._group}: {reason}"
-            ) from error
-        return value
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Suggest similar names, ignoring case; what stands before a slash may be missing.
-
-    Returns:
-        A sentence with a space before it, or nothing.
-    """
-    names = list(names)
-    by_spelling = {each.partition("/")[2].lower(): each for each in names}
-    by_spelling |= {each.lower(): each for each in names}
-    close = difflib.get_close_matches(name.lower(), by_spelling, n=3, cutoff=0.6)
-    similar = list(dict.fromkeys(by_spelling[spelling] for spelling in close))
-    return f" Did you mean {' or '.join(similar)}?" if similar else ""
-
-
-def _package_of(entry: metadata.EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else entry.module

@@ -32,6 +32,10 @@ SLOW = {
     "profiling.md",
     "recurrence.md",
     "several_agents.md",
+    "logged_experience.md",
+    "moving_from_jaxagents_0_2_5.md",
+    "moving_from_skrl.md",
+    "moving_from_stable_baselines3.md",
 }
 NOT_RUN = ("pip", "pytest")  # they have run before any test does
 OTHERS = {"py", "yaml"}  # code of other libraries, in pages for those who come from them

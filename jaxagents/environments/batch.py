@@ -88,6 +88,11 @@ class EnvironmentBatch(abc.ABC):
             lambda observation: self._prepare(observation, jnp.zeros((), jnp.int32)), observation
         )
 
+    @property
+    def has_rivals(self) -> bool:
+        """True if one actor's gain may be another's loss."""
+        return len(set(self.teams or ())) > 1
+
     @abc.abstractmethod
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""

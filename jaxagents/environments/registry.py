@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from jaxagents.environments.spaces import as_space
-from jaxagents.types import Registry, did_you_mean
+from jaxagents.errors import Registry, did_you_mean
 
 GYMNAX_IDS = (
     "gymnax/CartPole-v1",

@@ -104,6 +104,7 @@ class _Table:
         )
         assert isinstance(sided, SideBatch)
         self.environments = sided.whole
+        self._programs: dict[tuple[Opponent, Opponent], Callable[..., Array]] = {}
         self.rows = Seats(side.actors, n_actors, sided.space)
         self.columns = Seats(side.others, n_actors, sided.space)
 
@@ -111,7 +112,10 @@ class _Table:
         self, row: Opponent, member: int, column: Opponent, rng: PRNGKeyArray, n_episodes: int
     ) -> Float[np.ndarray, "columns episodes sides"]:
         """Play one member against all of another player."""
-        play = jax.jit(partial(self._play, row, column, n_episodes=n_episodes))
+        if (row, column) not in self._programs:
+            program = jax.jit(partial(self._play, row, column, n_episodes=n_episodes))
+            self._programs[row, column] = program
+        play = self._programs[row, column]
         params = row.params(), column.params()
         with self.environments.raising_faults():
             games = [play(params, jnp.array([member, i]), rng) for i in range(len(column.names))]

@@ -15,6 +15,7 @@ from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig, structure_of
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.factory import batch_of
+from jaxagents.environments.sides.side import Side
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import time_limit_of, warn_of_short_episodes
 from jaxagents.evaluation.diagnosis import Task, diagnose
@@ -110,7 +111,7 @@ class Agent(Frozen, abc.ABC):
         self._player = Player(self.environments.for_evaluation(), self.policies, self.networks)
         structure = {
             "agent": type(self).__name__,
-            "environment": type(env).__name__,
+            **_names_of_environment(env),
             "policy_of_actor": self.policies.policy_of_actor.tolist(),
             "observes_time": self.environments.time_limit.is_observed,
             **structure_of(config),
@@ -233,7 +234,7 @@ class Agent(Frozen, abc.ABC):
             discount=discount.tolist(),
             max_episode_steps=self.environments.time_limit.last_step_of_returns,
             n_actions=getattr(self.environments.space, "n", None),
-            has_rivals=len(set(self.environments.teams or ())) > 1,
+            has_rivals=self.environments.has_rivals,
             normalizes_values=self.config.normalize_values,
         )
         return diagnose(metrics, task)
@@ -390,6 +391,19 @@ class Agent(Frozen, abc.ABC):
                 "first, or pass a runner."
             )
         return self._collected[0]
+
+
+def _names_of_environment(env: Any) -> dict[str, Any]:
+    """Describe an environment for the checkpoints, with its side and opponents if it has any."""
+    if not isinstance(env, Side):
+        return {"environment": type(env).__name__}
+    opponents = [name for opponent in env.opponents or () for name in opponent.names]
+    return {
+        "environment": type(env.env).__name__,
+        "side": list(env.actors),
+        "opponents": opponents,
+        "past_selves": None if env.past_selves is None else list(env.past_selves),
+    }
 
 
 def _network_text(network: Network, init: Callable[[PRNGKeyArray], PyTree]) -> str:

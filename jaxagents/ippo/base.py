@@ -327,14 +327,14 @@ class IPPOBase(Agent):
             n_updates_done=jnp.zeros((), jnp.int32),
             n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
         )
-        runner = self._met(runner)
+        runner = self._shown_to_environments(runner)
         if self.replay is None:
             return runner
         after, transitions = jax.eval_shape(self._collect_rollout, runner, rng_env)
         return runner.replace(replay=self.replay.init(transitions, after))
 
-    def _met(self, runner: Runner) -> Runner:
-        """Let the environments know what the learner has become: opponents may be past selves."""
+    def _shown_to_environments(self, runner: Runner) -> Runner:
+        """Show the environments what the learner has become: opponents may be past selves."""
         actor = self.networks.actor_of(runner)
         env_state = self.environments.after_update(runner.env_state, actor, runner.n_updates_done)
         return runner.replace(env_state=env_state)
@@ -343,7 +343,7 @@ class IPPOBase(Agent):
         """Do one update: collect a rollout, and learn from it."""
         rng = self._split(runner).rollout
         runner, metrics, nonfinite = self._learn(*self._collect_rollout(runner, rng))
-        return self._met(runner), metrics, nonfinite
+        return self._shown_to_environments(runner), metrics, nonfinite
 
     def _learn(self, runner: Runner, transitions: Transition) -> tuple[Runner, Metrics, NonFinite]:
         """Learn from a rollout; policies with NaN or infinite quantities learn nothing from it."""
@@ -829,10 +829,15 @@ class IPPOBase(Agent):
 
     @compiled_quickly(static_argnames=("self",), optimized=False)
     def _close_block(
-        self, training: Training, updates: Updates, evaluation: Metrics
+        self,
+        training: Training,
+        updates: Updates,
+        evaluation: Metrics,
+        another_failed: Bool[Array, ""] | bool = False,
     ) -> tuple[Training, Metrics]:
         """Make the block's row of metrics, and report it to the host."""
-        runner, failed = updates.runner, self._has_failed(updates.nonfinite)
+        runner = updates.runner
+        failed = self._has_failed(updates.nonfinite) | another_failed
         lost = training.stop | failed
         metrics = metrics_of_block(updates, evaluation, lost)
         stop = lost | self._report(runner, metrics, failed)

@@ -1,7 +1,7 @@
 """Trained policies as opponents of other agents."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, final
+from typing import Protocol, final, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from jaxagents.environments.batch import EnvironmentBatch
-from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors
-from jaxagents.environments.spaces import action_shape
+from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors, unique
+from jaxagents.environments.sides.side import Side
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.types import Inference, Observation, PyTree, Runner
 
 
+@runtime_checkable
 class _TrainedAgent(Protocol):
     """What an opponent takes of an `Agent`, whose module imports this one."""
 
@@ -32,8 +33,8 @@ class _TrainedAgent(Protocol):
 class Policies(Opponent):
     """An agent's policies with parameters that the pool holds.
 
-    An agent of all actors of the environment plays the seats as itself. An agent of a side plays
-    them in their order.
+    An agent of all actors of the environment, or of the very side, plays the seats as itself. An
+    agent of another side plays them in their order.
 
     Args:
         agent: The agent.
@@ -43,6 +44,8 @@ class Policies(Opponent):
 
     def __init__(self, agent: _TrainedAgent, names: Sequence[str], greedy: bool = False):
         self._environments = agent.environments
+        side: Side | None = getattr(agent.environments, "side", None)
+        self._actors = None if side is None else side.actors
         self._networks = agent.networks
         self._greedy = greedy
         self.names = tuple(names)
@@ -55,7 +58,7 @@ class Policies(Opponent):
                 f"an agent of {mine} actors cannot play the actors {list(seats.actors)} of "
                 f"{seats.n_actors}; an opponent plays all actors, or as many as have to be played."
             )
-        if type(space) is not type(seats.space) or action_shape(space) != action_shape(seats.space):
+        if str(space) != str(seats.space):
             raise ValueError(f"an agent whose actions are {space} cannot play {seats.space}.")
 
     def initial_memory(self, seats: Seats, n_envs: int) -> PyTree:
@@ -73,8 +76,11 @@ class Policies(Opponent):
     ) -> tuple[Array, PyTree]:
         """Choose the actions of the seats' actors."""
         plays_all = self._environments.n_actors == seats.n_actors
+        is_own_side = self._actors is not None and set(self._actors) == set(seats.actors)
+        # Whom each of the agent's actors plays.
+        played = self._actors if self._actors is not None and is_own_side else seats.actors
         if not plays_all:
-            observation = of_actors(observation, seats.actors)
+            observation = of_actors(observation, played)
         seen = self._environments.prepare(observation)
 
         def act(
@@ -87,7 +93,8 @@ class Policies(Opponent):
             return action[0], jax.tree.map(lambda leaf: leaf[0], memory)
 
         action, memory = jax.vmap(act)(jax.random.split(rng, len(member)), member, seen, memory)
-        return (action[:, np.asarray(seats.actors)] if plays_all else action), memory
+        order = seats.actors if plays_all else [played.index(actor) for actor in seats.actors]
+        return action[:, np.asarray(order)], memory
 
 
 @final
@@ -113,12 +120,15 @@ class FrozenPolicies(Policies):
     ):
         if isinstance(runners, Runner):
             runners = [runners]
-        if not isinstance(runners, Mapping):
-            runners = {f"after {int(each.n_updates_done)} updates": each for each in runners}
-        if not runners:
+        if isinstance(runners, Mapping):
+            names, members = list(runners), list(runners.values())
+        else:
+            members = list(runners)
+            names = unique([f"after {int(each.n_updates_done)} updates" for each in members])
+        if not members:
             raise ValueError("runners is empty; give at least one.")
-        super().__init__(agent, tuple(runners), greedy)
-        actors = [agent.networks.actor_of(runner) for runner in runners.values()]
+        super().__init__(agent, names, greedy)
+        actors = [agent.networks.actor_of(runner) for runner in members]
         self._params = jax.device_get(jax.tree.map(lambda *leaves: jnp.stack(leaves), *actors))
 
     def params(self) -> PyTree:

@@ -3,8 +3,8 @@
 import inspect
 from typing import Any
 
+from jaxagents.errors import Registry
 from jaxagents.ippo.base import IPPOBase
-from jaxagents.types import Registry
 
 
 def register_agent(name: str, cls: type[IPPOBase]) -> None:

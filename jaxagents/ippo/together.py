@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
-from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly
+from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import as_key, to_draw
 from jaxagents.environments.sides.batch import SideBatch
 from jaxagents.errors import CheckpointError
@@ -21,6 +21,7 @@ from jaxagents.evaluation.episodes import play_episodes
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase, NonFinite
 from jaxagents.ippo.frozen import Frozen
+from jaxagents.ppo.finiteness import NonFiniteError
 from jaxagents.training.blocks import accumulated, block_sizes, open_block, run_blocks
 from jaxagents.training.checkpoints import DamagedError
 from jaxagents.training.metric_tables import joined
@@ -80,6 +81,10 @@ def train_together(
         Interrupted: as for `train`.
         HostEnvironmentError: as for `train`.
     """
+    if is_traced((rng, hyperparams)):
+        raise ValueError(
+            "train_together cannot be a part of a jax transformation; call it once per seed."
+        )
     group = _Group(agents)
     return group.train(group.init(as_key(rng), hyperparams))
 
@@ -93,11 +98,19 @@ def resume_together(agents: Mapping[str, IPPOBase]) -> Results:
     Args:
         agents: As for `train_together`; each has a ``checkpoint_dir``.
 
+    Hyperparameters are those of the checkpoints.
+
     Raises:
         ValueError: there is no such checkpoint, or it belongs to other agents.
     """
     group = _Group(agents)
     return group.train(*group.restore())
+
+
+def _are_equal(one: PyTree, other: PyTree) -> bool:
+    leaves, structure = jax.tree.flatten(one)
+    others, its_structure = jax.tree.flatten(other)
+    return structure == its_structure and all(map(np.array_equal, leaves, others))
 
 
 @final
@@ -113,16 +126,21 @@ class _Group(Frozen):
             and agent.environments.side.opponents is None
         }
         self._check()
-        batches = sorted(
-            self.sides.values(), key=lambda batch: batch.whole.observation.global_state is None
+        # Played are the environments of one side: if any has a global state, one that has.
+        self.host = min(
+            self.sides,
+            key=lambda name: self.sides[name].whole.observation.global_state is None,
+            default="",
         )
-        self.whole = batches[0].whole if batches else None
+        self.whole = self.sides[self.host].whole if self.sides else None
         self.whole_for_evaluation = self.whole.for_evaluation() if self.whole else None
         self._freeze()
 
     def _check(self) -> None:
         if not self.agents:
             raise ValueError("agents is empty; name at least one.")
+        if wrong := [name for name in self.agents if "/" in name]:
+            raise ValueError(f"agents are named {wrong}; leave out the /.")
         for names, agents in zip(_SAME, (self.sides, self.agents), strict=True):
             for name in names:
                 values = {each: getattr(self.agents[each].config, name) for each in agents}
@@ -133,6 +151,9 @@ class _Group(Frozen):
         envs = {id(batch.side.env) for batch in self.sides.values()}
         if len(envs) > 1:
             raise ValueError("the sides are of several environments; make them of one object.")
+        params = [self.agents[name].env_params for name in self.sides]
+        if not all(_are_equal(each, params[0]) for each in params):
+            raise ValueError("env_params differ between the agents of sides; give them the same.")
         actors = [actor for batch in self.sides.values() for actor in batch.side.actors]
         n_actors = next(iter(self.sides.values())).whole.n_actors
         if sorted(actors) != list(range(n_actors)):
@@ -165,9 +186,10 @@ class _Group(Frozen):
         while True:
             kept = [set(recorder.kept_steps()) for recorder in recorders.values()]
             if not (steps := set.intersection(*kept)):
+                folders = [str(agent.config.checkpoint_dir) for agent in self.agents.values()]
                 raise CheckpointError(
-                    "there is no update after which every agent has a checkpoint; train_together "
-                    "into these directories first."
+                    "there is no update after which every agent has a checkpoint in "
+                    f"{', '.join(folders)}; remove any checkpoints there, and train_together anew."
                 )
             try:
                 restored = {
@@ -219,7 +241,10 @@ class _Group(Frozen):
             }
             if history:
                 mine = jax.tree.map(jnp.asarray, joined(history, mine))
-            results[name] = agent._finished(training.agents[name]), mine
+            try:
+                results[name] = agent._finished(training.agents[name]), mine
+            except NonFiniteError as error:
+                raise NonFiniteError(f"{name}: {error}") from None
         return results
 
     def _with_environments(self, runners: dict[str, Runner]) -> dict[str, Runner]:
@@ -231,11 +256,16 @@ class _Group(Frozen):
         return self._seated(here) if have_gone else here
 
     def _call_back(self, training: _GroupTraining) -> bool:
-        """Call every agent's callbacks, even if an earlier one ends the training."""
-        requests = [
-            agent._recorder.call_back(agent, training.agents[name].runner)
-            for name, agent in self.agents.items()
-        ]
+        """Call every agent's callbacks, even if an earlier one ends the training or raises."""
+        requests, errors = [], []
+        for name, agent in self.agents.items():
+            try:
+                runner = training.agents[name].runner
+                requests.append(agent._recorder.call_back(agent, runner))
+            except BaseException as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
         return any(requests)
 
     def _run_block(
@@ -243,10 +273,14 @@ class _Group(Frozen):
     ) -> tuple[_GroupTraining, Metrics]:
         updates = self._update_repeatedly(self._open_block(training, n_updates))
         evaluations = self._evaluate(updates) if self._n_evals else {}
+        failures = [
+            agent._has_failed(updates[name].nonfinite) for name, agent in self.agents.items()
+        ]
+        has_failed = jnp.any(jnp.stack(failures))
         agents, rows = {}, {}
         for name, agent in self.agents.items():
             agents[name], row = agent._close_block(
-                training.agents[name], updates[name], evaluations.get(name, {})
+                training.agents[name], updates[name], evaluations.get(name, {}), has_failed
             )
             rows |= {f"{name}/{metric}": value for metric, value in row.items()}
         stop = jnp.any(jnp.stack([each.stop for each in agents.values()]))
@@ -260,10 +294,10 @@ class _Group(Frozen):
 
     @compiled_quickly(static_argnames=("self",), optimized=False)
     def _seated(self, runners: dict[str, Runner]) -> dict[str, Runner]:
-        """Put all sides into the environments of the first."""
+        """Put all sides into the same environments."""
         if not self.sides:
             return runners
-        host = runners[next(iter(self.sides))].env_state
+        host = runners[self.host].env_state
         seated = {}
         for name, batch in self.sides.items():
             observation, env_state = batch.seat(runners[name].env_state, host)
@@ -319,7 +353,7 @@ class _Group(Frozen):
             name: agent._draw_rollout(agent._split(runners[name]).rollout)
             for name, agent in agents.items()
         }
-        rngs = next(iter(draws.values()))[0]
+        rngs, _ = draws[self.host]
         noise = {name: drawn for name, (_, drawn) in draws.items()}
 
         def act(loops: dict[str, Any], now: tuple[PRNGKeyArray, dict[str, Array]]) -> Any:
@@ -334,7 +368,7 @@ class _Group(Frozen):
                     for name, agent in agents.items()
                 }
             )
-            state = next(iter(loops.values())).env_state.env_state.whole
+            state = loops[self.host].env_state.env_state.whole
             step, state = whole.step(rng, state, action)
             advanced = {
                 name: agent._advance(

@@ -6,7 +6,7 @@ from typing import Any
 from flax import linen as nn
 
 from jaxagents.config import NamedNetwork, NetworkChoice
-from jaxagents.types import Registry
+from jaxagents.errors import Registry
 
 NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network", "jaxagents.networks")
 """Constructors of the networks that users and installed packages add."""

@@ -43,6 +43,8 @@ class CheckpointWriter:
         keep_latest: Number of latest checkpoints to keep.
         keep_best: Number of checkpoints with the highest scores to keep.
         metadata: Saved with every checkpoint.
+        begin_at: Updates done before. Later checkpoints are removed: their updates are done anew.
+            None removes none.
 
     Raises:
         CheckpointError: The directory cannot be written, or another process writes to it.
@@ -54,6 +56,7 @@ class CheckpointWriter:
         keep_latest: int,
         keep_best: int,
         metadata: Mapping[str, Any],
+        begin_at: int | None = None,
     ):
         self._checkpoints = checkpoints
         self._keep_latest = keep_latest
@@ -61,7 +64,9 @@ class CheckpointWriter:
         self._metadata = metadata
         self._lock = _acquire_lock(checkpoints.directory)
         try:
-            checkpoints.remove(())  # only the remains of a killed writer
+            # Also the remains of a killed writer.
+            last = math.inf if begin_at is None else begin_at
+            checkpoints.remove([step for step in checkpoints.steps() if step > last])
             self._scores = self._read_scores()
         except BaseException:
             os.close(self._lock)

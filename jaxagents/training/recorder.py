@@ -128,7 +128,7 @@ class Recorder:
                 bar.close()
 
     @contextlib.contextmanager
-    def _writing(self, keep_latest: int) -> Iterator[None]:
+    def _writing(self, keep_latest: int, begin_at: int | None) -> Iterator[None]:
         """Write checkpoints, within this context."""
         config = self._config
         if config.checkpoint_dir is None:
@@ -139,6 +139,7 @@ class Recorder:
             max(config.keep_latest, keep_latest),
             config.keep_best,
             self._metadata,
+            begin_at,
         )
         try:
             yield
@@ -223,12 +224,7 @@ class Recorder:
         """
         self._interruption.wait_for_abandoned_work()
         runner, history = self.restore(template, "last", highest_return)
-        n_evals = history["returns"].shape[1] if "returns" in history else 0
-        if history and n_evals != self._config.n_evals:
-            raise CheckpointError(
-                f"n_evals={self._config.n_evals}, but the run's evaluations so far have "
-                f"{n_evals} episodes each; use n_evals={n_evals}."
-            )
+        self._check_n_evals(history)
         return runner, history
 
     def restore(self, template: Runner, mode: str, best_fn: BestFn) -> tuple[Runner, Leaves]:
@@ -258,11 +254,15 @@ class Recorder:
         return self._as_runner(template, leaves), history
 
     def kept_steps(self) -> list[int]:
-        """List the updates after which there is a checkpoint."""
+        """List the updates after which there is a checkpoint.
+
+        Waits for an interrupted run to end.
+        """
+        self._interruption.wait_for_abandoned_work()
         return self._checkpoints().steps()
 
     def restore_step(self, template: Runner, step: int) -> tuple[Runner, Leaves]:
-        """Read the checkpoint of an update; see `restore`. Later checkpoints are removed.
+        """Read the checkpoint of an update, to resume from it; see `restore_to_resume`.
 
         Raises:
             DamagedError: The checkpoint is damaged; it has been set aside.
@@ -276,8 +276,16 @@ class Recorder:
             checkpoints.set_aside(step, str(error))
             raise
         self._refuse_another_structure(saved)
-        checkpoints.remove([later for later in checkpoints.steps() if later > step])
+        self._check_n_evals(history)
         return self._as_runner(template, leaves), history
+
+    def _check_n_evals(self, history: Leaves) -> None:
+        n_evals = history["returns"].shape[1] if "returns" in history else 0
+        if history and n_evals != self._config.n_evals:
+            raise CheckpointError(
+                f"n_evals={self._config.n_evals}, but the run's evaluations so far have "
+                f"{n_evals} episodes each; use n_evals={n_evals}."
+            )
 
     def _as_runner(self, template: Runner, leaves: Leaves) -> Runner:
         # The run may have scalar hyperparameters and the template one value per policy.
@@ -348,12 +356,13 @@ def record_together(
     if not any(recorder.has_work for recorder in recorders):
         return train()
     interruption = recorders[0]._interruption
-    n_needed = 1 if len(recorders) == 1 else 3
+    # Agents alone resume from their very last checkpoint.
+    n_needed, begin_at = (1, None) if len(recorders) == 1 else (3, n_updates_done)
 
     def write_and_train() -> Result:
         with contextlib.ExitStack() as writing:
             for recorder in recorders:
-                writing.enter_context(recorder._writing(n_needed))
+                writing.enter_context(recorder._writing(n_needed, begin_at))
             return train()
 
     with contextlib.ExitStack() as recording:

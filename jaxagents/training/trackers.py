@@ -11,8 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, final
 
+from jaxagents.errors import Registry
 from jaxagents.training.callbacks import Evaluation
-from jaxagents.types import Registry
 
 _logger = logging.getLogger(__name__)
 _PARAMS_PER_BATCH = 100  # limit of MLflow

@@ -23,7 +23,7 @@ def draw_payoffs(payoffs: Payoffs, path: str | PathLike[str], title: str = "") -
     n_rows, n_columns = rates.shape
     figure = new_figure(_MARGIN + _CELL * n_columns, _MARGIN + _CELL * n_rows)
     axes = figure.subplots()
-    # Blue wins and orange losses differ for colour-blind readers too; numbers say the rest.
+    # Purple wins and orange losses differ for colour-blind readers too; numbers say the rest.
     axes.imshow(rates, vmin=0, vmax=1, cmap="PuOr", aspect="equal")
     for (row, column), rate in np.ndenumerate(rates):
         is_dark = min(rate, 1 - rate) < _HIGH_CONTRAST

@@ -226,6 +226,7 @@ ENTRIES = {
 }
 
 
+@pytest.mark.slow
 def test_a_command_trains_what_an_installed_package_brings(tmp_path):
     write_package(tmp_path, "walk-pack", PACKAGE, **ENTRIES)
     load(tmp_path)

@@ -39,6 +39,7 @@ def prey(tmp_path_factory):
     return folder / "prey"
 
 
+@pytest.mark.slow
 def test_a_run_plays_against_another_runs_policies(prey, tmp_path):
     side = f"side: {{actors: [0], opponents: [random, {prey}], past_selves_every: 1}}"
     run = experiment(tmp_path, "hunter", side)

@@ -41,6 +41,7 @@ def rewards_of(runner):
     return sorted(np.asarray(runner.replay.experience.transitions.reward)[0].mean((1, 2, 3)))
 
 
+@pytest.mark.slow
 def test_the_buffer_holds_the_latest_rollouts():
     agent = shared_agent(advantages="vtrace", replay_updates=2)
     runner = begin(agent)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.environments.sides.opponents import Seats
 from tests.agents import FAST, assert_trees_equal, tiny
-from tests.probes import Coordination, Pennies, RealWalk, heads, tails
+from tests.probes import Coordination, Pennies, RealWalk, Walk, heads, tails
 
 KEY = jax.random.key(0)
 
@@ -17,7 +18,9 @@ def side_agent(*opponents, env=None, actors=(0,), options=None, **changes):
     return ja.DiscreteIPPO(side, None, tiny(**changes))
 
 
-@pytest.mark.parametrize(("opponent", "answer"), [(heads, 0), (tails, 1)])
+@pytest.mark.parametrize(
+    ("opponent", "answer"), [(heads, 0), pytest.param(tails, 1, marks=pytest.mark.slow)]
+)
 def test_an_agent_learns_the_answer_to_an_opponent(opponent, answer):
     agent = side_agent(opponent, n_steps=40, eval_frequency=40)
     runner, metrics = agent.train(KEY, FAST)
@@ -97,6 +100,7 @@ def test_evaluations_are_played_against_the_named_opponents_alone():
     np.testing.assert_array_equal(metrics["info_opponent"], 0.0)
 
 
+@pytest.mark.slow
 def test_a_pool_resumes_bit_for_bit(tmp_path):
     options = {"past_selves": ja.PastSelves(every=1, n_members=2), "prioritized": True}
 
@@ -135,3 +139,38 @@ def test_opponents_that_do_not_fit_are_refused():
         side_agent(frozen)
     with pytest.raises(ValueError, match="runners is empty"):
         ja.FrozenPolicies(three, [])
+
+
+def test_members_that_did_equally_many_updates_are_all_kept():
+    agent = side_agent(heads)
+    runner = agent.init(KEY, FAST)
+    frozen = ja.FrozenPolicies(agent, [runner, runner])
+    assert frozen.names == ("after 0 updates", "after 0 updates (2)")
+    assert jax.tree.leaves(frozen.params())[0].shape[0] == 2
+
+
+def test_a_frozen_side_plays_its_own_actors_in_any_order():
+    """Actor 2 has the policy that plays 1, and actor 0 the one that plays 2."""
+    env = Walk(deaths=(9, 9, 9), limit=1)
+    config = tiny(parameter_sharing="independent")
+    other = ja.DiscreteIPPO(ja.Side(env, [2, 0], opponents=[heads]), None, config)
+    biases = [[0.0, 50.0, 0.0], [0.0, 0.0, 50.0]]
+    frozen = ja.FrozenPolicies(other, _with_output_bias(other.init(KEY, FAST), biases))
+    table = ja.payoffs(ja.Side(env, [1]), None, heads, frozen, KEY, 3)
+    np.testing.assert_array_equal(table.returns[..., 1], 1.5)
+    seats = Seats((0, 2), 3, env.action_space(None))
+    observation = ja.Observation(jnp.zeros((4, 3, 2)), elapsed=jnp.zeros(4, jnp.int32))
+    action, _ = frozen.act(seats, frozen.params(), jnp.zeros(4, int), KEY, observation, ())
+    np.testing.assert_array_equal(action, [[2, 1]] * 4)
+
+
+def test_opponents_play_evaluations_equally_often():
+    agent = side_agent(heads, tails, n_evals=8)
+    played = agent.eval(KEY, runner=agent.init(KEY, FAST))["info_opponent"]
+    np.testing.assert_array_equal(played, [0, 1] * 4)
+
+
+def test_checkpoints_know_their_opponents(tmp_path):
+    side_agent(heads, checkpoint_dir=tmp_path).train(KEY, FAST)
+    with pytest.raises(ValueError, match=r"its opponents is \['heads'\], and this agent's is"):
+        side_agent(tails, checkpoint_dir=tmp_path).restore(mode="last")

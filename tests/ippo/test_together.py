@@ -41,6 +41,7 @@ def test_sides_play_each_other():
     assert_trees_equal(same.env_state.env_state.whole, other.env_state.env_state.whole)
 
 
+@pytest.mark.slow
 def test_each_side_learns_by_its_own_hyperparameters():
     still = FAST.replace(
         actor_optimizer_params=ja.OptimizerParams(learning_rate=0.0),
@@ -67,7 +68,7 @@ def test_sides_learn_a_common_task():
         assert metrics["returns"][-1].mean() > 0.9
 
 
-@pytest.mark.parametrize("n_done", [2, 4])
+@pytest.mark.parametrize("n_done", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_a_training_together_resumes_bit_for_bit(tmp_path, n_done):
     changes = {"eval_frequency": 2, "env": Pennies(n_steps=3)}
     whole = ja.train_together(pennies_agents(tmp_path / "a", n_steps=6, **changes), KEY, FAST)
@@ -77,6 +78,7 @@ def test_a_training_together_resumes_bit_for_bit(tmp_path, n_done):
         assert_trees_equal(parts[name], whole[name])
 
 
+@pytest.mark.slow
 def test_agents_whose_checkpoints_differ_resume_from_the_last_common_one(tmp_path):
     """As after a kill between two agents' writes."""
     changes = {"n_steps": 6, "eval_frequency": 2}
@@ -89,6 +91,7 @@ def test_agents_whose_checkpoints_differ_resume_from_the_last_common_one(tmp_pat
         assert (tmp_path / name / "6").exists()
 
 
+@pytest.mark.slow
 def test_each_agent_restores_its_own_checkpoints(tmp_path):
     results = ja.train_together(pennies_agents(tmp_path), KEY, FAST)
     for name, agent in pennies_agents(tmp_path).items():
@@ -97,6 +100,7 @@ def test_each_agent_restores_its_own_checkpoints(tmp_path):
         np.testing.assert_array_equal(history["returns"], results[name][1]["returns"])
 
 
+@pytest.mark.slow
 def test_agents_of_whole_environments_learn_as_alone():
     agents = {
         "epochs": ja.DiscreteIPPO(Walk(), None, tiny(actor_epochs=2)),
@@ -121,15 +125,20 @@ def test_a_callback_ends_the_training_of_all():
     assert [int(runner.n_updates_done) for runner, _ in results.values()] == [0, 0]
 
 
-def test_nan_ends_the_training_of_all():
+def test_nan_ends_the_training_of_all(tmp_path):
+    """No agent keeps a checkpoint of the block that failed."""
     env = Pennies()
     agents = {
-        name: ja.DiscreteIPPO(ja.Side(env, [i]), None, tiny(n_steps=4))
+        name: ja.DiscreteIPPO(
+            ja.Side(env, [i]), None, tiny(n_steps=4, checkpoint_dir=tmp_path / name)
+        )
         for i, name in enumerate(("fine", "ill"))
     }
     ill = FAST.replace(actor_optimizer_params=ja.OptimizerParams(learning_rate=1e38))
-    with pytest.raises(ja.NonFiniteError):
+    with pytest.raises(ja.NonFiniteError, match="ill: update"):
         ja.train_together(agents, KEY, {"fine": FAST, "ill": ill})
+    kept = [sorted(path.name for path in (tmp_path / name).glob("[0-9]*")) for name in agents]
+    assert kept == [["0"], ["0"]]
 
 
 SIDE = ja.Side(Pennies(), [0])
@@ -170,3 +179,41 @@ def test_configurations_that_do_not_fit_are_refused():
 def test_nothing_to_resume_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="no update after which every agent has a checkpoint"):
         ja.resume_together(pennies_agents(tmp_path))
+
+
+@pytest.mark.parametrize("centralized", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_one_side_may_have_a_centralised_critic(centralized):
+    env = Pennies(n_steps=2)
+    agents = {
+        name: ja.DiscreteIPPO(
+            ja.Side(env, [i]), None, tiny(n_steps=1, n_evals=0, centralized_critic=i == centralized)
+        )
+        for i, name in enumerate("ab")
+    }
+    results = ja.train_together(agents, KEY, FAST)
+    assert [int(runner.n_updates_done) for runner, _ in results.values()] == [1, 1]
+
+
+def test_sides_of_different_parameters_are_refused():
+    agents = {
+        name: ja.DiscreteIPPO(ja.Side(SIDE.env, [i]), params, tiny())
+        for i, (name, params) in enumerate({"a": 1.0, "b": 7.0}.items())
+    }
+    with pytest.raises(ValueError, match="env_params differ between the agents of sides"):
+        ja.train_together(agents, KEY, FAST)
+
+
+def test_agents_do_not_resume_from_each_others_checkpoints(tmp_path):
+    """And nothing is removed from the directories."""
+    ja.train_together(pennies_agents(tmp_path), KEY, FAST)
+    (tmp_path / "other" / "3").rename(tmp_path / "other-3")
+    agents = pennies_agents(tmp_path)
+    agents["other"] = ja.DiscreteIPPO(
+        ja.Side(agents["same"].env.env, [0]), None, tiny(checkpoint_dir=tmp_path / "other")
+    )
+    agents["same"] = ja.DiscreteIPPO(
+        ja.Side(agents["same"].env.env, [1]), None, tiny(checkpoint_dir=tmp_path / "same")
+    )
+    with pytest.raises(ValueError, match=r"its side is \[0\], and this agent's is \[1\]"):
+        ja.resume_together(agents)
+    assert (tmp_path / "same" / "3").exists()

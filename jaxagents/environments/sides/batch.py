@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
-from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors
+from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors, unique
 from jaxagents.environments.sides.pool import (
     Pool,
     draw_members,
@@ -49,7 +49,7 @@ class SideBatch(EnvironmentBatch):
         time_limit: As for `EnvironmentBatch`, as are the others.
         agent_id: Likewise.
         global_state: Likewise.
-        past_selves_play: False in evaluations.
+        is_for_evaluation: The named opponents play, each as often, and no past selves.
     """
 
     def __init__(
@@ -59,14 +59,15 @@ class SideBatch(EnvironmentBatch):
         time_limit: TimeLimit,
         agent_id: bool = False,
         global_state: bool = False,
-        past_selves_play: bool = True,
+        is_for_evaluation: bool = False,
     ):
         self.side, self.whole = side, whole
         self._settings = (time_limit, agent_id, global_state)
         self._seats = Seats(side.others, whole.n_actors, whole.space)
         for opponent in side.opponents or ():
             opponent.check(self._seats)
-        self._past_selves = side.past_selves if past_selves_play else None
+        self._is_for_evaluation = is_for_evaluation
+        self._past_selves = None if is_for_evaluation else side.past_selves
         self._learner: Opponent | None = None
         self.rewards_after_death = whole.rewards_after_death
         self.has_shaped_reward = whole.has_shaped_reward
@@ -75,10 +76,15 @@ class SideBatch(EnvironmentBatch):
         observation = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), sliced)
         super().__init__(observation, whole.space, side.teams, time_limit, agent_id, global_state)
 
+    @property
+    def has_rivals(self) -> bool:
+        """True: how well a side does depends on who plays the others."""
+        return True
+
     def for_evaluation(self) -> "SideBatch":
         """Return a batch whose opponents are those that the side names."""
         return SideBatch(
-            self.side, self.whole.for_evaluation(), *self._settings, past_selves_play=False
+            self.side, self.whole.for_evaluation(), *self._settings, is_for_evaluation=True
         )
 
     def can_continue(self, state: BatchState) -> bool:
@@ -118,7 +124,7 @@ class SideBatch(EnvironmentBatch):
         """Return the learner's recent rate of wins against each member of the pool, by name."""
         pool: Pool = state.env_state.pool
         selves = [f"past self {i}" for i in range(len(pool.exists) - self._n_fixed)]
-        names = [name for opponent in self._fixed for name in opponent.names] + selves
+        names = unique([name for opponent in self._fixed for name in opponent.names] + selves)
         rates, exists = np.asarray(win_rate(pool)), np.asarray(pool.exists)
         return {name: float(rates[i]) for i, name in enumerate(names) if exists[i]}
 
@@ -131,7 +137,7 @@ class SideBatch(EnvironmentBatch):
         state = SideState(
             whole=whole,
             observation=observation,
-            member=draw_members(rng_member, pool, n_envs, prioritized=False),
+            member=self._first_members(rng_member, pool, n_envs),
             memory=self._initial_memory(n_envs),
             returns=jnp.zeros((n_envs, 2)),
             pool=pool,
@@ -211,6 +217,11 @@ class SideBatch(EnvironmentBatch):
     @property
     def _opponents(self) -> tuple[Opponent, ...]:
         return self._fixed if self._learner is None else (*self._fixed, self._learner)
+
+    def _first_members(self, rng: PRNGKeyArray, pool: Pool, n_envs: int) -> Int[Array, " envs"]:
+        if self._is_for_evaluation:
+            return jnp.arange(n_envs) % max(1, self._n_fixed)
+        return draw_members(rng, pool, n_envs, prioritized=False)
 
     def _initial_memory(self, n_envs: int) -> tuple[PyTree, ...]:
         return tuple(each.initial_memory(self._seats, n_envs) for each in self._opponents)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from jaxagents.environments.spaces import ActionSpace, Box
+from jaxagents.environments.spaces import ActionSpace, Box, Discrete
 from jaxagents.types import Observation, PyTree
 
 
@@ -129,9 +129,18 @@ class RandomOpponent(Opponent):
         if mask is not None:
             noise = jnp.where(mask, noise, -jnp.inf)
         choices = [jnp.argmax(each, axis=-1) for each in jnp.split(noise, ends[:-1], axis=-1)]
-        is_single = space.n_choices == (getattr(space, "n", None),)
-        action = choices[0] if is_single else jnp.stack(choices, axis=-1)
+        action = choices[0] if isinstance(space, Discrete) else jnp.stack(choices, axis=-1)
         return action.astype(jnp.int32), memory
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """Number names that occur again: "late", "late (2)"."""
+    seen: dict[str, int] = {}
+    numbered = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        numbered.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return numbered
 
 
 def of_actors(observation: Observation, actors: Sequence[int]) -> Observation:

@@ -10,7 +10,8 @@ from jaxagents.types import PyTree
 class PastSelves(NamedTuple):
     """Past versions of the learner as its opponents, as in fictitious self-play.
 
-    The sides must be as large as each other, and their actors alike.
+    The sides must be as large as each other, and their actors alike. Where a past self makes room
+    for a newer one, running episodes go on against the newer one. Rollouts by hand add none.
     """
 
     every: int  # updates between additions; the untrained policy is the first

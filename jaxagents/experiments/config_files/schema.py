@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flax import linen as nn
-
 from jaxagents.config import AgentConfig, NamedNetwork, check_seed, use_python_integers
 from jaxagents.experiments.config_files.documented_fields import (
     changed_fields_not_in_files,
@@ -141,7 +139,7 @@ class ExperimentConfig:
         for name in changed_fields_not_in_files(self.agent):
             raise ValueError(f"agent.{name} cannot be saved to a file; leave it at its default.")
         for name in ("actor_network", "critic_network"):
-            if isinstance(network := getattr(self.agent, name), nn.Module):
+            if not isinstance(network := getattr(self.agent, name), NamedNetwork | None):
                 raise ValueError(
                     f"agent.{name} is a {type(network).__name__}, which cannot be saved to a file; "
                     "add it by jaxagents.register_network and give its name."

@@ -34,7 +34,7 @@ evaluation:
 
 WRONG_LINES = [  # text of the file, its replacement, the line in the message, the message
     # Keys.
-    ("seed: 0", "sede: 0", 5, "unknown key sede; did you mean seed?"),
+    ("seed: 0", "seeed: 0", 5, "unknown key seeed; did you mean seed?"),
     ("agent:", "agnet:", 6, "unknown key agnet; did you mean agent?"),
     ("  n_steps: 4", "  n_step: 4", 7, "unknown key agent.n_step; did you mean agent.n_steps?"),
     (

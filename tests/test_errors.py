@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from jaxagents.errors import EntryPointError
-from jaxagents.types import Registry
+from jaxagents.errors import EntryPointError, Registry
 from tests.plugins import install
 
 
