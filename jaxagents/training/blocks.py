@@ -1,7 +1,7 @@
 """Blocks of updates: the host runs them one by one, and each ends with an evaluation."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ MAXIMA = ("largest_value", "largest_reward")
 """Training metrics of which a block reports the maximum over its updates; never negative."""
 
 
+@runtime_checkable
 class _Stoppable(Protocol):
     @property
     def stop(self) -> Bool[Array, ""]: ...

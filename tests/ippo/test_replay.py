@@ -51,7 +51,12 @@ def test_the_buffer_holds_the_latest_rollouts():
 
 
 @pytest.mark.parametrize(
-    ("options", "first"), [({}, 1), ({"replay_updates": 2}, 2), ({"warmup_updates": 2}, 2)]
+    ("options", "first"),
+    [
+        pytest.param({}, 1, marks=pytest.mark.slow),
+        ({"replay_updates": 2}, 2),
+        pytest.param({"warmup_updates": 2}, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_replay_begins_after_the_warmup_with_a_full_buffer(options, first):
     """Until then, updates are those of an agent without replay."""

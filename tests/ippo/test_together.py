@@ -55,6 +55,7 @@ def test_each_side_learns_by_its_own_hyperparameters():
         assert all(jax.tree.leaves(same)) == (name == "other")
 
 
+@pytest.mark.slow
 def test_sides_learn_a_common_task():
     """Each names its own cue, and both earn the share of those that did."""
     env = Coordination(2)
