@@ -54,8 +54,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--updates", type=int, default=200)
-    parser.add_argument("--frozen", type=int, default=8)
+    parser.add_argument("--updates", type=int, default=120)
+    parser.add_argument("--frozen", type=int, default=6)
     parser.add_argument("--picture", type=Path, default=Path("payoffs.png"))
     arguments = parser.parse_args()
     env, params = ja.make("hunting/discrete")

@@ -40,8 +40,8 @@ MEASURED_SETTINGS: Mapping[str, Mapping[str, Suggestion]] = {
     "gymnax/Breakout-MinAtar": _MINATAR,
     "gymnax/Freeway-MinAtar": _MINATAR,
     "gymnax/SpaceInvaders-MinAtar": {
-        "agent.learning_rate_schedule": Suggestion("constant", "as measured"),
-        **_rates(5e-4, "of Adam"),
+        **_MINATAR,
+        "agent.n_steps": Suggestion(305, "x 64 x 128: 2,498,560 environment steps"),
     },
     "jaxmarl/MPE_simple_speaker_listener_v4": {
         "agent.n_steps": Suggestion(600, "x 128 x 26: 1,996,800 environment steps"),
