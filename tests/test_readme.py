@@ -34,6 +34,7 @@ SLOW = {
     "several_agents.md",
     "logged_experience.md",
     "moving_from_jaxagents_0_2_5.md",
+    "moving_from_rejax.md",
     "moving_from_skrl.md",
     "moving_from_stable_baselines3.md",
 }

@@ -97,7 +97,17 @@ def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_
     assert len(summary["returns"]["mean"]) == experiment.agent.environments.n_actors
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        # Other layouts and maps than the first of a family
+        pytest.param(path, marks=pytest.mark.slow)
+        if path.stem.startswith(("overcooked_", "smax_")) and path.stem != "smax_2s3z"
+        else path
+        for path in CONFIGS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_every_shipped_configuration_builds_its_agent(path, tmp_path):
     for words, package in (("env: pettingzoo/", "pettingzoo"), ("LunarLander", "Box2D")):
         if words in path.read_text():

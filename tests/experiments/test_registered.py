@@ -195,6 +195,7 @@ def test_an_unknown_tracker_is_refused_before_an_environment_is_made(tmp_path, m
         Experiment(load(tmp_path, ("    table: ", "    tabel: ")))
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_without_its_tracker_but_not_resumed(run, monkeypatch):
     monkeypatch.setattr("jaxagents.training.trackers.TRACKERS._registered", {})
     experiment = Experiment.of_run(run, ["--agent.n_steps", "4"])

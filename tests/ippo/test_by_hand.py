@@ -31,7 +31,12 @@ def loops():
     ("env", "agent_class", "options"),
     [
         (MORTAL, ja.DiscreteIPPO, {"normalize_values": True, "normalize_observations": True}),
-        (RealWalk(), ja.ContinuousIPPO, {"recurrent": "gru", "centralized_critic": True}),
+        pytest.param(
+            RealWalk(),
+            ja.ContinuousIPPO,
+            {"recurrent": "gru", "centralized_critic": True},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(Chords(), ja.DiscreteIPPO, {"agent_id": True}, marks=pytest.mark.slow),
         pytest.param(Clock(), ja.DiscreteIPPO, {"advantages": "vtrace"}, marks=pytest.mark.slow),
     ],

@@ -79,6 +79,7 @@ def test_replay_begins_after_the_warmup_with_a_full_buffer(options, first):
     assert largest_change(learnt, alone) > 1e-4
 
 
+@pytest.mark.slow
 def test_a_replayed_rollout_of_the_same_policy_is_a_copy_of_the_new_one():
     """Of the same experience, learnt from without a change of the policy in between."""
     agent = shared_agent(scale_rewards=True, recurrent="gru", recurrent_chunk_length=3, **REPLAY)
@@ -135,6 +136,7 @@ def wide_batch(agent, before, rollout):
     return of_policy(agent.replay.with_earlier(batch, before, after.normalizers, estimate), 0)
 
 
+@pytest.mark.slow
 def test_statistics_count_each_rollout_once():
     agent = shared_agent(
         normalize_observations=True, normalize_values=True, scale_rewards=True, **REPLAY
@@ -155,6 +157,7 @@ def test_statistics_count_each_rollout_once():
     assert_trees_close(normalizers.reward, expected.normalizers.reward, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_replayed_rewards_are_divided_by_the_scale_of_the_new():
     """In episodes of one step, whose discounted sums are the rewards."""
     agent = shared_agent(scale_rewards=True, **REPLAY)
@@ -202,6 +205,7 @@ def test_a_rollout_with_nan_is_not_replayed():
     assert all_finite(runner.actor.params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "agent_class", "options"),
     [

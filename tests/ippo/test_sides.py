@@ -93,6 +93,7 @@ def test_past_selves_are_the_learner_at_the_right_times():
     assert int(pool.n_remembered) == 3
 
 
+@pytest.mark.slow
 def test_evaluations_are_played_against_the_named_opponents_alone():
     options = {"past_selves": ja.PastSelves(every=1, n_members=4)}
     agent = side_agent(tails, options=options, n_steps=3, n_evals=16)

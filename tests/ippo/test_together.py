@@ -114,6 +114,7 @@ def test_agents_of_whole_environments_learn_as_alone():
         np.testing.assert_allclose(together[name][1]["returns"], metrics["returns"], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_callback_ends_the_training_of_all():
     env = Pennies()
     agents = {
@@ -182,7 +183,8 @@ def test_nothing_to_resume_is_an_error(tmp_path):
         ja.resume_together(pennies_agents(tmp_path))
 
 
-@pytest.mark.parametrize("centralized", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("centralized", [0, 1])
 def test_one_side_may_have_a_centralised_critic(centralized):
     env = Pennies(n_steps=2)
     agents = {
