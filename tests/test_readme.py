@@ -26,6 +26,7 @@ SLOW = {
     "command_line.md",
     "compiler.md",
     "diagnosing.md",
+    "host_environments.md",
     "moving_from_jaxmarl.md",
     "options.md",
     "plugins.md",

@@ -106,6 +106,7 @@ def test_the_record_of_a_run_repeats_it(run, tmp_path):
     assert recorded == dataclasses.replace(load(tmp_path), runs_dir=str(run.parent))
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_replayed_and_resumed_by_its_record(run, tmp_path):
     run = shutil.copytree(run, tmp_path / "run")
     experiment = Experiment.of_run(run, ["--agent.n_steps", "3"])

@@ -114,6 +114,7 @@ def test_each_policy_clones_its_own_actors():
     assert int(runner.n_updates_done) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_recurrent_actors_start_with_the_stored_state_or_the_initial_one(cell):
     agent = shared_agent(recurrent=cell, actor_epochs=1, **ONE_STEP)

@@ -92,6 +92,7 @@ def test_sampled_actions_are_noisier_than_greedy_ones():
     np.testing.assert_allclose(greedy - sampled, 2.0, atol=0.3)
 
 
+@pytest.mark.slow
 def test_actors_learn_several_choices_at_once():
     """The optimum is 1; chance, without the masked action, is 1/2."""
     agent = ja.DiscreteIPPO(Chords(), None, ja.AgentConfig(**CONFIG))

@@ -267,6 +267,7 @@ def success_at_recall(cell: str | None, **changes) -> float:
     return float(metrics["returns"].mean())
 
 
+@pytest.mark.slow
 def test_a_task_that_needs_memory_is_learnt_in_chunks_that_hold_cue_and_question():
     assert success_at_recall("gru", recurrent_chunk_length=4) > 0.95
 

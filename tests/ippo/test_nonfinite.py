@@ -127,6 +127,7 @@ def test_an_update_by_hand_skips_and_counts_a_policy_without_touching_the_others
         assert largest_change(of_policy(before.params, 0), after) > 1e-4
 
 
+@pytest.mark.slow
 def test_means_over_a_block_leave_skipped_updates_out():
     agent = poisonable_agent(**NORMALIZED)
     start = with_poisoned_observation(begin(agent), jnp.nan)

@@ -545,6 +545,7 @@ def robust(**hyperparams):
     return walked(walking(critic_error="huber", clip_values=True), **hyperparams)
 
 
+@pytest.mark.slow
 def test_the_huber_loss_is_the_squared_error_below_its_delta_and_smaller_beyond():
     unclipped = {"eps_clip": 1e6}
     squared, _ = walked(walking(), **unclipped)

@@ -233,6 +233,7 @@ def test_agents_of_all_kinds_replay(env, agent_class, options):
     assert bool(agent.replay.has_begun(runner))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replay_updates", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_resumed_run_replays_the_same_bits(tmp_path, replay_updates):
     """At 2 of 4 updates: the buffer of one rollout is full, and that of two as well."""

@@ -18,6 +18,7 @@ def side_agent(*opponents, env=None, actors=(0,), options=None, **changes):
     return ja.DiscreteIPPO(side, None, tiny(**changes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("opponent", "answer"), [(heads, 0), pytest.param(tails, 1, marks=pytest.mark.slow)]
 )

@@ -69,6 +69,7 @@ def test_sides_learn_a_common_task():
         assert metrics["returns"][-1].mean() > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_done", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_a_training_together_resumes_bit_for_bit(tmp_path, n_done):
     changes = {"eval_frequency": 2, "env": Pennies(n_steps=3)}
