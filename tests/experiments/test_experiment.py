@@ -25,6 +25,16 @@ from jaxagents.experiments.make_agent import make_environment
 from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines
 
+# Further layouts of overcooked and maps of SMAX
+MORE_OF_A_FAMILY = (
+    "overcooked_asymm_advantages",
+    "overcooked_coord_ring",
+    "overcooked_counter_circuit",
+    "overcooked_forced_coord",
+    "smax_3s5z",
+    "smax_5m_vs_6m",
+    "smax_8m",
+)
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 # The other tests here train discrete actors; this one is continuous, with a policy per actor.
 REPRESENTATIVES = ("hunting_continuous",)
@@ -100,10 +110,7 @@ def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_
 @pytest.mark.parametrize(
     "path",
     [
-        # Other layouts and maps than the first of a family
-        pytest.param(path, marks=pytest.mark.slow)
-        if path.stem.startswith(("overcooked_", "smax_")) and path.stem != "smax_2s3z"
-        else path
+        pytest.param(path, marks=pytest.mark.slow) if path.stem in MORE_OF_A_FAMILY else path
         for path in CONFIGS
     ],
     ids=lambda path: path.stem,

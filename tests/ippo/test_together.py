@@ -221,3 +221,33 @@ def test_agents_do_not_resume_from_each_others_checkpoints(tmp_path):
     with pytest.raises(ValueError, match=r"its side is \[0\], and this agent's is \[1\]"):
         ja.resume_together(agents)
     assert (tmp_path / "same" / "3").exists()
+
+
+@pytest.mark.slow
+def test_two_agents_of_two_teams_resume_bit_for_bit_and_report_both(tmp_path):
+    """simple_tag: predators and prey, by agents of different networks and epochs."""
+    env, params = ja.make("jaxmarl/MPE_simple_tag_v3")
+
+    def agents(folder, n_steps):
+        sides = {"predators": [0, 1, 2], "prey": [3]}
+        epochs = {"predators": 2, "prey": 1}
+        return {
+            name: ja.DiscreteIPPO(
+                ja.Side(env, actors),
+                params,
+                tiny(
+                    n_steps=n_steps,
+                    checkpoint_dir=folder / name,
+                    actor_epochs=epochs[name],
+                    actor_layers=ja.Layers(hidden_sizes=(4 * epochs[name],)),
+                ),
+            )
+            for name, actors in sides.items()
+        }
+
+    whole = ja.train_together(agents(tmp_path / "a", 4), KEY, FAST)
+    ja.train_together(agents(tmp_path / "b", 2), KEY, FAST)
+    parts = ja.resume_together(agents(tmp_path / "b", 4))
+    for name, n_actors in {"predators": 3, "prey": 1}.items():
+        assert_trees_equal(parts[name], whole[name])
+        assert whole[name][1]["returns"].shape == (3, 2, n_actors)
