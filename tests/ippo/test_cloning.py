@@ -50,15 +50,18 @@ def test_masked_actions_have_no_probability():
 
 
 def test_dead_actors_are_not_cloned():
+    """All observe 0, the living choose 2, the dead 0: mixed, the loss stays above log 2."""
     agent = shared_agent(**ONE_STEP)
-    active = np.ones(SHAPE, bool)
-    active[..., 1] = False
-    action = np.zeros(SHAPE, int)
-    action[..., 1] = 2
-    rollout = to_clone(active=active, action=action)
-    runner, metrics = agent.pretrain(uniform(agent), [rollout], n_epochs=30)
-    assert metrics["cloning_accuracy"].tolist() == [[1.0]] * 30
-    assert agent.policy(runner, np.ones((2, 2), np.float32)).tolist() == [0, 0]
+    active, action = np.ones(SHAPE, bool), np.full(SHAPE, 2)
+    active[..., 1], action[..., 1] = False, 0
+    observation = np.zeros((*SHAPE, 2), np.float32)
+    rollout = to_clone(observation=observation, active=active, action=action)
+    runner = uniform(agent, actor_optimizer_params=rate(0.1))
+    runner, metrics = agent.pretrain(runner, [rollout], n_epochs=30)
+    accuracy = metrics["cloning_accuracy"]
+    assert (accuracy[0], accuracy[-1]) == (0.0, 1.0)
+    assert metrics["cloning_loss"][-1] < np.log(2) / 2
+    assert agent.policy(runner, observation[0, 0]).tolist() == [2, 2]
 
 
 def test_the_loss_of_a_standard_normal_policy():
