@@ -19,7 +19,7 @@ TRAITS = {
     "turn-based": ("jaxmarl/hanabi", {}, "shared"),
     "images": ("jaxmarl/overcooked", {}, "shared"),
 }
-LONG = ("unequal dimensions and teams", "turn-based", "images")
+LONG = ("unequal observations and actions", "unequal dimensions and teams", "turn-based", "images")
 COMBINATIONS = TRAITS | {
     "unequal dimensions": ("jaxmarl/MPE_simple_world_comm_v3", {}, "shared"),
     "unequal teams": ("jaxmarl/MPE_simple_tag_v3", {}, "team"),

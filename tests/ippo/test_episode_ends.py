@@ -44,11 +44,11 @@ def test_values_bootstrap_from_the_observation_before_the_reset(
 
 WALK_OF_THREE = Walk((100, 100, 100), limit=3)
 OPTIONS = [
-    {},
     {"recurrent": "gru", "parameter_sharing": (0, 1, 1)},
     {"centralized_critic": True, "parameter_sharing": "independent"},
 ]
 MORE_OPTIONS = [
+    {},
     {"parameter_sharing": "independent"},
     {"parameter_sharing": (0, 1, 1)},
     {"recurrent": "gru"},

@@ -234,6 +234,7 @@ def test_a_missing_or_useless_carry_is_an_error(cell, carry, message):
         agent.value(runner, runner.observation.features[0], carry)
 
 
+@pytest.mark.slow
 def test_a_recurrent_run_is_resumed_bit_for_bit(tmp_path):
     config = tiny(recurrent="lstm", n_evals=0, checkpoint_dir=tmp_path, keep_latest=9)
     agent = ja.DiscreteIPPO(WALK_OF_FIVE, None, config)

@@ -100,7 +100,7 @@ KINDS = {
     ),
     "optional": (ja.DiscreteIPPO, Walk(DEATHS, limit=100), OPTIONS),
 }
-REPRESENTATIVES = ("discrete", "recurrent", "optional")
+REPRESENTATIVES = ("recurrent", "optional")
 CASES = [
     pytest.param(kind, marks=[] if kind in REPRESENTATIVES else pytest.mark.slow) for kind in KINDS
 ]

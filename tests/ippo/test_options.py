@@ -52,7 +52,9 @@ def by_gae_and_vtrace():
     return tuple(walking(advantages=name) for name in ("gae", "vtrace"))
 
 
-@pytest.mark.parametrize(("kl_threshold", "n_epochs"), [(1e-9, 1), (np.inf, 2)])
+@pytest.mark.parametrize(
+    ("kl_threshold", "n_epochs"), [pytest.param(1e-9, 1, marks=pytest.mark.slow), (np.inf, 2)]
+)
 def test_vtrace_corrects_the_actor_from_its_second_epoch_on_and_the_critic_once_the_actor_has_moved(
     kl_threshold, n_epochs
 ):

@@ -172,6 +172,7 @@ def test_opponents_play_evaluations_equally_often():
     np.testing.assert_array_equal(played, [0, 1] * 4)
 
 
+@pytest.mark.slow
 def test_checkpoints_know_their_opponents(tmp_path):
     side_agent(heads, checkpoint_dir=tmp_path).train(KEY, FAST)
     with pytest.raises(ValueError, match=r"its opponents is \['heads'\], and this agent's is"):
