@@ -73,6 +73,7 @@ class Layers:
             axes.
         memory_size: Units of the recurrent cell after the hidden layers, for recurrent agents.
         sizes_after_memory: Units of each hidden layer after the recurrent cell.
+        stride: Pixels from one place of a convolution to the next, of all convolutions.
     """
 
     hidden_sizes: tuple[int, ...] = (64, 64)
@@ -81,6 +82,7 @@ class Layers:
     channels: tuple[int, ...] = (16,)
     memory_size: int = 64
     sizes_after_memory: tuple[int, ...] = ()
+    stride: int = 1
 
     def __post_init__(self) -> None:
         """Check the sizes, and convert them to tuples of Python's integers."""
@@ -93,7 +95,8 @@ class Layers:
                 _check_integer(name, size, minimum=1)
             object.__setattr__(self, name, tuple(map(int, sizes)))
         use_python_integers(self)
-        _check_integer("memory_size", self.memory_size, minimum=1)
+        for name in ("memory_size", "stride"):
+            _check_integer(name, getattr(self, name), minimum=1)
         if self.activation is not None:
             _check_choice("activation", self.activation, Activation)
 
@@ -448,6 +451,7 @@ _CHOICES = (
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in a function's repr; differs between processes
+_NEW_FIELD = ", stride=1"  # which checkpoints of version 1.1.0 and earlier do not name
 _STRUCTURE = (
     "batch_size",
     "rollout_length",  # converts updates to environment steps
@@ -485,7 +489,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     name = getattr(value, "__qualname__", None)
-    return name or _ADDRESS.sub("", " ".join(repr(value).split()))
+    return name or _ADDRESS.sub("", " ".join(repr(value).split())).replace(_NEW_FIELD, "")
 
 
 def _as_indices(parameter_sharing: Any) -> tuple[int, ...]:

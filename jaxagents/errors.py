@@ -1,7 +1,8 @@
-"""Errors, and the registry of names, whose users must not import jax."""
+"""Errors, warnings, and the registry of names, whose users must not import jax."""
 
 import contextlib
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import Any, Generic, TypeVar, final
@@ -30,6 +31,14 @@ def explained(place: str = "", kinds: tuple[type[Exception], ...] = _OF_CHECKS) 
         yield
     except kinds as error:
         raise ExperimentError(place + " ".join(str(error).split())) from error
+
+
+def stacklevel_of_caller() -> int:
+    """Return the ``stacklevel`` with which a warning names the code that called this package."""
+    level, frame = 0, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("jaxagents."):
+        level, frame = level + 1, frame.f_back
+    return level + 1
 
 
 T = TypeVar("T")

@@ -252,7 +252,12 @@ def test_the_structure_that_checkpoints_depend_on_is_plain_data_equal_in_every_p
     structure = structure_of(described)
     assert json.loads(json.dumps(structure)) == structure
     assert structure["batch_size"] == 16
-    assert structure["actor_layers"] == repr(Layers(hidden_sizes=(8,), memory_size=32))
+    assert structure["actor_layers"] == (
+        "Layers(hidden_sizes=(8,), activation=None, layer_norm=False, channels=(16,), "
+        "memory_size=32, sizes_after_memory=())"  # as before there were strides
+    )
+    strided = AgentConfig(n_steps=1, actor_layers=Layers(stride=2))
+    assert "stride=2" in structure_of(strided)["actor_layers"]
     # Functions are not described by their addresses.
     assert "0x" not in json.dumps(structure)
     assert "tanh" in structure["actor_network"]
@@ -292,6 +297,7 @@ def test_the_defaults_of_layers_are_the_documented_ones():
         "channels": (16,),
         "memory_size": 64,
         "sizes_after_memory": (),
+        "stride": 1,
     }
 
 
@@ -340,13 +346,16 @@ def test_a_layer_without_units_is_an_error(name, value):
     assert str(error.value) == f"{name}={value} is too small; it must be at least 1."
 
 
+@pytest.mark.parametrize("name", ["memory_size", "stride"])
 @pytest.mark.parametrize(
     ("value", "error"),
     [(0, ValueError), (-1, ValueError), (64.0, TypeError), ("64", TypeError), ((64,), TypeError)],
 )
-def test_a_recurrent_cell_without_units_is_an_error(value, error):
-    with pytest.raises(error, match=r"^memory_size=.* is (too small|not an integer)"):
-        Layers(memory_size=value)
+def test_a_recurrent_cell_without_units_or_a_convolution_without_a_stride_is_an_error(
+    name, value, error
+):
+    with pytest.raises(error, match=rf"^{name}=.* is (too small|not an integer)"):
+        Layers(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["tanh", "relu", "elu", "gelu", "silu", None])

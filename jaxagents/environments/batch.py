@@ -107,6 +107,17 @@ class EnvironmentBatch(abc.ABC):
         """Return a batch whose episodes leave those of this one alone."""
         return self
 
+    def for_recording(self, n_episodes: int) -> "EnvironmentBatch":
+        """Return a batch that shows the states of its first environments, if this one hides them.
+
+        Close it after the recording, if it is another one.
+        """
+        del n_episodes
+        return self
+
+    def close(self) -> None:
+        """End what steps the environments, if that is not compiled code."""
+
     def can_continue(self, state: BatchState) -> bool:
         """Return True if `step` can go on from a state; otherwise `reset` first."""
         del state

@@ -1,7 +1,6 @@
 """Time limits: when episodes are truncated, and what that means for learning."""
 
 import math
-import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple, get_args
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxagents.config import TimeLimits
+from jaxagents.errors import stacklevel_of_caller
 from jaxagents.types import PyTree
 
 _ABOUT = 1.05  # horizons that exceed the limit by less are no reason to warn
@@ -81,7 +81,7 @@ def warn_of_short_episodes(limit: TimeLimit, discounts: Sequence[float]) -> None
         warnings.warn(
             f"gamma={discount:g} looks ahead {ahead}, but episodes are truncated after "
             f"{limit.n_steps} and {reason}",
-            stacklevel=_stacklevel_of_caller(),
+            stacklevel=stacklevel_of_caller(),
         )
         return
 
@@ -127,11 +127,3 @@ def time_limit_of(
     if observe_time is None:
         observe_time = n_steps is not None and own_kind == kind == "terminal"
     return TimeLimit(n_steps, is_terminal=kind == "terminal", is_observed=bool(observe_time))
-
-
-def _stacklevel_of_caller() -> int:
-    """Return the ``stacklevel`` with which a warning names the code that called this package."""
-    level, frame = 0, sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("jaxagents."):
-        level, frame = level + 1, frame.f_back
-    return level + 1

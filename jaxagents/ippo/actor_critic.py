@@ -1,5 +1,6 @@
 """Actors and critics: the networks, applied to one policy's samples or to all actors at once."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import final
@@ -12,6 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jaxagents.compiler.batch_parts import apply_where
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
+from jaxagents.errors import stacklevel_of_caller
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams
 from jaxagents.ippo.distributions import Distribution, Head
 from jaxagents.ippo.frozen import Frozen
@@ -23,6 +25,7 @@ from jaxagents.ppo.normalization import normalize_features
 from jaxagents.ppo.optimization import init_network
 from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.types import (
+    IMAGE_NDIM,
     Batch,
     Inference,
     Memory,
@@ -33,6 +36,7 @@ from jaxagents.types import (
     Transition,
 )
 
+_MANY_PARAMETERS = 10_000_000  # of one network
 _FEW_VALUES = 2_048  # time steps of environments; see benchmarks/RESULTS.md
 
 
@@ -326,6 +330,8 @@ def _make_actor(config: AgentConfig, features: jax.ShapeDtypeStruct, n_outputs: 
     )
     network = Network(module, features, recurrent=cell is not None)
     network.check("actor_network", (n_outputs,))
+    if config.actor_network is None:
+        _warn_of_large_images(network, "actor_layers")
     return network
 
 
@@ -337,7 +343,23 @@ def _make_critic(config: AgentConfig, features: jax.ShapeDtypeStruct) -> Network
     )
     network = Network(module, features, recurrent=cell is not None)
     network.check("critic_network", ())
+    if config.critic_network is None:
+        _warn_of_large_images(network, "critic_layers")
     return network
+
+
+def _warn_of_large_images(network: Network, layers: str) -> None:
+    shape = network.observation.shape
+    if len(shape) != IMAGE_NDIM:
+        return
+    n_parameters = sum(leaf.size for leaf in jax.tree.leaves(network.parameters()))
+    if n_parameters > _MANY_PARAMETERS:
+        warnings.warn(
+            f"images of {' x '.join(map(str, shape))} give the network of {layers} "
+            f"{n_parameters / 1e6:.0f} million parameters; make them smaller (image_size of host "
+            f"environments), or set a stride and more channels in {layers}.",
+            stacklevel=stacklevel_of_caller(),
+        )
 
 
 def _first(memory: PyTree) -> PyTree:

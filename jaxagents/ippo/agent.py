@@ -20,7 +20,7 @@ from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import time_limit_of, warn_of_short_episodes
 from jaxagents.evaluation.diagnosis import Task, diagnose
 from jaxagents.evaluation.statistics import summarize
-from jaxagents.evaluation.trajectories import Trajectory, record_episodes
+from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperparams, flat_items
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.cloning import Cloning
@@ -210,13 +210,8 @@ class Agent(Frozen, abc.ABC):
             raise ValueError(f"n_episodes={n_episodes}; record at least 1.")
         n_evals = max(n_episodes, self.config.n_evals if n_evals is None else n_evals)
         actor = self.networks.actor_of(self._runner_or_collected(runner))
-        with self.environments.raising_faults():
-            return record_episodes(
-                self.environments,
-                self._player.begin_play(as_key(rng), actor, n_evals, greedy),
-                lambda play: self._player.record_step(actor, play, n_episodes, greedy),
-                n_episodes,
-            )
+        with self.environments.raising_faults(), self._player.recording(n_episodes) as player:
+            return player.record(as_key(rng), actor, n_evals, greedy, n_episodes)
 
     def summarize(self, values: Any) -> MetricStats:
         """Compute a metric's statistics over episodes; see `evaluation.statistics.summarize`."""

@@ -1,5 +1,7 @@
 """Compiled programs that apply trained policies: whole episodes, single actions and values."""
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 from typing import final
 
@@ -10,7 +12,12 @@ from jaxagents.compiler.jit import compiled_quickly
 from jaxagents.compiler.random_keys import to_draw
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.evaluation.episodes import Act, Play, begin_play, play_episodes
-from jaxagents.evaluation.trajectories import RecordedStep, record_step
+from jaxagents.evaluation.trajectories import (
+    RecordedStep,
+    Trajectory,
+    record_episodes,
+    record_step,
+)
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.normalization import RunningStatistics, denormalize
@@ -27,6 +34,29 @@ class Player(Frozen):
         self._policies = policies
         self._networks = networks
         self._freeze()
+
+    @contextlib.contextmanager
+    def recording(self, n_episodes: int) -> Iterator["Player"]:
+        """Enter a context with a player whose recordings show the environments' states."""
+        environments = self._environments.for_recording(n_episodes)
+        if environments is self._environments:
+            yield self
+            return
+        try:
+            yield Player(environments, self._policies, self._networks)
+        finally:
+            environments.close()
+
+    def record(
+        self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool, n_episodes: int
+    ) -> list[Trajectory]:
+        """Play as `evaluate` does, and keep the first episodes step by step."""
+        return record_episodes(
+            self._environments,
+            self.begin_play(rng, actor, n_evals, greedy),
+            lambda play: self.record_step(actor, play, n_episodes, greedy),
+            n_episodes,
+        )
 
     @compiled_quickly(static_argnames=("self", "n_evals", "greedy"))
     def evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:

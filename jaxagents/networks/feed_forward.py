@@ -65,6 +65,7 @@ class CNN(nn.Module):
         activation: Applied after each layer.
         layer_norm: As in `MLP`; convolutions are normalised over each pixel's channels.
         dtype: As in `MLP`.
+        stride: Pixels from one place of a convolution to the next.
     """
 
     channels: Sequence[int] = (16,)
@@ -72,13 +73,14 @@ class CNN(nn.Module):
     activation: Callable[[Array], Array] = nn.relu
     layer_norm: bool = False
     dtype: DTypeLike = jnp.float32
+    stride: int = 1
 
     @nn.compact
     def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
         """Map ``[*batch, height, width, channels]`` of any dtype to ``[*batch, hidden]``."""
         hidden = features.astype(self.dtype)
         for channels in self.channels:
-            hidden = dense(channels, HIDDEN_SCALE, self.dtype)(_patches(hidden))
+            hidden = dense(channels, HIDDEN_SCALE, self.dtype)(_patches(hidden, self.stride))
             if self.layer_norm:
                 hidden = nn.LayerNorm(dtype=self.dtype)(hidden)
             hidden = self.activation(hidden)
@@ -86,12 +88,12 @@ class CNN(nn.Module):
         return MLP(IMAGE_NDIM, *layers)(hidden)
 
 
-def _patches(images: Array) -> Array:
-    """Concatenate the channels of each pixel's 3 by 3 neighbourhood.
+def _patches(images: Array, stride: int) -> Array:
+    """Concatenate the channels of the 3 by 3 neighbourhood of every ``stride``-th pixel.
 
     Returns:
-        ``[*batch, height - 2, width - 2, 9 * channels]``; images that are too small for it are
-        padded to keep their size.
+        ``[*batch, ceil((height - 2) / stride), ceil((width - 2) / stride), 9 * channels]``; images
+        that are too small for it are padded first, by a pixel on each side.
     """
     if min(images.shape[-3:-1]) <= KERNEL_SIZE:
         border = KERNEL_SIZE // 2
@@ -100,7 +102,7 @@ def _patches(images: Array) -> Array:
     height, width = (size - KERNEL_SIZE + 1 for size in images.shape[-3:-1])
     return jnp.concatenate(
         [
-            images[..., row : row + height, column : column + width, :]
+            images[..., row : row + height : stride, column : column + width : stride, :]
             for row in range(KERNEL_SIZE)
             for column in range(KERNEL_SIZE)
         ],
@@ -121,7 +123,7 @@ def make_torso(
     activation = activation_of(layers, observation_shape)
     hidden = (layers.hidden_sizes, activation, layers.layer_norm, dtype)
     if len(observation_shape) == IMAGE_NDIM:
-        return CNN(layers.channels, *hidden)
+        return CNN(layers.channels, *hidden, layers.stride)
     return MLP(len(observation_shape), *hidden)
 
 

@@ -38,6 +38,10 @@ class Network:
         """Draw parameters."""
         return self.module.init(rng, *self._example())
 
+    def parameters(self) -> PyTree:
+        """Return the parameters' shapes and dtypes."""
+        return jax.eval_shape(self.init, jax.random.key(0))
+
     def empty_memory(self, *batch_shape: int) -> PyTree:
         """Return the memory ``[*batch, ...]`` at the start of an episode."""
         return cast(Any, self.module).empty_memory(batch_shape) if self.recurrent else ()
@@ -131,7 +135,7 @@ class Network:
         features = jax.ShapeDtypeStruct((*batch, *self.observation.shape), self.observation.dtype)
         begins = jax.ShapeDtypeStruct(batch, bool)
         try:
-            params = jax.eval_shape(self.init, jax.random.key(0))
+            params = self.parameters()
             memory = jax.eval_shape(lambda: self.empty_memory(*batch[1:]))
             returned, memories = jax.eval_shape(self, params, features, memory, begins)
         except Exception as error:

@@ -151,15 +151,18 @@ def test_convolutions_have_patches_of_3_by_3_and_pad_only_images_that_are_not_la
     np.testing.assert_array_equal(patch_sums(size), sums)
 
 
-@pytest.mark.parametrize(("size", "padding"), [((7, 5), "VALID"), ((3, 5), "SAME")])
-def test_convolutions_equal_those_of_xla(size, padding):
+@pytest.mark.parametrize(
+    ("size", "stride", "padding"),
+    [((7, 5), 1, "VALID"), ((3, 5), 1, "SAME"), ((7, 6), 2, "VALID"), ((7, 9), 3, "VALID")],
+)
+def test_convolutions_equal_those_of_xla(size, stride, padding):
     images = jax.random.normal(jax.random.key(1), (4, *size, 2))
-    torso = CNN(channels=(5,), hidden_sizes=(), activation=unactivated)
+    torso = CNN((5,), hidden_sizes=(), activation=unactivated, stride=stride)
     variables = drawn(torso, images)
     hidden = torso.apply(variables, images)
     kernel = variables["params"]["Dense_0"]["kernel"].reshape(3, 3, 2, 5)
     expected = jax.lax.conv_general_dilated(
-        images, kernel, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        images, kernel, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
     np.testing.assert_allclose(hidden, expected.reshape(4, -1), atol=1e-5)
 

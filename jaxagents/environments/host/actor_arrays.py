@@ -7,6 +7,12 @@ import numpy as np
 
 from jaxagents.environments.heterogeneity import common_shape, common_space
 from jaxagents.environments.host.errors import WrongValueError
+from jaxagents.environments.host.images import (
+    AS_THEY_ARE,
+    ImageEncoding,
+    ImageSettings,
+    is_of_images,
+)
 from jaxagents.environments.spaces import (
     Box,
     MultiDiscrete,
@@ -35,6 +41,7 @@ class Encoding(NamedTuple):
     flattens: bool  # by Gymnasium: Dict and Tuple spaces, and numbers, which become one-hot
     has_mask: bool  # observations are dictionaries that hold an action mask
     inner: str | None  # the only key beside the mask
+    image: ImageEncoding | None  # of spaces of images
     shape: tuple[int, ...]
     dtype: np.dtype
 
@@ -44,6 +51,8 @@ class Encoding(NamedTuple):
             observation = {name: value for name, value in observation.items() if name != _MASK}
             if self.inner is not None:
                 observation = observation[self.inner]
+        if self.image is not None:
+            return self.image(observation)
         if self.flattens:
             from gymnasium.spaces.utils import flatten
 
@@ -62,6 +71,7 @@ class ActorArrays:
         name: The environment, for errors.
         observation_spaces: One space of Gymnasium per actor.
         action_spaces: Likewise.
+        images: How images are observed.
 
     Attributes:
         space: Contains every actor's actions.
@@ -75,8 +85,19 @@ class ActorArrays:
         ValueError: the actors differ in ways that padding and masks cannot express.
     """
 
-    def __init__(self, name: str, observation_spaces: Sequence[Any], action_spaces: Sequence[Any]):
-        self._encodings = [_encoding_of(name, space) for space in observation_spaces]
+    def __init__(
+        self,
+        name: str,
+        observation_spaces: Sequence[Any],
+        action_spaces: Sequence[Any],
+        images: ImageSettings = AS_THEY_ARE,
+    ):
+        self._encodings = [_encoding_of(name, space, images) for space in observation_spaces]
+        if images != AS_THEY_ARE and all(each.image is None for each in self._encodings):
+            raise ValueError(
+                f"{name} is observed as {observation_spaces[0]}, not as images of bytes from 0 to "
+                "255; leave out image_size and grayscale."
+            )
         self._starts = [getattr(space, "start", 0) for space in action_spaces]
         self._action_dtypes = [space.dtype for space in action_spaces]
         self._spaces = [as_space(_from_zero(space)) for space in action_spaces]
@@ -177,7 +198,7 @@ class ActorArrays:
         return (self.n_actors, *action_shape(self.space)), action_dtype(self.space)
 
 
-def _encoding_of(name: str, space: Any) -> Encoding:
+def _encoding_of(name: str, space: Any, images: ImageSettings) -> Encoding:
     """Choose how observations of a space of Gymnasium become arrays."""
     from gymnasium import spaces
     from gymnasium.spaces.utils import flatten_space
@@ -187,6 +208,9 @@ def _encoding_of(name: str, space: Any) -> Encoding:
         others = {key: value for key, value in space.spaces.items() if key != _MASK}
         inner = next(iter(others)) if len(others) == 1 else None
         space = spaces.Dict(others) if inner is None else others[inner]
+    if is_of_images(space):
+        image = ImageEncoding(name, space, images)
+        return Encoding(space, False, has_mask, inner, image, image.shape, np.dtype(np.float32))
     flattens = not isinstance(space, spaces.Box | spaces.MultiBinary)
     try:
         flat = flatten_space(space) if flattens else space
@@ -198,7 +222,7 @@ def _encoding_of(name: str, space: Any) -> Encoding:
             "environment so that it observes a Box, or a Dict or Tuple of them."
         )
     dtype = np.dtype(np.float32) if flattens else narrow(flat.dtype)
-    return Encoding(space, flattens, has_mask, inner, tuple(flat.shape), dtype)
+    return Encoding(space, flattens, has_mask, inner, None, tuple(flat.shape), dtype)
 
 
 def narrow(dtype: Any) -> np.dtype:

@@ -2,7 +2,7 @@
 
 import abc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -10,8 +10,16 @@ import numpy as np
 from jaxagents.environments.heterogeneity import teams_by_name
 from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
 from jaxagents.environments.host.errors import WrongValueError
+from jaxagents.environments.host.images import (
+    AS_THEY_ARE,
+    ImageEncoding,
+    ImageSettings,
+    as_picture,
+    is_of_images,
+)
 from jaxagents.environments.spaces import Box
 
+_FRAMES_PER_SECOND = 10.0  # of environments that do not say
 _ONE = (np.zeros(1, bool), np.ones(1, bool))  # False and True of a single actor
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # which would be printed by every worker
 
@@ -34,6 +42,8 @@ class Adapter(abc.ABC):
         arrays: Spaces and layouts.
         teams: Each actor's team, or None.
         max_episode_steps: The time limit, or None if it is unknown.
+        draws: True if `render` returns pictures.
+        frames_per_second: At which pictures are to be shown.
     """
 
     name: str
@@ -44,6 +54,10 @@ class Adapter(abc.ABC):
     def __init__(self, env: Any):
         self._env = env
         self._has_mask = self._has_state = False
+        self._encode_state: Callable[[Any], np.ndarray] = np.asarray
+        metadata = getattr(env, "metadata", None) or {}
+        self.draws: bool = getattr(env, "render_mode", None) == "rgb_array"
+        self.frames_per_second: float = float(metadata.get("render_fps") or _FRAMES_PER_SECOND)
 
     def observe(self, has_mask: bool, has_state: bool) -> None:
         """Choose what observations hold beside features."""
@@ -68,6 +82,10 @@ class Adapter(abc.ABC):
         """Draw the environment, as its library does."""
         return self._env.render()
 
+    def picture(self) -> np.ndarray:
+        """Draw the environment as bytes ``[height, width, 3]``."""
+        return as_picture(self.render())
+
     def close(self) -> None:
         """Release what the environment holds."""
         self._env.close()
@@ -76,7 +94,7 @@ class Adapter(abc.ABC):
         return Sight(
             features=self.arrays.features(observations),
             action_mask=self.arrays.masks(observations, infos) if self._has_mask else None,
-            global_state=np.asarray(self._env.state()) if self._has_state else None,
+            global_state=self._encode_state(self._env.state()) if self._has_state else None,
         )
 
 
@@ -84,12 +102,12 @@ class Adapter(abc.ABC):
 class GymnasiumAdapter(Adapter):
     """A Gymnasium environment: one actor."""
 
-    def __init__(self, env: Any):
+    def __init__(self, env: Any, images: ImageSettings):
         super().__init__(env)
         spec = getattr(env, "spec", None)
         self.name = spec.id if spec is not None else type(env).__name__
         self.max_episode_steps = spec.max_episode_steps if spec is not None else None
-        self.arrays = ActorArrays(self.name, [env.observation_space], [env.action_space])
+        self.arrays = ActorArrays(self.name, [env.observation_space], [env.action_space], images)
 
     def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:
         """Start an episode; see `Adapter.reset`."""
@@ -119,7 +137,7 @@ class PettingZooAdapter(Adapter):
     nothing, and its end stays True until an agent takes its position.
     """
 
-    def __init__(self, env: Any):
+    def __init__(self, env: Any, images: ImageSettings):
         super().__init__(env)
         metadata = getattr(env, "metadata", None) or {}
         unwrapped = getattr(env, "unwrapped", env)
@@ -136,7 +154,10 @@ class PettingZooAdapter(Adapter):
             self.name,
             [env.observation_space(name) for name in self._names],
             [env.action_space(name) for name in self._names],
+            images,
         )
+        if _has_state(env) and is_of_images(env.state_space):
+            self._encode_state = ImageEncoding(self.name, env.state_space, images)
         self._position: dict[Any, int] = {}
         n_actors = len(self._names)
         self._terminated, self._truncated = np.zeros(n_actors, bool), np.zeros(n_actors, bool)
@@ -225,8 +246,12 @@ class PettingZooAdapter(Adapter):
             self._position[name] = position
 
 
-def adapt(env: Any) -> Adapter:
+def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
     """Choose the adapter of an environment of Gymnasium, or of either API of PettingZoo.
+
+    Args:
+        env: The environment.
+        images: How its images are observed.
 
     Raises:
         TypeError: it is none of these; or as `ActorArrays`.
@@ -241,14 +266,14 @@ def adapt(env: Any) -> Adapter:
         is_parallel = (getattr(env, "metadata", None) or {}).get("is_parallelizable", False)
         env = aec_to_parallel(env) if is_parallel else turn_based_aec_to_parallel(env)
     if hasattr(env, "possible_agents") or hasattr(env, "agents"):
-        return PettingZooAdapter(env)
+        return PettingZooAdapter(env, images)
     if hasattr(env, "single_action_space"):
         raise TypeError(
             f"{type(env).__name__} is a vector of environments; make_env must return a single one, "
             "and HostEnvironment steps many in its workers."
         )
     if all(hasattr(env, name) for name in ("observation_space", "action_space", "reset", "step")):
-        return GymnasiumAdapter(env)
+        return GymnasiumAdapter(env, images)
     raise TypeError(
         f"make_env returns {type(env).__name__}, which is neither a Gymnasium environment nor "
         "one of PettingZoo."

@@ -1,6 +1,7 @@
 """Host environments as an agent plays them: one callback of compiled code per step."""
 
 import contextlib
+import logging
 import zlib
 from collections.abc import Iterator
 from typing import Any, final
@@ -17,8 +18,9 @@ from jaxagents.environments.host.errors import HostEnvironmentError
 from jaxagents.environments.host.pool import Frame, WorkerPool
 from jaxagents.environments.host.shared_arrays import Field
 from jaxagents.environments.time_limits import TimeLimit
-from jaxagents.types import Observation, TimeStep
+from jaxagents.types import Observation, PyTree, TimeStep
 
+_jax_logger = logging.getLogger("jax._src.callback")
 _ENDS = ("reward", "terminated", "truncated", "over")
 
 
@@ -39,6 +41,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         time_limit: As for `EnvironmentBatch`, as are the others.
         agent_id: Likewise.
         global_state: Likewise.
+        n_drawn: Draw the first environments at every step.
     """
 
     can_be_vmapped = False
@@ -50,9 +53,11 @@ class HostEnvironmentBatch(EnvironmentBatch):
         time_limit: TimeLimit,
         agent_id: bool = False,
         global_state: bool = False,
+        n_drawn: int = 0,
     ):
         self._env = env
         self._max_episode_steps = max_episode_steps
+        self._n_drawn = n_drawn
         self._pool: WorkerPool | None = None
         self._checksum = 0
         self._action = env.layout(has_state=False)["action"]
@@ -67,6 +72,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
             global_state,
         )
         has_state = self._has_state = global_state and self._offers_global_state
+        self._drawn = ("picture",) if n_drawn else ()
         self._counts = ("restarts",) if env.on_worker_failure == "restart" else ()
         self._sight = [name for name in env.sight if has_state or name != "global_state"]
 
@@ -84,6 +90,19 @@ class HostEnvironmentBatch(EnvironmentBatch):
         self._agents_batches.append(batch)
         return batch
 
+    def for_recording(self, n_episodes: int) -> "HostEnvironmentBatch":
+        """Return a batch whose recorded states are pictures of the first environments."""
+        if self._env.picture is None:
+            return self
+        settings = (self.time_limit, self._agent_id, self._global_state)
+        batch = HostEnvironmentBatch(self._env, self._max_episode_steps, *settings, n_episodes)
+        batch._faults = self._faults
+        return batch
+
+    def environment_states(self, state: BatchState) -> PyTree:
+        """Return pictures of the environments, if they are drawn."""
+        return self._pool.pictures() if self._pool and self._n_drawn else state.env_state
+
     def close(self) -> None:
         """End this batch's workers; `reset` starts new ones."""
         if self._pool is not None:
@@ -98,6 +117,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
     def raising_faults(self) -> Iterator[None]:
         """Raise the fault of an environment instead of the text that compiled code makes of it."""
         self._faults.clear()
+        _jax_logger.addFilter(_is_no_fault)
         try:
             yield
             jax.effects_barrier()
@@ -107,7 +127,8 @@ class HostEnvironmentBatch(EnvironmentBatch):
         if self._faults:
             for batch in self._agents_batches:
                 batch.close()
-            raise self._faults[0]
+            # What jax and the callback add to the traceback says nothing of the environment.
+            raise self._faults[0].with_traceback(None) from None
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""
@@ -123,7 +144,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         """Step each environment, ``[envs, actors, ...]``, and reset where the episode is over."""
         n_envs = len(state.episode_steps)
         finals = [f"final_{name}" for name in self._sight]
-        names = (*self._sight, *finals, *_ENDS, "alive", "checksum", *self._counts)
+        names = (*self._sight, *finals, *_ENDS, *self._drawn, "alive", "checksum", *self._counts)
         frame = io_callback(
             self._step_workers,
             self._shapes(n_envs, *names),
@@ -142,6 +163,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
             active=state.active,
             episode_over=over,
             info={name: frame[name] for name in self._counts},
+            final_state=frame.get("picture"),
         )
         return time_step, BatchState(frame["checksum"], frame["alive"], next_steps)
 
@@ -153,7 +175,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         )
 
     def _shapes(self, n_envs: int, *names: str) -> dict[str, jax.ShapeDtypeStruct]:
-        layout = self._env.layout(self._has_state)
+        layout = self._env.layout(self._has_state, is_drawn=self._n_drawn > 0)
         known = {"checksum": Field((), "uint32"), "restarts": Field((), "int32"), **layout}
         return {name: _abstract(known[name], n_envs) for name in names}
 
@@ -171,7 +193,8 @@ class HostEnvironmentBatch(EnvironmentBatch):
         pool, n_envs = self._pool, len(seed)
         if pool is None or not pool.is_open or pool.n_envs != n_envs:
             self.close()
-            pool = self._env.make_pool(n_envs, self._max_episode_steps, self._has_state)
+            limit, n_drawn = self._max_episode_steps, self._n_drawn
+            pool = self._env.make_pool(n_envs, limit, self._has_state, n_drawn)
             self._pool = pool
         frame = pool.reset(seed)
         self._checksum = zlib.crc32(seed.tobytes())
@@ -191,7 +214,8 @@ class HostEnvironmentBatch(EnvironmentBatch):
             final[~over] = frame[name][~over]
         finals = [f"final_{name}" for name in self._sight]
         frame["restarts"] = pool.n_restarts.copy()
-        return self._chosen(pool, frame, *self._sight, *finals, *_ENDS, "alive", *self._counts)
+        names = (*self._sight, *finals, *_ENDS, *self._drawn, "alive", *self._counts)
+        return self._chosen(pool, frame, *names)
 
     def _chosen(self, pool: WorkerPool, frame: Frame, *names: str) -> Frame:
         checksum = np.full(pool.n_envs, self._checksum, np.uint32)
@@ -203,6 +227,12 @@ class HostEnvironmentBatch(EnvironmentBatch):
         except BaseException as error:
             self._faults.append(error)
             raise
+
+
+def _is_no_fault(record: logging.LogRecord) -> bool:
+    """Keep jax from logging faults, which `raising_faults` raises."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HostEnvironmentError)
 
 
 def _abstract(field: Field, *batch_shape: int) -> Any:

@@ -2,6 +2,8 @@
 
 import functools
 import importlib
+import logging
+import operator
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,13 +16,24 @@ from jaxagents.config import TimeLimits
 from jaxagents.environments.host.actor_arrays import narrow
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.errors import WrongValueError
+from jaxagents.environments.host.images import ImageSettings
 from jaxagents.environments.host.pool import OnWorkerFailure, PoolSettings, WorkerPool
 from jaxagents.environments.host.shared_arrays import Field, Layout
 from jaxagents.environments.spaces import ActionSpace
 
 # Where the time limit is a part of the task, as in the same environments of JaxMARL.
 _TERMINAL = ("mpe2",)
-_SETTINGS = ("n_workers", "timeout", "on_worker_failure", "teams", "time_limits")
+_DRAWN = {"render_mode": "rgb_array"}
+_SETTINGS = (
+    "n_workers",
+    "timeout",
+    "on_worker_failure",
+    "teams",
+    "time_limits",
+    "image_size",
+    "grayscale",
+)
+_logger = logging.getLogger(__name__)
 
 
 @final
@@ -45,9 +58,14 @@ class HostEnvironment:
         time_limits: "terminal" if the time limit is a part of the task, "bootstrap" if not.
         max_episode_steps: The environment's own time limit; None: read it from Gymnasium's spec
             or from PettingZoo's ``max_cycles``, if it is there.
+        image_size: Height and width, in pixels, to which images are resized; None leaves them.
+        grayscale: Turn the colours of images into grey.
+        make_drawn: As ``make_env``, for replays, which show what the environment's ``render``
+            returns if its ``render_mode`` is "rgb_array"; None: ``make_env``.
 
     Attributes:
         name: The environment's own name.
+        frames_per_second: At which its pictures are to be shown.
         n_actors: Number of actors: the possible agents of PettingZoo, or 1.
         sight: Shapes and dtypes of an observation, by the names of `Observation`.
 
@@ -68,12 +86,17 @@ class HostEnvironment:
         teams: Sequence[int] | None = None,
         time_limits: TimeLimits = "bootstrap",
         max_episode_steps: int | None = None,
+        image_size: tuple[int, int] | None = None,
+        grayscale: bool = False,
+        make_drawn: Callable[[], Any] | None = None,
     ):
         import cloudpickle
 
         _check(n_workers, timeout, on_worker_failure)
         self._make_env = make_env
+        self._images = ImageSettings(_as_size(image_size), bool(grayscale))
         self._pickled: bytes = cloudpickle.dumps(make_env)
+        self._make_drawn = make_env if make_drawn is None else make_drawn
         self._n_workers = n_workers
         self._timeout = timeout
         self.on_worker_failure: OnWorkerFailure = on_worker_failure
@@ -88,6 +111,7 @@ class HostEnvironment:
             adapter.close()
         self.name = adapter.name
         self.n_actors = adapter.arrays.n_actors
+        self.frames_per_second = adapter.frames_per_second
         self.max_episode_steps = adapter.max_episode_steps
         if max_episode_steps is not None:
             self.max_episode_steps = max_episode_steps
@@ -109,23 +133,46 @@ class HostEnvironment:
 
     def open(self) -> Adapter:
         """Construct one environment in this process, with an axis of actors."""
-        return adapt(self._make_env())
+        return adapt(self._make_env(), self._images)
 
-    def make_pool(self, n_envs: int, max_episode_steps: int | None, has_state: bool) -> WorkerPool:
+    @functools.cached_property
+    def picture(self) -> Field | None:
+        """Shape and dtype of a picture of the environment; None if it cannot be drawn."""
+        try:
+            adapter = adapt(self._make_drawn(), self._images)
+            try:
+                if not adapter.draws:
+                    return None
+                adapter.reset(seed=0)
+                return Field(adapter.picture().shape, "uint8")
+            finally:
+                adapter.close()
+        except Exception as error:
+            _logger.warning("%s cannot be drawn: %s", self.name, error)
+            return None
+
+    def make_pool(
+        self, n_envs: int, max_episode_steps: int | None, has_state: bool, n_drawn: int = 0
+    ) -> WorkerPool:
         """Start workers with environments of their own.
 
         Args:
             n_envs: Number of environments.
             max_episode_steps: Truncate episodes at this length.
             has_state: Also read the global state.
+            n_drawn: Draw the first environments.
         """
+        import cloudpickle
+
         settings = PoolSettings(
-            make_env=self._pickled,
-            layout=self.layout(has_state),
+            make_env=cloudpickle.dumps(self._make_drawn) if n_drawn else self._pickled,
+            images=self._images,
+            layout=self.layout(has_state, is_drawn=n_drawn > 0),
             max_episode_steps=max_episode_steps,
             n_workers=self._n_workers,
             timeout=self._timeout,
             on_worker_failure=self.on_worker_failure,
+            n_drawn=n_drawn,
         )
         pool = WorkerPool(settings, n_envs)
         self._pools.add(pool)
@@ -152,11 +199,12 @@ class HostEnvironment:
     ) -> None:
         self.close()
 
-    def layout(self, has_state: bool) -> Layout:
+    def layout(self, has_state: bool, is_drawn: bool = False) -> Layout:
         """Return the arrays that are shared with workers, for one environment.
 
         Args:
             has_state: Include the global state.
+            is_drawn: Include a picture.
         """
         sight = {
             name: field for name, field in self.sight.items() if has_state or name != "global_state"
@@ -173,6 +221,7 @@ class HostEnvironment:
             "action": self._action,
             "seed": Field((), "uint32"),
             "at_work": Field((), "bool"),
+            **({"picture": self.picture} if is_drawn and self.picture else {}),
         }
 
 
@@ -188,8 +237,9 @@ def make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
     settings, env_kwargs = _split(env_kwargs)
     # What its checker checks at every step, the workers check faster.
     make_env = functools.partial(gymnasium.make, name, disable_env_checker=True, **env_kwargs)
+    make_drawn = functools.partial(make_env, **_DRAWN | env_kwargs)
     try:
-        return HostEnvironment(make_env, **settings)
+        return HostEnvironment(make_env, make_drawn=make_drawn, **settings)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ImportError(f"gymnasium/{name} needs another package: {error}") from error
     except gymnasium.error.Error as error:
@@ -213,7 +263,8 @@ def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
     settings, env_kwargs = _split(env_kwargs)
     settings.setdefault("time_limits", "terminal" if package in _TERMINAL else "bootstrap")
     make_env = functools.partial(_make_parallel, package, module, env_kwargs)
-    return HostEnvironment(make_env, **settings)
+    make_drawn = functools.partial(_make_parallel, package, module, _DRAWN | env_kwargs)
+    return HostEnvironment(make_env, make_drawn=make_drawn, **settings)
 
 
 def _split(env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -254,6 +305,18 @@ def _check(n_workers: int | None, timeout: float, on_worker_failure: str) -> Non
         raise ValueError(
             f"on_worker_failure={on_worker_failure!r} is unknown; choose 'raise' or 'restart'."
         )
+
+
+def _as_size(image_size: Sequence[int] | None) -> tuple[int, int] | None:
+    if image_size is None:
+        return None
+    try:
+        height, width = (operator.index(size) for size in image_size)
+    except (TypeError, ValueError):
+        height = width = 0
+    if min(height, width) < 1:
+        raise ValueError(f"image_size={image_size!r}; give a height and a width in pixels.")
+    return height, width
 
 
 def _check_teams(teams: Sequence[int] | None, n_actors: int) -> None:

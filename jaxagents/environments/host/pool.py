@@ -22,6 +22,7 @@ import numpy as np
 
 from jaxagents.environments.host.actor_arrays import Sight
 from jaxagents.environments.host.errors import HostEnvironmentError
+from jaxagents.environments.host.images import ImageSettings
 from jaxagents.environments.host.messages import (
     DONE,
     FAILED,
@@ -51,10 +52,12 @@ class PoolSettings(NamedTuple):
     """How environments are distributed over workers, and what happens when one fails."""
 
     make_env: bytes  # pickled by cloudpickle
+    images: ImageSettings
     layout: Layout
     max_episode_steps: int | None
     n_workers: int | None  # at most; None: one per processor
     timeout: float  # seconds, of a step and of a start
+    n_drawn: int  # the first environments, of which every step is drawn
     on_worker_failure: OnWorkerFailure
 
 
@@ -69,6 +72,7 @@ class WorkerProcess:
     def __init__(self, task: Task, timeout: float):
         self.envs = task.envs
         self.n_steps = 0  # begun
+        self.is_replacement = False
         self._timeout = timeout
         self._channel, theirs = socket.socketpair()
         self._channel.settimeout(timeout)
@@ -174,14 +178,20 @@ class WorkerPool:
             seed: ``[envs]``, of each environment.
 
         Raises:
-            HostEnvironmentError: an environment failed.
+            HostEnvironmentError: an environment failed, and failures are not to be mended, or not
+                even a new worker could reset it.
         """
         self._n_steps = 0
         self._arrays["seed"][:] = seed
-        failures = self._command(RESET)
-        if failures:
-            raise self._error(*failures[0])
+        for worker, failure in self._command(RESET):
+            if self._settings.on_worker_failure == "raise":
+                raise self._error(worker, failure)
+            self._replace(worker, failure)
         return self._frame()
+
+    def pictures(self) -> np.ndarray:
+        """Return the latest pictures, ``[envs, height, width, 3]``; those not drawn are black."""
+        return self._latest["picture"]
 
     def step(self, action: np.ndarray, seed: np.ndarray) -> Frame:
         """Step each environment, and reset where the episode is over.
@@ -191,7 +201,8 @@ class WorkerPool:
             seed: ``[envs]``, for those that are reset.
 
         Raises:
-            HostEnvironmentError: an environment failed, and failures are not to be mended.
+            HostEnvironmentError: an environment failed, and failures are not to be mended, or a new
+                worker failed at its first step.
         """
         self._n_steps += 1
         self._arrays["action"][:] = action
@@ -199,21 +210,25 @@ class WorkerPool:
         for worker in self._workers:
             worker.n_steps += 1
         for worker, failure in self._command(STEP):
-            # A worker that fails at once would be restarted without end.
-            if self._settings.on_worker_failure == "raise" or worker.n_steps == 1:
+            # A worker that fails at once would be replaced without end.
+            fails_again = worker.is_replacement and worker.n_steps == 1
+            if self._settings.on_worker_failure == "raise" or fails_again:
                 raise self._error(worker, failure)
-            self._restart(worker, failure)
+            self._replace(worker, failure)
+            self._truncate(slice(worker.envs.start, worker.envs.stop))
         return self._frame()
 
     def _start(self, envs: range) -> WorkerProcess:
         settings = self._settings
         task = Task(
             make_env=settings.make_env,
+            images=settings.images,
             layout=settings.layout,
             n_envs=self.n_envs,
             envs=envs,
             memory=self._file.fileno(),
             max_episode_steps=settings.max_episode_steps,
+            n_drawn=settings.n_drawn,
         )
         return WorkerProcess(task, settings.timeout)
 
@@ -223,17 +238,21 @@ class WorkerPool:
         answers = [(worker, worker.wait()) for worker in self._workers]
         return [(worker, failure) for worker, failure in answers if failure is not None]
 
-    def _restart(self, failed: WorkerProcess, failure: Failure) -> None:
-        """Replace a worker; the episodes of its environments are truncated where they were."""
+    def _replace(self, failed: WorkerProcess, failure: Failure) -> None:
+        """Start a new worker, which resets the environments of one that has failed."""
         _logger.warning("%s; its worker is restarted.", self._describe(failed, failure))
         failed.end(deadline=0.0)
-        rows = slice(failed.envs.start, failed.envs.stop)
         worker = self._start(failed.envs)
+        worker.is_replacement = True
         self._workers[self._workers.index(failed)] = worker
         worker.send(RESET)
         new_failure = worker.wait()
         if new_failure is not None:
             raise self._error(worker, new_failure)
+        self.n_restarts[slice(worker.envs.start, worker.envs.stop)] += 1
+
+    def _truncate(self, rows: slice) -> None:
+        """End the episodes of environments that have been made anew where they were."""
         arrays = self._arrays
         for name in Sight._fields:
             if name in self._latest:
@@ -242,7 +261,6 @@ class WorkerPool:
         arrays["terminated"][rows] = False
         arrays["truncated"][rows] = self._latest["alive"][rows]
         arrays["over"][rows] = True
-        self.n_restarts[rows] += 1
 
     def _frame(self) -> Frame:
         # Copies: jax may read them after the workers have gone on.

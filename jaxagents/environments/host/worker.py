@@ -20,6 +20,7 @@ import numpy as np
 from jaxagents.environments.host.actor_arrays import Sight
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.errors import WrongValueError
+from jaxagents.environments.host.images import ImageSettings
 from jaxagents.environments.host.messages import (
     DONE,
     FAILED,
@@ -38,11 +39,13 @@ class Task(NamedTuple):
     """What a worker needs to begin."""
 
     make_env: bytes  # pickled by cloudpickle
+    images: ImageSettings
     layout: Layout
     n_envs: int  # of all workers
     envs: range  # of this one
     memory: int  # file descriptor
     max_episode_steps: int | None
+    n_drawn: int  # the first environments, of which every step is drawn
 
 
 @final
@@ -62,7 +65,7 @@ class Worker:
         """Construct the environments."""
         make_env = pickle.loads(self._task.make_env)
         for env in self._each():
-            adapter = self._adapters[env] = adapt(make_env())
+            adapter = self._adapters[env] = adapt(make_env(), self._task.images)
             adapter.observe("action_mask" in self._sight, "global_state" in self._sight)
 
     def reset(self) -> None:
@@ -72,6 +75,7 @@ class Worker:
         np.random.seed(first)  # noqa: NPY002 -- likewise
         for env in self._each():
             self._begin_episode(env)
+            self._draw(env)
         self._check("features", "global_state")
 
     def step(self) -> None:
@@ -85,6 +89,7 @@ class Worker:
                 truncated, alive = truncated | alive, np.zeros_like(alive)
             arrays["reward"][env] = outcome.reward
             arrays["terminated"][env], arrays["truncated"][env] = outcome.terminated, truncated
+            self._draw(env)
             is_over = not alive.any()
             arrays["over"][env] = is_over
             if is_over:
@@ -124,15 +129,22 @@ class Worker:
         self._arrays["alive"][env] = alive
         self._elapsed[env] = 0
 
+    def _draw(self, env: int) -> None:
+        if env < self._task.n_drawn:
+            self._put("picture", env, self._adapters[env].picture())
+
     def _write(self, prefix: str, env: int, sight: Sight) -> None:
         for name in self._sight:
-            value, target = getattr(sight, name), self._arrays[prefix + name]
-            if value.shape != target.shape[1:]:
-                what = name.replace("_", " ")
-                raise WrongValueError(
-                    f"returned a {what} of shape {value.shape}, which was {target.shape[1:]} before"
-                )
-            target[env] = value
+            self._put(prefix + name, env, getattr(sight, name))
+
+    def _put(self, name: str, env: int, value: np.ndarray) -> None:
+        target = self._arrays[name]
+        if value.shape != target.shape[1:]:
+            what = name.removeprefix("final_").replace("_", " ")
+            raise WrongValueError(
+                f"returned a {what} of shape {value.shape}, which was {target.shape[1:]} before"
+            )
+        target[env] = value
 
     def _check(self, *names: str, where: np.ndarray | None = None) -> None:
         """Raise `WrongValueError` if a number is NaN or infinite, in any row or ``where`` True."""

@@ -83,9 +83,19 @@ class SideBatch(EnvironmentBatch):
 
     def for_evaluation(self) -> "SideBatch":
         """Return a batch whose opponents are those that the side names."""
-        return SideBatch(
-            self.side, self.whole.for_evaluation(), *self._settings, is_for_evaluation=True
-        )
+        return self._evaluating(self.whole.for_evaluation())
+
+    def for_recording(self, n_episodes: int) -> "SideBatch":
+        """Return a batch that shows the states of its first environments, for evaluations."""
+        shown = self.whole.for_recording(n_episodes)
+        return self if shown is self.whole else self._evaluating(shown)
+
+    def close(self) -> None:
+        """End what steps the environments, if that is not compiled code."""
+        self.whole.close()
+
+    def _evaluating(self, whole: WholeBatch) -> "SideBatch":
+        return SideBatch(self.side, whole, *self._settings, is_for_evaluation=True)
 
     def can_continue(self, state: BatchState) -> bool:
         """Return True if `step` can go on from a state."""
@@ -113,7 +123,7 @@ class SideBatch(EnvironmentBatch):
 
     def environment_states(self, state: BatchState) -> PyTree:
         """Return the environments' own states, without opponents."""
-        return state.env_state.whole.env_state
+        return self.whole.environment_states(state.env_state.whole)
 
     def begin_anew(self, state: BatchState, earlier: BatchState) -> BatchState:
         """Keep the pool of an earlier state."""

@@ -6,7 +6,7 @@ from typing import final
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
-from jaxagents.types import Observation, TimeStep
+from jaxagents.types import Observation, PyTree, TimeStep
 
 
 @final
@@ -49,6 +49,19 @@ class WholeBatch(EnvironmentBatch):
     def for_evaluation(self) -> "WholeBatch":
         """Return a batch whose episodes leave those of this one alone."""
         return WholeBatch(self._environments.for_evaluation(), self._global_state)
+
+    def for_recording(self, n_episodes: int) -> "WholeBatch":
+        """Return a batch that shows the states of its first environments."""
+        shown = self._environments.for_recording(n_episodes)
+        return self if shown is self._environments else WholeBatch(shown, self._global_state)
+
+    def environment_states(self, state: BatchState) -> PyTree:
+        """Return the environments' own states."""
+        return self._environments.environment_states(state)
+
+    def close(self) -> None:
+        """End what steps the environments, if that is not compiled code."""
+        self._environments.close()
 
     def can_continue(self, state: BatchState) -> bool:
         """Return True if `step` can go on from a state."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxagents.environments.gymnax import GymnaxEnvironment
+from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.hunting.environment import Hunting
 from jaxagents.environments.jaxmarl.adapter import JaxMARLEnvironment
 from jaxagents.environments.sides.side import Side
@@ -19,6 +20,7 @@ from jaxagents.visual.renderers.jaxnav import jaxnav_scene
 from jaxagents.visual.renderers.mazes import maze_scene
 from jaxagents.visual.renderers.mpe import mpe_scene
 from jaxagents.visual.renderers.overcooked import overcooked_scene, overcooked_v2_scene
+from jaxagents.visual.renderers.own_pictures import picture_scene
 from jaxagents.visual.renderers.printed_states import printed_scene
 from jaxagents.visual.renderers.scene import Actor, Scene, make_actors
 from jaxagents.visual.renderers.smax import smax_scene
@@ -75,6 +77,8 @@ def _scene_of_states(
     env: Any, params: Any, trajectory: Trajectory, actors: list[Actor]
 ) -> Scene | None:
     """Draw the environment's states; return None if no renderer knows them."""
+    if isinstance(env, HostEnvironment):
+        return picture_scene(env.frames_per_second, trajectory, actors)
     if isinstance(env, Hunting):
         return hunting_scene(params, trajectory)
     if isinstance(env, GymnaxEnvironment):

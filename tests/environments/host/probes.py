@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -37,6 +37,39 @@ class Stairs(gymnasium.Env):
 
     def _observe(self):
         return np.array([self._height, self._time], np.float32)
+
+
+class Drawn(Stairs):
+    """Stairs whose picture has the brightness of the height, in 10 by ``width`` pixels.
+
+    Taking the action 1 at a height of ``breaks_at`` breaks the pictures.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_fps": 20}
+
+    def __init__(
+        self, render_mode: str | None = None, width: int = 4, breaks_at: float = 1e9, **limits: Any
+    ):
+        super().__init__(**limits)
+        self.render_mode = render_mode
+        self._width, self._breaks_at = width, breaks_at
+
+    def render(self):
+        if self._height > self._breaks_at:
+            return np.zeros((10, self._width), np.uint8)
+        return np.full((10, self._width, 3), round(self._height), np.uint8)
+
+
+class Borrowed(Stairs):
+    """Stairs that can only be reset while a file exists."""
+
+    def __init__(self, there: Path):
+        super().__init__()
+        self._there = there
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        self._there.stat()
+        return super().reset(seed=seed)
 
 
 class Faulty(Stairs):

@@ -59,7 +59,7 @@ def test_the_time_limit_is_read_from_gymnasiums_spec_and_from_max_cycles():
     ("space", "value", "expected", "dtype"),
     [
         (spaces.Box(0, 9, (2,), np.float64), np.array([1.0, 2.0]), [1, 2], "float32"),
-        (spaces.Box(0, 255, (1, 2, 1), np.uint8), np.full((1, 2, 1), 7), [[[7], [7]]], "uint8"),
+        (spaces.Box(0, 9, (1, 2, 1), np.uint8), np.full((1, 2, 1), 7), [[[7], [7]]], "uint8"),
         (spaces.MultiBinary(3), np.array([1, 0, 1], np.int8), [1, 0, 1], "int8"),
         (spaces.Discrete(3, start=4), 5, [0, 1, 0], "float32"),
         (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), [0, 1, 0, 0, 1], "float32"),
@@ -76,7 +76,7 @@ def test_the_time_limit_is_read_from_gymnasiums_spec_and_from_max_cycles():
             "float32",
         ),
     ],
-    ids=["box", "image", "bits", "number", "numbers", "dict", "tuple"],
+    ids=["box", "planes", "bits", "number", "numbers", "dict", "tuple"],
 )
 def test_observations_become_one_array(space, value, expected, dtype):
     if space.dtype == np.uint8:

@@ -12,7 +12,7 @@ import pytest
 
 from jaxagents.environments.host import HostEnvironmentError
 from jaxagents.environments.host.environment import HostEnvironment
-from tests.environments.host.probes import Faulty, Party, Stairs, Unstartable
+from tests.environments.host.probes import Borrowed, Faulty, Party, Stairs, Unstartable
 from tests.environments.host.processes import is_running, workers
 
 SEEDS = np.array([11, 22, 33], np.uint32)
@@ -179,6 +179,33 @@ def test_a_worker_that_fails_at_once_is_not_restarted(started):
     assert pool.n_restarts.tolist() == [1, 1, 1]  # they share a worker
     with pytest.raises(HostEnvironmentError, match="environment 1 at step 3"):
         pool.step(actions(0, 2, 0), SEEDS)
+
+
+def test_workers_that_die_while_they_wait_are_replaced(started):
+    pool = started(Stairs, n_workers=3, on_worker_failure="restart")
+    pool.reset(SEEDS)
+    os.kill(pool.process_ids[1], signal.SIGKILL)
+    first = pool.step(actions(1, 1, 1), SEEDS)
+    assert first["over"].tolist() == [False, True, False]
+    os.kill(pool.process_ids[2], signal.SIGKILL)
+
+    again = pool.reset(SEEDS)
+
+    assert pool.n_restarts.tolist() == [0, 1, 1]
+    np.testing.assert_array_equal(again["features"][:, 0, 1], 0)
+    assert not pool.step(actions(1, 1, 1), SEEDS)["over"].any()
+
+
+def test_a_new_worker_that_cannot_reset_its_environments_ends_the_pool(started, tmp_path):
+    there = tmp_path / "there"
+    there.touch()
+    pool = started(functools.partial(Borrowed, there), n_workers=3, on_worker_failure="restart")
+    pool.reset(SEEDS)
+    there.unlink()
+    os.kill(pool.process_ids[0], signal.SIGKILL)
+    with pytest.raises(HostEnvironmentError, match="FileNotFoundError"):
+        pool.step(actions(1, 1, 1), SEEDS)
+    assert workers() == set()
 
 
 def test_signals_to_the_whole_group_of_processes_leave_workers_alone(started):
