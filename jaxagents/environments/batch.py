@@ -115,7 +115,7 @@ class EnvironmentBatch(abc.ABC):
         del n_episodes
         return self
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 -- most have nothing to end
         """End what steps the environments, if that is not compiled code."""
 
     def can_continue(self, state: BatchState) -> bool:

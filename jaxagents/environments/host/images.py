@@ -50,10 +50,11 @@ class ImageEncoding:
                 f"{name} has images of {channels} channel{'s' * (channels != 1)}, of which "
                 "grayscale=True needs three, or a multiple; leave it out."
             )
-        self.shape: tuple[int, int, int] = (
-            *(settings.size or (height, width)),
-            channels // len(_LUMINANCE) if settings.is_gray else channels,
-        )
+        if settings.size is not None:
+            height, width = settings.size
+        if settings.is_gray:
+            channels //= len(_LUMINANCE)
+        self.shape: tuple[int, int, int] = (height, width, channels)
 
     def __call__(self, image: Any) -> np.ndarray:
         """Encode an image.
