@@ -2,7 +2,9 @@
 
 Steps alone, by number of workers, beside Gymnasium's `AsyncVectorEnv` where the environment is
 Gymnasium's; then training, beside the sum of its parts: the same number of steps alone, and the
-same updates of an environment that does nothing. All sides take turns; medians over rounds.
+same updates of an environment that does nothing. The loop of training is compiled, with a callback
+per step; a loop on the host around compiled `act` and `update` stands beside it. All sides take
+turns; medians over rounds.
 
     python benchmarks/host_environments.py pettingzoo/mpe2:simple_spread_v3
     python benchmarks/host_environments.py gymnasium/CartPole-v1 --n-envs 16 --n-updates 20
@@ -23,6 +25,7 @@ import jaxagents as ja
 from jaxagents.environments.spaces import Box, action_dtype, action_shape
 
 ROLLOUT_LENGTH = 128
+ENDS = ("terminated", "truncated")
 
 
 class Idle(ja.Environment):
@@ -97,8 +100,8 @@ def stepping_by_gymnasium(env_id: str, n_envs: int, n_steps: int) -> Callable[[]
     return step
 
 
-def training(env: Any, n_envs: int, n_updates: int) -> Callable[[], Any]:
-    """Train without evaluations."""
+def make_agent(env: Any, n_envs: int, n_updates: int) -> Any:
+    """Make an agent without evaluations."""
     config = ja.AgentConfig(
         n_steps=n_updates,
         batch_size=n_envs,
@@ -108,8 +111,56 @@ def training(env: Any, n_envs: int, n_updates: int) -> Callable[[], Any]:
         progress_bar=False,
     )
     kind = ja.ContinuousIPPO if isinstance(env.action_space(None), Box) else ja.DiscreteIPPO
-    agent, hyperparams = kind(env, None, config), ja.HyperParameters()
+    return kind(env, None, config)
+
+
+def training(env: Any, n_envs: int, n_updates: int) -> Callable[[], Any]:
+    """Train, with the loop over steps in compiled code."""
+    agent, hyperparams = make_agent(env, n_envs, n_updates), ja.HyperParameters()
     return lambda: jax.block_until_ready(agent.train(jax.random.key(0), hyperparams))
+
+
+def training_by_host(env: ja.HostEnvironment, n_envs: int, n_updates: int) -> Callable[[], Any]:
+    """Train, with the loop over steps on the host."""
+    agent = make_agent(env, n_envs, n_updates)
+    pool, seeds = env.make_pool(n_envs, None, has_state=False), np.arange(n_envs, dtype=np.uint32)
+
+    def seen(frame: Any, elapsed: np.ndarray, prefix: str = "") -> Any:
+        features, mask = frame[f"{prefix}features"], frame.get(f"{prefix}action_mask")
+        return ja.Observation(features, mask, elapsed=elapsed)
+
+    def collect(runner: Any, frame: Any, elapsed: np.ndarray) -> tuple[Any, Any, np.ndarray]:
+        carry, records, steps, finals = None, [], [], []
+        active = [frame["alive"]]
+        for _ in range(ROLLOUT_LENGTH):
+            action, record = agent.act(runner, seen(frame, elapsed), carry)
+            frame, carry = pool.step(np.asarray(action), seeds), record.carry
+            over = frame["over"]
+            for name in env.sight:
+                frame[f"final_{name}"][~over] = frame[name][~over]
+            finals.append(seen(frame, elapsed + 1, "final_"))
+            elapsed = np.where(over, 0, elapsed + 1)
+            records.append(record)
+            steps.append(frame)
+            active.append(frame["alive"])
+        rollout = ja.Rollout.from_records(
+            records,
+            **{name: [step[name] for step in steps] for name in ("reward", *ENDS)},
+            active=active[:-1],
+            final_observation=finals,
+            last_observation=seen(frame, elapsed),
+        )
+        return rollout, frame, elapsed
+
+    def train() -> None:
+        runner = agent.init(jax.random.key(0), ja.HyperParameters())
+        frame, elapsed = pool.reset(seeds), np.zeros(n_envs, np.int32)
+        for _ in range(n_updates):
+            rollout, frame, elapsed = collect(runner, frame, elapsed)
+            runner, _ = agent.update(runner, rollout)
+        jax.block_until_ready(runner)
+
+    return train
 
 
 def medians(sides: dict[str, Callable[[], Any]], n_rounds: int) -> dict[str, float]:
@@ -147,6 +198,7 @@ def main() -> None:
     seconds = medians(
         {
             "training": training(env, parsed.n_envs, parsed.n_updates),
+            "loop on the host": training_by_host(env, parsed.n_envs, parsed.n_updates),
             "steps alone": stepping(env, parsed.n_envs, n_steps),
             "updates alone": training(Idle(env), parsed.n_envs, parsed.n_updates),
         },

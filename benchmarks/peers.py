@@ -69,6 +69,20 @@ COMPARISONS = {
                 "simple_spread.yaml",
                 *("--agent.batch_size", "16", "--agent.minibatch_size", "4"),
             ),
+            _ours(
+                "jaxagents, mpe2, 16 x 4",  # PettingZoo's environment, in worker processes
+                "simple_spread.yaml",
+                *("--env", "pettingzoo/mpe2:simple_spread_v3", "--agent.n_steps", "20"),
+                *("--agent.batch_size", "16", "--agent.minibatch_size", "4"),
+            ),
+        ),
+    ),
+    "stable_baselines3": Comparison(
+        "PPO on Gymnasium's CartPole: 16 environments, 128 steps, 4 epochs of 4 minibatches",
+        _peer("Stable-Baselines3 2.9.2", "stable_baselines3"),
+        (
+            _ours("jaxagents", "gymnasium_cartpole.yaml"),
+            _ours("jaxagents, 1 worker", "gymnasium_cartpole.yaml", "--env_kwargs.n_workers", "1"),
         ),
     ),
 }

@@ -46,6 +46,7 @@ def all_by_hand(agent, rng, hyperparams):
             terminated=[step.terminated for step in steps],
             truncated=[step.truncated for step in steps],
             active=[step.active for step in steps],
+            episode_over=[step.episode_over for step in steps],
             final_observation=[step.final_observation for step in steps],
             last_observation=observation,
             last_memory=carry.memory,

@@ -2,6 +2,7 @@
 
 python benchmarks/peers/make_environment.py rejax
 python benchmarks/peers/make_environment.py skrl
+python benchmarks/peers/make_environment.py stable_baselines3
 python benchmarks/peers/make_environment.py jaxagents_0_2_5
 """
 

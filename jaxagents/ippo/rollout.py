@@ -63,6 +63,8 @@ class Rollout(NamedTuple):
             Kapturowski et al. 2019, https://openreview.net/forum?id=r1lyTjAqYX).
         last_memory: After the last step, ``[envs, actors, ...]``; for recurrent agents only.
         shaped_reward: For configurations with ``shaped_reward_steps``.
+        episode_over: The environment was reset, ``[time, envs]``; None: where every actor's episode
+            has ended. The actors of a `Side` may end before the environment does.
     """
 
     observation: Any
@@ -77,6 +79,7 @@ class Rollout(NamedTuple):
     memory: Any = ()
     last_memory: Any = ()
     shaped_reward: Any = None
+    episode_over: Any = None
 
     @classmethod
     def from_records(cls, records: Sequence[Record], **results: Any) -> "Rollout":
@@ -207,6 +210,7 @@ def check_shapes(
     names = ("log_prob", "reward", "terminated", "truncated", "active")
     expected: dict[str, tuple[int, ...]] = dict.fromkeys(names, leading)
     expected["action"] = (*leading, *action_shape)
+    expected["episode_over"] = leading[:2]
     for name, shape in expected.items():
         value = getattr(rollout, name)
         if value is not None and np.shape(value) != shape:
@@ -227,7 +231,10 @@ def as_transitions(
     ended = jnp.asarray(rollout.terminated, bool), jnp.asarray(rollout.truncated, bool)
     alive = True if rollout.active is None else jnp.asarray(rollout.active, bool)
     active = jnp.broadcast_to(alive, ended[0].shape)
-    episode_over = jnp.all(~active | ended[0] | ended[1], axis=-1, keepdims=True)
+    episode_over = rollout.episode_over
+    if episode_over is None:
+        episode_over = jnp.all(~active | ended[0] | ended[1], axis=-1)
+    episode_over = jnp.asarray(episode_over, bool)[..., None]
     observation, final = prepare(rollout.observation), rollout.final_observation
     # Without truncations nothing is bootstrapped from final observations.
     final = observation if final is None else prepare(final)

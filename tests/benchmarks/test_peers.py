@@ -101,7 +101,13 @@ def test_the_table_warns_of_foreign_load(driver):
 
 
 @pytest.mark.parametrize(
-    ("name", "steps"), [("cartpole", 1_024_000), ("hunting", 76_800), ("simple_spread", 25_600)]
+    ("name", "steps"),
+    [
+        ("cartpole", 1_024_000),
+        ("gymnasium_cartpole", 40_960),
+        ("hunting", 76_800),
+        ("simple_spread", 25_600),
+    ],
 )
 def test_our_side_of_each_comparison_is_a_valid_configuration(name, steps):
     config = load_config(str(BENCHMARKS / "peers" / f"{name}.yaml"), [])

@@ -13,7 +13,7 @@ import pytest
 
 import jaxagents as ja
 from tests.agents import FAST, assert_trees_close, assert_trees_equal, begin, shared_agent, tiny
-from tests.probes import Chords, Clock, RealWalk, Walk
+from tests.probes import Chords, Clock, RealWalk, Team, Walk
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MORTAL = Walk(deaths=(100, 3), limit=5)
@@ -37,10 +37,15 @@ def loops():
             {"recurrent": "gru", "centralized_critic": True},
             marks=pytest.mark.slow,
         ),
+        (
+            ja.Side(Team(deaths=(2, 100), limit=5), [0], opponents=[ja.RandomOpponent()]),
+            ja.DiscreteIPPO,
+            {"recurrent": "gru"},
+        ),
         pytest.param(Chords(), ja.DiscreteIPPO, {"agent_id": True}, marks=pytest.mark.slow),
         pytest.param(Clock(), ja.DiscreteIPPO, {"advantages": "vtrace"}, marks=pytest.mark.slow),
     ],
-    ids=["mortal", "recurrent", "several choices", "terminal limit"],
+    ids=["mortal", "recurrent", "side", "several choices", "terminal limit"],
 )
 def test_all_three_loops_learn_the_same(loops, env, agent_class, options):
     """To rounding, as tests compile without optimizations."""
@@ -154,6 +159,7 @@ def test_truncated_steps_bootstrap_from_the_given_final_observations():
         ({"reward": np.zeros((6, 4))}, r"reward has shape \(6, 4\); .* from \(6, 4, 2\)"),
         ({"action": np.zeros((*SHAPE, 1))}, r"action has shape \(6, 4, 2, 1\)"),
         ({"log_prob": np.zeros((5, 4, 2))}, r"log_prob has shape \(5, 4, 2\)"),
+        ({"episode_over": np.zeros(SHAPE)}, r"episode_over has shape .* from \(6, 4\)"),
     ],
 )
 def test_wrong_shapes_are_refused_with_both(changes, message):
