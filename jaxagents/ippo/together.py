@@ -250,10 +250,23 @@ class _Group(Frozen):
     def _with_environments(self, runners: dict[str, Runner]) -> dict[str, Runner]:
         """Begin the episodes anew if the environments have gone."""
         here = {
-            name: agent._with_environments(runners[name]) for name, agent in self.agents.items()
+            name: runners[name] if name in self.sides else agent._with_environments(runners[name])
+            for name, agent in self.agents.items()
         }
-        have_gone = any(here[name] is not runners[name] for name in self.sides)
-        return self._seated(here) if have_gone else here
+        if not self.sides or self.sides[self.host].can_continue(runners[self.host].env_state):
+            return here
+        anew = {name: self.agents[name]._begin_episodes(runners[name]) for name in self.sides}
+        return self._seated(here | anew)
+
+    def _seated(self, runners: dict[str, Runner]) -> dict[str, Runner]:
+        """Put all sides into the same environments."""
+        if not self.sides:
+            return runners
+        seated = self._take_seats(runners)
+        for name, batch in self.sides.items():
+            if name != self.host:
+                batch.close()  # of these environments nobody plays a side
+        return seated
 
     def _call_back(self, training: _GroupTraining) -> bool:
         """Call every agent's callbacks, even if an earlier one ends the training or raises."""
@@ -293,10 +306,7 @@ class _Group(Frozen):
     # The compiled parts.
 
     @compiled_quickly(static_argnames=("self",), optimized=False)
-    def _seated(self, runners: dict[str, Runner]) -> dict[str, Runner]:
-        """Put all sides into the same environments."""
-        if not self.sides:
-            return runners
+    def _take_seats(self, runners: dict[str, Runner]) -> dict[str, Runner]:
         host = runners[self.host].env_state
         seated = {}
         for name, batch in self.sides.items():

@@ -251,3 +251,12 @@ class Echo:
             name: np.eye(2, dtype=np.float32)[cue]
             for name, cue in zip(self.possible_agents, self._cues, strict=True)
         }
+
+
+class DrawnEcho(Echo):
+    """Echo whose picture has the brightness of the time."""
+
+    render_mode = "rgb_array"
+
+    def render(self):
+        return np.full((4, 6, 3), self._time, np.uint8)
