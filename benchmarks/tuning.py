@@ -20,7 +20,7 @@ import jaxagents as ja
 from jaxagents import hyperparameters
 from jaxagents.compiler import batch_parts, jit, matrix_products, reductions
 from jaxagents.environments import batch
-from jaxagents.ippo import actor_critic, base, distributions
+from jaxagents.ippo import actor_critic, base, distributions, training_run
 from jaxagents.ppo import finiteness, optimization
 from jaxagents.ppo import statistics as ppo_statistics
 
@@ -60,7 +60,7 @@ def _overlapping_with_more_arrays() -> Any:
     options = {"xla_multiheap_size_constraint_per_heap": 0}
     with mock.patch.object(jit, "_OVERLAPPING", options):
         return jit.with_overlapping_loops(
-            base.IPPOBase._update_repeatedly,
+            training_run.TrainingRun.update_repeatedly,
             static_argnames=("self",),
             donate_argnames=("updates",),
         )
@@ -68,8 +68,10 @@ def _overlapping_with_more_arrays() -> Any:
 
 # By name: what is replaced, in which module, and by what.
 FORMS: dict[str, list[tuple[Any, str, Any]]] = {
-    "overlapping loops": [(base, "overlapping_pays", lambda *_: False)],
-    "fewer arrays": [(base, "_update_repeatedly_overlapping", _overlapping_with_more_arrays())],
+    "overlapping loops": [(training_run, "overlapping_pays", lambda *_: False)],
+    "fewer arrays": [
+        (training_run, "_update_repeatedly_overlapping", _overlapping_with_more_arrays())
+    ],
     "order of weight gradients": [(matrix_products, "is_plain", lambda: True)],
     "sums over actions as products": [
         (distributions, "sum_last_axis", lambda values: jnp.sum(values, axis=-1))
@@ -104,15 +106,16 @@ def begin(workload: str) -> tuple[Callable[[int], None], float]:
     config = ja.AgentConfig(n_steps=5_000, n_evals=0, progress_bar=False, **changes)
     agent = ja.DiscreteIPPO(env, env_params, config)
     runner = agent.init(jax.random.key(0), ja.HyperParameters())
-    update = agent._updates_compiled_for(runner)
-    updates = agent._open_block(agent._first_block(runner), jnp.asarray(1, jnp.int32))
+    run = agent._run
+    update = run.updates_compiled_for(runner)
+    updates = run.open_block(run.first_block(runner), jnp.asarray(1, jnp.int32))
     started = time.perf_counter()
-    updates = jax.block_until_ready(update(agent, updates))
+    updates = jax.block_until_ready(update(run, updates))
     seconds = time.perf_counter() - started
 
     def go_on(n_updates: int) -> None:
         nonlocal updates
-        updates = update(agent, updates._replace(n_left=jnp.asarray(n_updates, jnp.int32)))
+        updates = update(run, updates._replace(n_left=jnp.asarray(n_updates, jnp.int32)))
         jax.block_until_ready(updates)
 
     return go_on, seconds

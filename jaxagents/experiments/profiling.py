@@ -149,9 +149,10 @@ def profile(agent: IPPOBase, hyperparams: HyperParameters, n_rounds: int = 20) -
 def _warm_up(agent: IPPOBase, runner: Runner) -> tuple[Runner, Metrics, Program]:
     """Do a few updates; return also their metrics, and a program for one more update per call."""
     started = time.perf_counter()
-    update_repeatedly = agent._updates_compiled_for(runner)
+    run = agent._run
+    update_repeatedly = run.updates_compiled_for(runner)
     n_updates = jnp.asarray(_N_WARM_UP_UPDATES, jnp.int32)
-    updates = update_repeatedly(agent, agent._open_block(agent._first_block(runner), n_updates))
+    updates = update_repeatedly(run, run.open_block(run.first_block(runner), n_updates))
     metrics = jax.block_until_ready(jax.tree.map(lambda leaf: leaf / n_updates, updates.total))
     # The time of the few updates is negligible beside compilation.
     seconds = time.perf_counter() - started
@@ -159,7 +160,7 @@ def _warm_up(agent: IPPOBase, runner: Runner) -> tuple[Runner, Metrics, Program]
 
     def update() -> Updates:
         nonlocal updates
-        updates = update_repeatedly(agent, updates._replace(n_left=jnp.ones((), jnp.int32)))
+        updates = update_repeatedly(run, updates._replace(n_left=jnp.ones((), jnp.int32)))
         return updates
 
     return runner, metrics, Program(update, (), seconds)

@@ -8,24 +8,17 @@ Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2
 https://arxiv.org/abs/1707.06347.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
-from jaxagents.compiler.jit import (
-    Workload,
-    compiled_for_speed,
-    compiled_quickly,
-    is_traced,
-    overlapping_pays,
-    with_overlapping_loops,
-)
+from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
 from jaxagents.hyperparameters import (
     HyperParameters,
@@ -40,14 +33,10 @@ from jaxagents.ippo.rollout import (
     check_rollout,
     with_structure,
 )
+from jaxagents.ippo.training_run import TrainingRun
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.ppo.batches import Valuation, make_batch, normalize_targets, with_estimates
-from jaxagents.ppo.finiteness import (
-    QUANTITIES,
-    find_nonfinite,
-    keep_finite_policies,
-    raise_nonfinite,
-)
+from jaxagents.ppo.finiteness import NonFinite, find_nonfinite, keep_finite_policies
 from jaxagents.ppo.losses import ActorStats, actor_loss, critic_loss, error_cost
 from jaxagents.ppo.minibatches import unit_of
 from jaxagents.ppo.normalization import RunningStatistics, init_normalizers
@@ -55,15 +44,7 @@ from jaxagents.ppo.optimization import run_epoch
 from jaxagents.ppo.policy_map import each_policy, while_any_policy
 from jaxagents.ppo.schedules import adapt_learning_rate, scheduled, training_reward
 from jaxagents.ppo.statistics import explained_variance, value_statistics
-from jaxagents.training.blocks import (
-    block_sizes,
-    metrics_of_block,
-    open_block,
-    run_blocks,
-    update_repeatedly,
-)
-from jaxagents.training.metric_tables import joined
-from jaxagents.training.named_arrays import Leaves, pack, strip_keys, unpack
+from jaxagents.training.named_arrays import pack, strip_keys, unpack
 from jaxagents.types import (
     ActorLoop,
     Batch,
@@ -78,14 +59,9 @@ from jaxagents.types import (
     RolloutLoop,
     Runner,
     TimeStep,
-    Training,
     Transition,
     UpdateKeys,
-    Updates,
 )
-
-NonFinite = Bool[Array, "policies quantities"]
-"""Which `QUANTITIES` of each policy are NaN or infinite."""
 
 
 class IPPOBase(Agent):
@@ -161,14 +137,15 @@ class IPPOBase(Agent):
         initial = self.config.initial_evaluation
         if is_traced((rng, hyperparams, runner)):
             check_can_be_traced(self, runner)
-            training, metrics = train_under_vmap(self, as_key(rng), self._checked(hyperparams))
+            rng = as_key(rng)
+            training, metrics = train_under_vmap(self._run, rng, self._checked(hyperparams))
             return training.runner, metrics
         self._recorder.prepare(rng if runner is None else runner.rng)
         if runner is None:
-            return self._train(self.init(rng, hyperparams), 0, initial)
+            return self._run.train(self.init(rng, hyperparams), 0, initial)
         rng = key_of(runner.rng, self.config.prng_impl)
         runner = runner.replace(rng=rng, hyperparams=self._checked(hyperparams))
-        return self._train(runner, int(runner.n_updates_done), initial)
+        return self._run.train(runner, int(runner.n_updates_done), initial)
 
     def resume(self, hyperparams: HyperParameters | None = None) -> tuple[Runner, Metrics]:
         """Continue the run in ``checkpoint_dir`` from its last checkpoint to ``n_steps``.
@@ -188,7 +165,8 @@ class IPPOBase(Agent):
         runner, history = self._recorder.restore_to_resume(self._runner_shapes())
         if hyperparams is not None:
             runner = runner.replace(hyperparams=self._checked(hyperparams))
-        return self._train(runner, int(runner.n_updates_done), initial=False, history=history)
+        n_updates_done = int(runner.n_updates_done)
+        return self._run.train(runner, n_updates_done, initial=False, history=history)
 
     def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
         """Build the initial runner.
@@ -682,87 +660,17 @@ class IPPOBase(Agent):
         """Return the number of minibatches of one policy's batch."""
         return batch.weight.shape[1] // (self.config.minibatch_size * self.config.n_chunks)
 
-    # A training run: blocks of updates, each followed by an evaluation and a report to the host.
-
-    def _train(
-        self, runner: Runner, n_updates_done: int, initial: bool, history: Leaves | None = None
-    ) -> tuple[Runner, Metrics]:
-        """Run the remaining blocks, and record them if there are checkpoints or callbacks."""
-        sizes = block_sizes(n_updates_done, self.config, initial)
-
-        def train() -> tuple[Training, Metrics]:
-            if self._recorder.has_work and not initial and history is None:
-                self._recorder.save(jax.device_get(strip_keys(runner)))
-            # A recorder has a progress bar of its own.
-            is_shown = self.config.progress_bar and not self._recorder.has_work
-            update = self._updates_compiled_for(runner)
-            return self._run_blocks(runner, sizes, update, is_shown)
-
-        with self.environments.raising_faults():
-            runner = self._with_environments(runner)
-            training, metrics = self._recorder.record(train, n_updates_done, history)
-        if history:
-            metrics = jax.tree.map(jnp.asarray, joined(history, metrics))
-        return self._finished(training), metrics
-
-    def _finished(self, training: Training) -> Runner:
-        """Return the runner of a run that has ended; raise if it ended by NaN or infinity."""
-        if self.config.on_nonfinite == "stop":
-            raise_nonfinite(np.asarray(training.nonfinite), int(training.runner.n_updates_done))
-        return training.runner
+    @cached_property
+    def _run(self) -> TrainingRun:
+        """The agent's training, which is its blocks of updates."""
+        return TrainingRun(self)
 
     def _with_environments(self, runner: Runner) -> Runner:
         """Begin the episodes anew if the environments have gone, or gone on without the runner."""
         can_continue = self.environments.can_continue(runner.env_state)
         return runner if can_continue else self._begin_episodes(runner)
 
-    def _run_blocks(
-        self,
-        runner: Runner,
-        sizes: Sequence[int],
-        update: Callable[..., Updates],
-        is_shown: bool = False,
-    ) -> tuple[Training, Metrics]:
-        """Run blocks one by one, so that callbacks may use jax in between; see `run_blocks`."""
-        return run_blocks(
-            lambda training, size: self._run_block(training, size, update),
-            self._first_block(runner),
-            sizes,
-            ends=lambda training: self._recorder.call_back(self, training.runner),
-            is_shown=is_shown,
-        )
-
-    def _updates_compiled_for(self, runner: Runner) -> Callable[..., Updates]:
-        """Choose how `_update_repeatedly` is compiled."""
-        n_samples = self.config.steps_per_update * self.environments.n_actors
-        workload = Workload(
-            n_samples=self.config.n_steps * n_samples,
-            n_samples_at_once=n_samples,
-            # Actor and critic need each other with V-trace and with a shared torso only.
-            has_independent_loops=self.config.advantages == "gae" and not self.config.shared_torso,
-        )
-        if overlapping_pays(workload, runner.n_updates_done):
-            return _update_repeatedly_overlapping
-        return type(self)._update_repeatedly
-
-    def _first_block(self, runner: Runner) -> Training:
-        """Return the carry with which the first block begins."""
-        nothing = jnp.zeros((self.policies.n_policies, len(QUANTITIES)), bool)
-        return Training(runner=runner, stop=jnp.zeros((), bool), nonfinite=nothing)
-
-    def _run_block(
-        self, training: Training, n_updates: Int[Array, ""], update: Callable[..., Updates]
-    ) -> tuple[Training, Metrics]:
-        """Do some updates, evaluate, and report to the host; no updates after a stop."""
-        updates = update(self, self._open_block(training, n_updates))
-        evaluation = {}
-        if self.config.n_evals:
-            rng = jax.random.key(self.config.eval_seed)
-            actor = self.networks.actor_of(updates.runner)
-            evaluation = self._player.evaluate(rng, actor, self.config.n_evals, True)
-        return self._close_block(training, updates, evaluation)
-
-    # The parts of a block, one program each.
+    # The compiled programs.
 
     @compiled_quickly(static_argnames=("self",), optimized=False)
     def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
@@ -819,34 +727,6 @@ class IPPOBase(Agent):
         )
         return self.distribution.to_environment(action), record
 
-    @compiled_quickly(static_argnames=("self",), optimized=False)
-    def _open_block(self, training: Training, n_updates: Int[Array, ""]) -> Updates:
-        return open_block(training, n_updates, jax.eval_shape(self._step, training.runner))
-
-    @compiled_for_speed(static_argnames=("self",))
-    def _update_repeatedly(self, updates: Updates) -> Updates:
-        return update_repeatedly(self._step, updates, self._has_failed)
-
-    @compiled_quickly(static_argnames=("self",), optimized=False)
-    def _close_block(
-        self,
-        training: Training,
-        updates: Updates,
-        evaluation: Metrics,
-        another_failed: Bool[Array, ""] | bool = False,
-    ) -> tuple[Training, Metrics]:
-        """Make the block's row of metrics, and report it to the host."""
-        runner = updates.runner
-        failed = self._has_failed(updates.nonfinite) | another_failed
-        lost = training.stop | failed
-        metrics = metrics_of_block(updates, evaluation, lost)
-        stop = lost | self._report(runner, metrics, failed)
-        return Training(runner, stop, training.nonfinite | updates.nonfinite), metrics
-
-    def _has_failed(self, nonfinite: NonFinite) -> Bool[Array, ""]:
-        """True if NaN or infinite quantities end the training."""
-        return jnp.any(nonfinite) & (self.config.on_nonfinite == "stop")
-
     # The host's side.
 
     def _report(self, runner: Runner, metrics: Metrics, failed: Bool[Array, ""]) -> Bool[Array, ""]:
@@ -862,10 +742,3 @@ class IPPOBase(Agent):
         runner, metrics, failed = unpack(report, shapes)
         # No checkpoint of a failed block: a run resumed from it would fail again.
         return np.bool_(True) if failed else self._recorder.on_evaluation(runner, metrics)
-
-
-# No caller keeps the input of the updates, so it may be donated. Only here: without overlapping
-# loops, donation makes CartPole's updates a third slower.
-_update_repeatedly_overlapping = with_overlapping_loops(
-    IPPOBase._update_repeatedly, static_argnames=("self",), donate_argnames=("updates",)
-)

@@ -19,9 +19,9 @@ from jaxagents.environments.sides.batch import SideBatch
 from jaxagents.errors import CheckpointError
 from jaxagents.evaluation.episodes import play_episodes
 from jaxagents.hyperparameters import HyperParameters
-from jaxagents.ippo.base import IPPOBase, NonFinite
+from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.frozen import Frozen
-from jaxagents.ppo.finiteness import NonFiniteError
+from jaxagents.ppo.finiteness import NonFinite, NonFiniteError
 from jaxagents.training.blocks import accumulated, block_sizes, open_block, run_blocks
 from jaxagents.training.checkpoints import DamagedError
 from jaxagents.training.metric_tables import joined
@@ -216,7 +216,7 @@ class _Group(Frozen):
             for name, agent in self.agents.items():
                 if agent._recorder.has_work and not initial and histories is None:
                     agent._recorder.save(jax.device_get(strip_keys(runners[name])))
-            start = {name: self.agents[name]._first_block(runners[name]) for name in names}
+            start = {name: self.agents[name]._run.first_block(runners[name]) for name in names}
             return run_blocks(
                 self._run_block,
                 _GroupTraining(start, jnp.zeros((), bool)),
@@ -242,7 +242,7 @@ class _Group(Frozen):
             if history:
                 mine = jax.tree.map(jnp.asarray, joined(history, mine))
             try:
-                results[name] = agent._finished(training.agents[name]), mine
+                results[name] = agent._run.finished(training.agents[name]), mine
             except NonFiniteError as error:
                 raise NonFiniteError(f"{name}: {error}") from None
         return results
@@ -287,12 +287,12 @@ class _Group(Frozen):
         updates = self._update_repeatedly(self._open_block(training, n_updates))
         evaluations = self._evaluate(updates) if self._n_evals else {}
         failures = [
-            agent._has_failed(updates[name].nonfinite) for name, agent in self.agents.items()
+            agent._run.has_failed(updates[name].nonfinite) for name, agent in self.agents.items()
         ]
         has_failed = jnp.any(jnp.stack(failures))
         agents, rows = {}, {}
         for name, agent in self.agents.items():
-            agents[name], row = agent._close_block(
+            agents[name], row = agent._run.close_block(
                 training.agents[name], updates[name], evaluations.get(name, {}), has_failed
             )
             rows |= {f"{name}/{metric}": value for metric, value in row.items()}
@@ -329,7 +329,7 @@ class _Group(Frozen):
     def _update_repeatedly(self, updates: dict[str, Updates]) -> dict[str, Updates]:
         def unfinished(updates: dict[str, Updates]) -> Bool[Array, ""]:
             goes_on = [
-                (each.n_left > 0) & ~self.agents[name]._has_failed(each.nonfinite)
+                (each.n_left > 0) & ~self.agents[name]._run.has_failed(each.nonfinite)
                 for name, each in updates.items()
             ]
             return jnp.all(jnp.stack(goes_on))

@@ -1,45 +1,23 @@
 """`jax.vmap(agent.train)`: members in threads on a CPU, elsewhere as one batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.compiler.threads import map_in_threads, vmap_by_members
-from jaxagents.config import AgentConfig
-from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ippo.training_run import Trainee, TrainingRun
 from jaxagents.training.blocks import block_sizes
-from jaxagents.training.recorder import Recorder
-from jaxagents.types import Metrics, Runner, Training, Updates
+from jaxagents.types import Metrics, Runner, Training
 
 Member = tuple[PRNGKeyArray, HyperParameters]
-Update = Callable[..., Updates]
 
 
-class Trainable(Protocol):
-    """The parts of an agent that training under `jax.vmap` uses; see `IPPOBase`."""
-
-    config: AgentConfig
-    environments: EnvironmentBatch
-    _recorder: Recorder
-    _update_repeatedly: Any
-
-    def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner: ...
-    def _first_block(self, runner: Runner) -> Training: ...
-    def _updates_compiled_for(self, runner: Runner) -> Update: ...
-    def _run_block(
-        self, training: Training, n_updates: Int[Array, ""], update: Update
-    ) -> tuple[Training, Metrics]: ...
-    def _run_blocks(
-        self, runner: Runner, sizes: Sequence[int], update: Update, is_shown: bool = False
-    ) -> tuple[Training, Metrics]: ...
-
-
-def check_can_be_traced(agent: Trainable, runner: Runner | None) -> None:
+def check_can_be_traced(agent: Trainee, runner: Runner | None) -> None:
     """Raise ValueError if training cannot be a part of a `jax.vmap` or a compiled program."""
     if not agent.environments.can_be_vmapped:
         raise ValueError(
@@ -64,40 +42,43 @@ def check_can_be_traced(agent: Trainable, runner: Runner | None) -> None:
 
 
 def train_under_vmap(
-    agent: Trainable, rng: PRNGKeyArray, hyperparams: HyperParameters
+    run: TrainingRun, rng: PRNGKeyArray, hyperparams: HyperParameters
 ) -> tuple[Training, Metrics]:
     """Train from the beginning, as a member of a `jax.vmap` or a part of a compiled program."""
-    sizes = tuple(block_sizes(0, agent.config, agent.config.initial_evaluation))
-    as_one_program = partial(_train_as_one_program, agent, sizes)
-    return vmap_by_members(as_one_program, partial(_train_members, agent, sizes))(rng, hyperparams)
+    config = run.agent.config
+    sizes = tuple(block_sizes(0, config, config.initial_evaluation))
+    as_one_program = partial(_train_as_one_program, run, sizes)
+    return vmap_by_members(as_one_program, partial(_train_members, run, sizes))(rng, hyperparams)
 
 
 def _train_members(
-    agent: Trainable, sizes: Sequence[int], members: Sequence[Member]
+    run: TrainingRun, sizes: Sequence[int], members: Sequence[Member]
 ) -> list[tuple[Training, Metrics]]:
     """Train several members from the beginning, one per core."""
-    runners = [agent._begin(*member) for member in members]
+    runners = [run.agent._begin(*member) for member in members]
+    is_shown = run.agent.config.progress_bar
     if len(members) == 1:
-        update = agent._updates_compiled_for(runners[0])
-        return [agent._run_blocks(runners[0], sizes, update, agent.config.progress_bar)]
-    update = type(agent)._update_repeatedly
+        update = run.updates_compiled_for(runners[0])
+        return [run.run_blocks(runners[0], sizes, update, is_shown)]
+    update = TrainingRun.update_repeatedly
     # Compile once, here, instead of in each thread.
-    agent._run_blocks(runners[0], [0], update)
-    train = partial(agent._run_blocks, sizes=sizes, update=update)
-    return map_in_threads(train, runners, agent.config.progress_bar)
+    run.run_blocks(runners[0], [0], update)
+    train = partial(run.run_blocks, sizes=sizes, update=update)
+    return map_in_threads(train, runners, is_shown)
 
 
-@partial(jax.jit, static_argnames=("agent", "sizes"))
+@partial(jax.jit, static_argnames=("run", "sizes"))
 def _train_as_one_program(
-    agent: Trainable, sizes: tuple[int, ...], rng: PRNGKeyArray, hyperparams: HyperParameters
+    run: TrainingRun, sizes: tuple[int, ...], rng: PRNGKeyArray, hyperparams: HyperParameters
 ) -> tuple[Training, Metrics]:
     def run_block(training: Training, now: tuple[Array, Array]) -> tuple[Training, Metrics]:
-        return agent._run_block(training, now[1], type(agent)._update_repeatedly)
+        return run.run_block(training, now[1], TrainingRun.update_repeatedly)
 
     shown: Any = run_block
-    if agent.config.progress_bar:
+    if run.agent.config.progress_bar:
         from jax_tqdm.scan_pbar import scan_tqdm
 
         shown = scan_tqdm(len(sizes), print_rate=1, desc="Training")(run_block)
     blocks = (jnp.arange(len(sizes)), jnp.asarray(sizes, jnp.int32))
-    return jax.lax.scan(shown, agent._first_block(agent._begin(rng, hyperparams)), blocks)
+    first = run.first_block(run.agent._begin(rng, hyperparams))
+    return jax.lax.scan(shown, first, blocks)

@@ -24,6 +24,8 @@ QUANTITIES = (
     "critic's gradient",
     "critic's parameters",
 )
+NonFinite = Bool[Array, "policies quantities"]
+"""Which `QUANTITIES` of each policy are NaN or infinite."""
 
 
 class NonFiniteError(FloatingPointError):

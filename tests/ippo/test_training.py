@@ -14,7 +14,7 @@ import jaxagents as ja
 from jaxagents.compiler import batch_parts
 from jaxagents.compiler import jit as compilation
 from jaxagents.hyperparameters import adam
-from jaxagents.ippo import base
+from jaxagents.ippo import base, training_run
 from jaxagents.ppo.optimization import run_epoch
 from jaxagents.training.blocks import block_sizes
 from tests.agents import (
@@ -313,8 +313,8 @@ def test_training_with_overlapping_loops_gives_the_same_bits(monkeypatch):
         used.append(arguments)
         return overlapping(*arguments)
 
-    overlapping = base._update_repeatedly_overlapping
-    monkeypatch.setattr(base, "_update_repeatedly_overlapping", spy)
+    overlapping = training_run._update_repeatedly_overlapping
+    monkeypatch.setattr(training_run, "_update_repeatedly_overlapping", spy)
     monkeypatch.setattr(compilation, "_MANY_SAMPLES_WITH_CACHE", 1)
     monkeypatch.setattr(compilation, "_MANY_SAMPLES", 1)
     assert_trees_equal(agent.train(jax.random.key(0), FAST), plain)
@@ -346,8 +346,8 @@ def test_long_trainings_of_independent_networks_overlap_their_loops(monkeypatch,
     monkeypatch.setattr(compilation, "_MANY_SAMPLES", 1_000)
     monkeypatch.setattr(compilation, "_TOO_MANY_SAMPLES_AT_ONCE", 1_000)
     agent = ja.DiscreteIPPO(COORDINATION, None, tiny(**changes))
-    update = agent._updates_compiled_for(begin(coordinated()))
-    assert (update is base._update_repeatedly_overlapping) == overlaps
+    update = agent._run.updates_compiled_for(begin(coordinated()))
+    assert (update is training_run._update_repeatedly_overlapping) == overlaps
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not():

@@ -72,7 +72,7 @@ def observed():
     def look(event: ja.Evaluation) -> None:
         own = event.agent.eval(rng, n_evals=2, runner=event.runner)
         seen.append((event, np.asarray(event.policy(observation)), np.asarray(own["returns"])))
-        programs.append(n_compiled("_update_repeatedly"))
+        programs.append(n_compiled("update_repeatedly"))
 
     config = dataclasses.replace(RECORDED, checkpoint_dir=None)
     agent = ja.DiscreteIPPO(WALK, None, config, callbacks=[look])
