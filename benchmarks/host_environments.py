@@ -136,8 +136,9 @@ def training_by_host(env: ja.HostEnvironment, n_envs: int, n_updates: int) -> Ca
             action, record = agent.act(runner, seen(frame, elapsed), carry)
             frame, carry = pool.step(np.asarray(action), seeds), record.carry
             over = frame["over"]
-            for name in env.sight:
-                frame[f"final_{name}"][~over] = frame[name][~over]
+            for name in ("features", "action_mask"):
+                if name in frame:
+                    frame[f"final_{name}"][~over] = frame[name][~over]
             finals.append(seen(frame, elapsed + 1, "final_"))
             elapsed = np.where(over, 0, elapsed + 1)
             records.append(record)

@@ -451,7 +451,6 @@ _CHOICES = (
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in a function's repr; differs between processes
-_NEW_FIELD = ", stride=1"  # which checkpoints of version 1.1.0 and earlier do not name
 _STRUCTURE = (
     "batch_size",
     "rollout_length",  # converts updates to environment steps
@@ -488,8 +487,11 @@ def _plain(value: Any) -> Any:
     """Describe a choice by types that JSON has, in the same way in every process."""
     if value is None or isinstance(value, bool | int | str):
         return value
+    if isinstance(value, Layers) and value.stride == 1:
+        # As in checkpoints of version 1.1.0 and earlier, which know no stride.
+        return repr(value).replace(", stride=1)", ")")
     name = getattr(value, "__qualname__", None)
-    return name or _ADDRESS.sub("", " ".join(repr(value).split())).replace(_NEW_FIELD, "")
+    return name or _ADDRESS.sub("", " ".join(repr(value).split()))
 
 
 def _as_indices(parameter_sharing: Any) -> tuple[int, ...]:

@@ -357,7 +357,7 @@ def _warn_of_large_images(network: Network, layers: str) -> None:
         warnings.warn(
             f"images of {' x '.join(map(str, shape))} give the network of {layers} "
             f"{n_parameters / 1e6:.0f} million parameters; make them smaller (image_size of host "
-            f"environments), or set a stride and more channels in {layers}.",
+            f"environments), or set a stride and more convolutions (channels) in {layers}.",
             stacklevel=stacklevel_of_caller(),
         )
 

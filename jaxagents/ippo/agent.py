@@ -118,7 +118,6 @@ class Agent(Frozen, abc.ABC):
         }
         self._recorder = Recorder(config, callbacks, structure)
         self._collected: tuple[Runner, Metrics | Leaves] | None = None
-        self._freeze()
 
     @abc.abstractmethod
     def _make_distribution(self, space: ActionSpace) -> Distribution:
@@ -210,8 +209,8 @@ class Agent(Frozen, abc.ABC):
             raise ValueError(f"n_episodes={n_episodes}; record at least 1.")
         n_evals = max(n_episodes, self.config.n_evals if n_evals is None else n_evals)
         actor = self.networks.actor_of(self._runner_or_collected(runner))
-        with self.environments.raising_faults(), self._player.recording(n_episodes) as player:
-            return player.record(as_key(rng), actor, n_evals, greedy, n_episodes)
+        with self.environments.raising_faults():
+            return self._player.record(as_key(rng), actor, n_evals, greedy, n_episodes)
 
     def summarize(self, values: Any) -> MetricStats:
         """Compute a metric's statistics over episodes; see `evaluation.statistics.summarize`."""

@@ -1,7 +1,5 @@
 """Compiled programs that apply trained policies: whole episodes, single actions and values."""
 
-import contextlib
-from collections.abc import Iterator
 from functools import partial
 from typing import final
 
@@ -33,30 +31,33 @@ class Player(Frozen):
         self._environments = environments
         self._policies = policies
         self._networks = networks
+        self._recorders: dict[int, Player] = {}  # by the number of recorded episodes
         self._freeze()
-
-    @contextlib.contextmanager
-    def recording(self, n_episodes: int) -> Iterator["Player"]:
-        """Enter a context with a player whose recordings show the environments' states."""
-        environments = self._environments.for_recording(n_episodes)
-        if environments is self._environments:
-            yield self
-            return
-        try:
-            yield Player(environments, self._policies, self._networks)
-        finally:
-            environments.close()
 
     def record(
         self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool, n_episodes: int
     ) -> list[Trajectory]:
         """Play as `evaluate` does, and keep the first episodes step by step."""
-        return record_episodes(
-            self._environments,
-            self.begin_play(rng, actor, n_evals, greedy),
-            lambda play: self.record_step(actor, play, n_episodes, greedy),
-            n_episodes,
-        )
+        player = self._recording(n_episodes)
+        try:
+            return record_episodes(
+                player._environments,
+                jax.block_until_ready(player.begin_play(rng, actor, n_evals, greedy)),
+                lambda play: player.record_step(actor, play, n_episodes, greedy),
+                n_episodes,
+            )
+        finally:
+            if player is not self:
+                player._environments.close()
+
+    def _recording(self, n_episodes: int) -> "Player":
+        """Return a player whose recordings show the environments' states."""
+        if n_episodes not in self._recorders:  # kept: each has programs of its own
+            shown = self._environments.for_recording(n_episodes)
+            is_same = shown is self._environments
+            player = self if is_same else Player(shown, self._policies, self._networks)
+            self._recorders[n_episodes] = player
+        return self._recorders[n_episodes]
 
     @compiled_quickly(static_argnames=("self", "n_evals", "greedy"))
     def evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:

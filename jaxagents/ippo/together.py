@@ -262,7 +262,7 @@ class _Group(Frozen):
         """Put all sides into the same environments."""
         if not self.sides:
             return runners
-        seated = self._take_seats(runners)
+        seated = jax.block_until_ready(self._take_seats(runners))
         for name, batch in self.sides.items():
             if name != self.host:
                 batch.close()  # of these environments nobody plays a side

@@ -93,11 +93,6 @@ class ActorArrays:
         images: ImageSettings = AS_THEY_ARE,
     ):
         self._encodings = [_encoding_of(name, space, images) for space in observation_spaces]
-        if images != AS_THEY_ARE and all(each.image is None for each in self._encodings):
-            raise ValueError(
-                f"{name} is observed as {observation_spaces[0]}, not as images of bytes from 0 to "
-                "255; leave out image_size and grayscale."
-            )
         self._starts = [getattr(space, "start", 0) for space in action_spaces]
         self._action_dtypes = [space.dtype for space in action_spaces]
         self._spaces = [as_space(_from_zero(space)) for space in action_spaces]
@@ -110,6 +105,11 @@ class ActorArrays:
         self.needs_mask: bool = bool(np.any(sizes != size)) or any(
             each.has_mask for each in self._encodings
         )
+
+    @property
+    def observes_images(self) -> bool:
+        """True if an actor observes images."""
+        return any(encoding.image is not None for encoding in self._encodings)
 
     @property
     def n_actors(self) -> int:
@@ -210,7 +210,7 @@ def _encoding_of(name: str, space: Any, images: ImageSettings) -> Encoding:
         space = spaces.Dict(others) if inner is None else others[inner]
     if is_of_images(space):
         image = ImageEncoding(name, space, images)
-        return Encoding(space, False, has_mask, inner, image, image.shape, np.dtype(np.float32))
+        return Encoding(space, False, has_mask, inner, image, image.shape, image.dtype)
     flattens = not isinstance(space, spaces.Box | spaces.MultiBinary)
     try:
         flat = flatten_space(space) if flattens else space

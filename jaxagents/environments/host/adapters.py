@@ -82,6 +82,11 @@ class Adapter(abc.ABC):
         """Draw the environment, as its library does."""
         return self._env.render()
 
+    @property
+    def has_images(self) -> bool:
+        """True if an actor's observation or the global state is an image."""
+        return self.arrays.observes_images or isinstance(self._encode_state, ImageEncoding)
+
     def picture(self) -> np.ndarray:
         """Draw the environment as bytes ``[height, width, 3]``."""
         return as_picture(self.render())
@@ -157,7 +162,7 @@ class PettingZooAdapter(Adapter):
             images,
         )
         if _has_state(env) and is_of_images(env.state_space):
-            self._encode_state = ImageEncoding(self.name, env.state_space, images)
+            self._encode_state = _encoding_of_state(self.name, env.state_space, images)
         self._position: dict[Any, int] = {}
         n_actors = len(self._names)
         self._terminated, self._truncated = np.zeros(n_actors, bool), np.zeros(n_actors, bool)
@@ -266,18 +271,37 @@ def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
         is_parallel = (getattr(env, "metadata", None) or {}).get("is_parallelizable", False)
         env = aec_to_parallel(env) if is_parallel else turn_based_aec_to_parallel(env)
     if hasattr(env, "possible_agents") or hasattr(env, "agents"):
-        return PettingZooAdapter(env, images)
+        return _checked(PettingZooAdapter(env, images), images)
     if hasattr(env, "single_action_space"):
         raise TypeError(
             f"{type(env).__name__} is a vector of environments; make_env must return a single one, "
             "and HostEnvironment steps many in its workers."
         )
     if all(hasattr(env, name) for name in ("observation_space", "action_space", "reset", "step")):
-        return GymnasiumAdapter(env, images)
+        return _checked(GymnasiumAdapter(env, images), images)
     raise TypeError(
         f"make_env returns {type(env).__name__}, which is neither a Gymnasium environment nor "
         "one of PettingZoo."
     )
+
+
+def _checked(adapter: Adapter, images: ImageSettings) -> Adapter:
+    """Return the adapter if there are images that the settings can be for."""
+    if images != AS_THEY_ARE and not adapter.has_images:
+        raise ValueError(
+            f"{adapter.name} is observed as {adapter.arrays.dtype} of shape {adapter.arrays.shape} "
+            "in a space that is not of images (bytes from 0 to 255); leave out image_size, "
+            "grayscale and scale_images."
+        )
+    return adapter
+
+
+def _encoding_of_state(name: str, space: Any, images: ImageSettings) -> ImageEncoding:
+    """Encode a global state as images are, but for colours that it does not have."""
+    try:
+        return ImageEncoding(name, space, images)
+    except ValueError:
+        return ImageEncoding(name, space, images._replace(is_gray=False))
 
 
 def _has_state(env: Any) -> bool:

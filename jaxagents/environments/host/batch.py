@@ -107,6 +107,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         """End this batch's workers; `reset` starts new ones."""
         if self._pool is not None:
             self._pool.close()
+            self._pool = None
 
     def can_continue(self, state: BatchState) -> bool:
         """Return True if the workers' environments are where the state left them."""
@@ -127,8 +128,11 @@ class HostEnvironmentBatch(EnvironmentBatch):
         if self._faults:
             for batch in self._agents_batches:
                 batch.close()
-            # What jax and the callback add to the traceback says nothing of the environment.
-            raise self._faults[0].with_traceback(None) from None
+            fault = self._faults[0]
+            if isinstance(fault, HostEnvironmentError):
+                # What jax and the callback add to the traceback says nothing of the environment.
+                fault = fault.with_traceback(None)
+            raise fault from None
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""
@@ -175,9 +179,9 @@ class HostEnvironmentBatch(EnvironmentBatch):
         )
 
     def _shapes(self, n_envs: int, *names: str) -> dict[str, jax.ShapeDtypeStruct]:
-        layout = self._env.layout(self._has_state, is_drawn=self._n_drawn > 0)
+        layout = self._env.layout(self._has_state, self._n_drawn)
         known = {"checksum": Field((), "uint32"), "restarts": Field((), "int32"), **layout}
-        return {name: _abstract(known[name], n_envs) for name in names}
+        return {name: _abstract(known[name], known[name].n_rows(n_envs)) for name in names}
 
     # The host's side: numpy only.
 

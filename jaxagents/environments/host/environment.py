@@ -32,6 +32,7 @@ _SETTINGS = (
     "time_limits",
     "image_size",
     "grayscale",
+    "scale_images",
 )
 _logger = logging.getLogger(__name__)
 
@@ -60,8 +61,11 @@ class HostEnvironment:
             or from PettingZoo's ``max_cycles``, if it is there.
         image_size: Height and width, in pixels, to which images are resized; None leaves them.
         grayscale: Turn the colours of images into grey.
+        scale_images: Observe images as numbers from 0 to 1; False leaves bytes, as of grids whose
+            bytes are symbols.
         make_drawn: As ``make_env``, for replays, which show what the environment's ``render``
-            returns if its ``render_mode`` is "rgb_array"; None: ``make_env``.
+            returns if its ``render_mode`` is "rgb_array"; None: ``make_env``. It must observe the
+            same.
 
     Attributes:
         name: The environment's own name.
@@ -88,15 +92,17 @@ class HostEnvironment:
         max_episode_steps: int | None = None,
         image_size: tuple[int, int] | None = None,
         grayscale: bool = False,
+        scale_images: bool = True,
         make_drawn: Callable[[], Any] | None = None,
     ):
         import cloudpickle
 
         _check(n_workers, timeout, on_worker_failure)
         self._make_env = make_env
-        self._images = ImageSettings(_as_size(image_size), bool(grayscale))
+        self._images = ImageSettings(_as_size(image_size), bool(grayscale), bool(scale_images))
         self._pickled: bytes = cloudpickle.dumps(make_env)
         self._make_drawn = make_env if make_drawn is None else make_drawn
+        self._pickled_drawn: bytes = cloudpickle.dumps(self._make_drawn)
         self._n_workers = n_workers
         self._timeout = timeout
         self.on_worker_failure: OnWorkerFailure = on_worker_failure
@@ -162,12 +168,10 @@ class HostEnvironment:
             has_state: Also read the global state.
             n_drawn: Draw the first environments.
         """
-        import cloudpickle
-
         settings = PoolSettings(
-            make_env=cloudpickle.dumps(self._make_drawn) if n_drawn else self._pickled,
+            make_env=self._pickled_drawn if n_drawn else self._pickled,
             images=self._images,
-            layout=self.layout(has_state, is_drawn=n_drawn > 0),
+            layout=self.layout(has_state, n_drawn),
             max_episode_steps=max_episode_steps,
             n_workers=self._n_workers,
             timeout=self._timeout,
@@ -199,17 +203,18 @@ class HostEnvironment:
     ) -> None:
         self.close()
 
-    def layout(self, has_state: bool, is_drawn: bool = False) -> Layout:
+    def layout(self, has_state: bool, n_drawn: int = 0) -> Layout:
         """Return the arrays that are shared with workers, for one environment.
 
         Args:
             has_state: Include the global state.
-            is_drawn: Include a picture.
+            n_drawn: Include pictures of the first environments.
         """
         sight = {
             name: field for name, field in self.sight.items() if has_state or name != "global_state"
         }
         flags = Field((self.n_actors,), "bool")
+        picture = self.picture if n_drawn else None
         return {
             **sight,
             **{f"final_{name}": field for name, field in sight.items()},
@@ -221,7 +226,7 @@ class HostEnvironment:
             "action": self._action,
             "seed": Field((), "uint32"),
             "at_work": Field((), "bool"),
-            **({"picture": self.picture} if is_drawn and self.picture else {}),
+            **({"picture": picture._replace(n_envs=n_drawn)} if picture is not None else {}),
         }
 
 

@@ -1,4 +1,4 @@
-"""Images that actors observe, as numbers from 0 to 1, and pictures of environments.
+"""Images that actors observe, and pictures that environments draw of themselves.
 
 Numpy and Pillow only.
 """
@@ -11,7 +11,7 @@ from jaxagents.environments.host.errors import WrongValueError
 
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue, ITU-R BT.601
 _BRIGHTEST = 255
-_PICTURE_WIDTH = 360  # at most, in pixels
+_PICTURE_SIZE = 360  # at most, in pixels
 
 
 class ImageSettings(NamedTuple):
@@ -19,6 +19,7 @@ class ImageSettings(NamedTuple):
 
     size: tuple[int, int] | None = None  # height and width; None: as they are
     is_gray: bool = False
+    is_scaled: bool = True  # to numbers from 0 to 1; False: bytes
 
 
 AS_THEY_ARE = ImageSettings()
@@ -26,11 +27,11 @@ AS_THEY_ARE = ImageSettings()
 
 @final
 class ImageEncoding:
-    """Turns one actor's images into float32 numbers ``[height, width, channels]`` from 0 to 1.
+    """Turns one actor's images into arrays ``[height, width, channels]``.
 
-    Their space is ``[height, width]``, ``[height, width, channels]``, ``[channels, height, width]``
-    (the channels are fewer than the width) or a stack ``[images, height, width, channels]``, whose
-    channels follow each other.
+    Images of the space are ``[height, width]``, ``[height, width, channels]`` or, where that is
+    less than both other sizes, ``[channels, height, width]``. The space may also be of stacks of
+    the latter two, ``[images, ...]``, whose channels follow each other.
 
     Args:
         name: The environment, for errors.
@@ -55,6 +56,7 @@ class ImageEncoding:
         if settings.is_gray:
             channels //= len(_LUMINANCE)
         self.shape: tuple[int, int, int] = (height, width, channels)
+        self.dtype = np.dtype(np.float32 if settings.is_scaled else np.uint8)
 
     def __call__(self, image: Any) -> np.ndarray:
         """Encode an image.
@@ -73,14 +75,18 @@ class ImageEncoding:
             image = _resized(image, *self._settings.size)
         if self._settings.is_gray:
             image = image.reshape(*image.shape[:2], -1, len(_LUMINANCE)) @ _LUMINANCE
-        return (image / np.float32(_BRIGHTEST)).astype(np.float32)
+        if self._settings.is_scaled:
+            return (image / np.float32(_BRIGHTEST)).astype(np.float32)
+        return np.rint(image).astype(np.uint8)
 
     def _with_channels_last(self, image: np.ndarray) -> np.ndarray:
         if image.ndim == 2:
             return image[..., None]
-        if image.ndim == 4:
-            return np.moveaxis(image, 0, 2).reshape(*image.shape[1:3], -1)
-        return np.moveaxis(image, 0, 2) if image.shape[0] < image.shape[2] else image
+        if image.shape[-3] < min(image.shape[-2:]):
+            image = np.moveaxis(image, -3, -1)
+        if image.ndim == 3:
+            return image
+        return np.moveaxis(image, 0, 2).reshape(*image.shape[1:3], -1)
 
 
 def is_of_images(space: Any) -> bool:
@@ -96,7 +102,7 @@ def is_of_images(space: Any) -> bool:
 
 
 def as_picture(drawn: Any) -> np.ndarray:
-    """Turn what an environment has drawn into bytes ``[height, width, 3]``, not too wide.
+    """Turn what an environment has drawn into bytes ``[height, width, 3]``, not too large.
 
     Raises:
         WrongValueError: it is no picture.
@@ -108,9 +114,10 @@ def as_picture(drawn: Any) -> np.ndarray:
             "bytes of shape [height, width, 3]"
         )
     height, width = picture.shape[:2]
-    if width <= _PICTURE_WIDTH:
+    scale = min(1.0, _PICTURE_SIZE / max(height, width))
+    if scale == 1.0:
         return picture
-    return _resized(picture, round(height * _PICTURE_WIDTH / width), _PICTURE_WIDTH)
+    return _resized(picture, max(1, round(height * scale)), max(1, round(width * scale)))
 
 
 def _resized(image: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -120,8 +127,8 @@ def _resized(image: np.ndarray, height: int, width: int) -> np.ndarray:
     colors = len(_LUMINANCE)
     step = colors if image.shape[2] % colors == 0 else 1  # channels that Pillow takes at once
     parts = [
-        Image.fromarray(np.ascontiguousarray(np.squeeze(image[..., i : i + step])))
-        for i in range(0, image.shape[2], step)
+        Image.fromarray(np.ascontiguousarray(part[..., 0] if step == 1 else part))
+        for part in (image[..., i : i + step] for i in range(0, image.shape[2], step))
     ]
     small = [np.asarray(part.resize((width, height), Image.Resampling.BOX)) for part in parts]
     return np.concatenate([part.reshape(height, width, step) for part in small], axis=2)

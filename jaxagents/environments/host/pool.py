@@ -190,7 +190,7 @@ class WorkerPool:
         return self._frame()
 
     def pictures(self) -> np.ndarray:
-        """Return the latest pictures, ``[envs, height, width, 3]``; those not drawn are black."""
+        """Return the latest pictures of the environments that are drawn, ``[envs, ...]``."""
         return self._latest["picture"]
 
     def step(self, action: np.ndarray, seed: np.ndarray) -> Frame:
@@ -257,6 +257,8 @@ class WorkerPool:
         for name in Sight._fields:
             if name in self._latest:
                 arrays[f"final_{name}"][rows] = self._latest[name][rows]
+        if "picture" in self._latest:  # of the end, not of the episode that has begun since
+            arrays["picture"][rows] = self._latest["picture"][rows]
         arrays["reward"][rows] = 0.0
         arrays["terminated"][rows] = False
         arrays["truncated"][rows] = self._latest["alive"][rows]

@@ -22,6 +22,11 @@ class Field(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+    n_envs: int | None = None  # of the first environments only; None: of all
+
+    def n_rows(self, n_envs: int) -> int:
+        """Return of how many of ``n_envs`` environments the array has a part."""
+        return n_envs if self.n_envs is None else min(self.n_envs, n_envs)
 
 
 Layout = Mapping[str, Field]
@@ -41,11 +46,12 @@ def map_arrays(descriptor: int, layout: Layout, n_envs: int) -> dict[str, np.nda
     memory = mmap.mmap(descriptor, 0)
     arrays, offset = {}, 0
     for name, field in layout.items():
-        arrays[name] = np.ndarray((n_envs, *field.shape), field.dtype, memory, offset)
+        shape = (field.n_rows(n_envs), *field.shape)
+        arrays[name] = np.ndarray(shape, field.dtype, memory, offset)
         offset += _n_bytes(field, n_envs)
     return arrays
 
 
 def _n_bytes(field: Field, n_envs: int) -> int:
-    size = n_envs * math.prod(field.shape) * np.dtype(field.dtype).itemsize
+    size = field.n_rows(n_envs) * math.prod(field.shape) * np.dtype(field.dtype).itemsize
     return -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT

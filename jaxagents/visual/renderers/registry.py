@@ -20,7 +20,7 @@ from jaxagents.visual.renderers.jaxnav import jaxnav_scene
 from jaxagents.visual.renderers.mazes import maze_scene
 from jaxagents.visual.renderers.mpe import mpe_scene
 from jaxagents.visual.renderers.overcooked import overcooked_scene, overcooked_v2_scene
-from jaxagents.visual.renderers.own_pictures import picture_scene
+from jaxagents.visual.renderers.own_pictures import picture_scene, pixel_scene
 from jaxagents.visual.renderers.printed_states import printed_scene
 from jaxagents.visual.renderers.scene import Actor, Scene, make_actors
 from jaxagents.visual.renderers.smax import smax_scene
@@ -61,6 +61,8 @@ def make_scene(env: Any, params: Any, trajectory: Trajectory) -> Scene:
         scene = _scene_of_states(whole, params, trajectory, everyone)
         if scene is not None:
             return _of_side(scene, env.actors) if isinstance(env, Side) else scene
+    if isinstance(env, HostEnvironment) and (scene := pixel_scene(trajectory, actors)):
+        return scene
     if shows_images(trajectory):
         return image_scene(trajectory, actors)
     space = as_space(env.action_space(params))

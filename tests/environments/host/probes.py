@@ -121,6 +121,15 @@ class Unstartable(Stairs):
         marker.touch()
 
 
+class DrawnFaulty(Faulty):
+    """Faulty stairs that draw the height."""
+
+    render_mode = "rgb_array"
+
+    def render(self):
+        return np.full((10, 4, 3), round(self._height), np.uint8)
+
+
 class Observed(gymnasium.Env):
     """Observes a fixed value of any space, and ends after one step; the mask comes as an info."""
 

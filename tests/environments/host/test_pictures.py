@@ -5,12 +5,14 @@ import functools
 import jax
 import numpy as np
 import pytest
+from gymnasium import spaces
 from PIL import Image
 
 import jaxagents as ja
 from jaxagents.environments.host import HostEnvironmentError
+from jaxagents.environments.host.shared_arrays import Field
 from jaxagents.visual.replay import write_replay
-from tests.environments.host.probes import Drawn
+from tests.environments.host.probes import Drawn, DrawnFaulty, Observed
 from tests.environments.host.processes import workers
 
 N_STEPS = 4
@@ -62,7 +64,7 @@ def test_environments_that_do_not_draw_themselves_are_recorded_without_pictures(
 def test_wide_pictures_are_made_smaller():
     env, _, _ = agent_of(drawn="rgb_array", width=3600)
     with env:
-        assert env.picture == ((1, 360, 3), "uint8")
+        assert env.picture == Field((1, 360, 3), "uint8")
 
 
 def test_an_environment_whose_picture_fails_at_once_is_recorded_without(caplog):
@@ -78,3 +80,51 @@ def test_a_picture_that_fails_later_is_a_fault():
     with env, pytest.raises(HostEnvironmentError, match=r"drew ndarray of shape \(10, 4\)"):
         agent.record(jax.random.key(1), 3, greedy=False, runner=runner)
     assert workers() == set()
+
+
+def test_recordings_of_as_many_episodes_are_compiled_once():
+    env, agent, runner = agent_of(drawn="rgb_array")
+    with env:
+        for _ in range(2):
+            agent.record(jax.random.key(1), runner=runner)
+    assert len(agent._player._recorders) == 1
+    assert agent._player._recorders[1]._environments._pool is None
+
+
+def test_the_last_picture_of_an_episode_that_a_fault_truncates_is_the_latest(tmp_path):
+    once = tmp_path / "once"
+    make = functools.partial(DrawnFaulty, "raise", once)
+    with ja.HostEnvironment(make, n_workers=1, on_worker_failure="restart") as env:
+        pool = env.make_pool(2, None, has_state=False, n_drawn=1)
+        pool.reset(np.zeros(2, np.uint32))
+        for _ in range(3):
+            pool.step(np.ones((2, 1), np.int32), np.zeros(2, np.uint32))
+        once.touch()
+        frame = pool.step(np.ones((2, 1), np.int32), np.zeros(2, np.uint32))
+        assert frame["over"].tolist() == [True, True]
+        assert frame["picture"].shape == (1, 10, 4, 3)
+        np.testing.assert_array_equal(frame["picture"], 3)
+
+
+def test_films_of_many_frames_per_second_are_slowed_to_what_viewers_show(tmp_path):
+    env, agent, runner = agent_of(drawn="rgb_array")
+    env.frames_per_second = 125.0
+    with env:
+        path, *_ = write_replay(env, None, agent.record(jax.random.key(1), runner=runner), tmp_path)
+    with Image.open(path) as film:
+        assert film.info["duration"] == 20
+
+
+def test_an_environment_that_only_observes_its_pixels_is_replayed_by_them(tmp_path):
+    image = np.zeros((6, 9, 3), np.uint8)
+    image[:, :, 1] = 200
+    space = spaces.Box(0, 255, image.shape, np.uint8)
+    with ja.HostEnvironment(lambda: Observed(space, image), n_workers=1) as env:
+        config = ja.AgentConfig(n_steps=1, batch_size=2, minibatch_size=1, progress_bar=False)
+        agent = ja.DiscreteIPPO(env, None, config)
+        runner = agent.init(jax.random.key(0), ja.HyperParameters())
+        (episode,) = agent.record(jax.random.key(1), n_evals=1, runner=runner)
+    (path,) = write_replay(env, None, [episode], tmp_path)
+    with Image.open(path) as film:
+        middle = film.convert("RGB").getpixel((180, 100))
+    assert max(abs(np.subtract(middle, (0, 200, 0)))) <= 4
