@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from jaxagents.config import AgentConfig
-from jaxagents.training.metric_tables import pad_with_nan, stack
+from jaxagents.training.metric_tables import Table
 from jaxagents.types import Metrics, PyTree, Runner, Training, Updates
 
 MAXIMA = ("largest_value", "largest_reward")
@@ -165,11 +165,11 @@ def run_blocks(
     """
     from tqdm.auto import tqdm
 
-    rows = []
+    rows = Table()
     for size in tqdm(sizes, "Training", disable=not is_shown):
         training, row = run_block(training, jnp.asarray(size, jnp.int32))
         rows.append(jax.device_get(row))
         if ends(training) or training.stop:
             break
-    metrics = jax.tree.map(jnp.asarray, stack(pad_with_nan(rows, len(sizes))))
+    metrics = jax.tree.map(jnp.asarray, rows.columns(len(sizes)))
     return jax.block_until_ready(training), metrics

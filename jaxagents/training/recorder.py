@@ -15,7 +15,7 @@ from jaxagents.training.callbacks import Callback, Evaluation
 from jaxagents.training.checkpoint_writer import Checkpoint, CheckpointWriter
 from jaxagents.training.checkpoints import Checkpoints, DamagedError
 from jaxagents.training.interruption import Interruption
-from jaxagents.training.metric_tables import stack, unstack
+from jaxagents.training.metric_tables import Table
 from jaxagents.training.named_arrays import Leaves, from_leaves, subtree, to_leaves
 from jaxagents.training.progress_bar import ProgressBar
 from jaxagents.types import PyTree, Runner
@@ -51,7 +51,7 @@ class Recorder:
         self._metadata = metadata
         self._writer: CheckpointWriter | None = None
         self._interruption = Interruption()
-        self._rows: list[dict[str, np.ndarray]] = []
+        self._rows = Table()
         self._error: BaseException | None = None
         self._bar: ProgressBar | None = None
         self._latest: Evaluation | None = None
@@ -114,7 +114,7 @@ class Recorder:
     ) -> Iterator[None]:
         """Collect rows and show progress, within this context."""
         config = self._config
-        self._rows = unstack(history or {})
+        self._rows = Table(history)
         self._error = self._latest = None
         self._call_back_due = False
         if config.progress_bar and is_shown:
@@ -205,11 +205,11 @@ class Recorder:
         """
         if self._writer is None:
             return
-        returns = self._rows[-1].get("returns") if self._rows else None
+        returns = self._rows.last_row().get("returns")
         checkpoint = Checkpoint(
             step=int(runner.n_updates_done),
             runner=to_leaves(runner),
-            history=to_leaves(stack(self._rows)),
+            history=to_leaves(self._rows.columns()),
             score=float("nan") if returns is None else float(np.mean(returns)),
         )
         now = time.perf_counter()

@@ -1,34 +1,63 @@
 """Tables of metrics and their rows."""
 
 import numpy as np
+import pytest
 
-from jaxagents.training.metric_tables import joined, pad_with_nan, stack, unstack
+from jaxagents.training.metric_tables import Table, joined
 
-OLDER = {"kl": np.float32([0.1, 0.2])}
-NEWER = {"kl": np.float32([0.3, 0.4]), "entropy": np.float32([1.0, 2.0])}
+OLDER = {"kl": np.array([0.1, 0.2], np.float32)}
+NEWER = {"kl": np.array([0.3, 0.4], np.float32), "entropy": np.array([1.0, 2.0], np.float32)}
 
 
-def test_rows_become_a_table_and_a_table_its_rows():
-    table = stack([NEWER, NEWER])
-    np.testing.assert_array_equal(table["kl"], np.float32([[0.3, 0.4], [0.3, 0.4]]))
-    for row in unstack(table):
-        assert row.keys() == NEWER.keys()
-        np.testing.assert_array_equal(row["entropy"], [1.0, 2.0])
-    assert stack([]) == {}
-    assert unstack({}) == []
+def table_of(*rows):
+    table = Table()
+    for row in rows:
+        table.append(row)
+    return table
+
+
+def test_rows_become_columns():
+    table = table_of(NEWER, NEWER)
+    columns = table.columns()
+    assert columns.keys() == NEWER.keys()
+    assert columns["kl"].dtype == np.float32
+    np.testing.assert_array_equal(columns["kl"], [NEWER["kl"]] * 2)
+    np.testing.assert_array_equal(table.last_row()["entropy"], [1.0, 2.0])
+    assert (table_of().columns(), table_of().last_row(), Table({}).n_rows) == ({}, {}, 0)
+
+
+@pytest.mark.parametrize("n_rows", [15, 16, 17, 100])
+def test_tables_grow(n_rows):
+    table = table_of(*({"kl": np.float32(i)} for i in range(n_rows)))
+    assert table.n_rows == n_rows
+    np.testing.assert_array_equal(table.columns()["kl"], np.arange(n_rows))
 
 
 def test_metrics_that_older_rows_lack_are_nan_there():
-    table = stack([OLDER, NEWER])
-    np.testing.assert_array_equal(table["entropy"], [[np.nan, np.nan], [1.0, 2.0]])
-    np.testing.assert_array_equal(table["kl"], np.float32([[0.1, 0.2], [0.3, 0.4]]))
+    columns = table_of(OLDER, NEWER).columns()
+    np.testing.assert_array_equal(columns["entropy"], [[np.nan, np.nan], [1.0, 2.0]])
+    np.testing.assert_array_equal(columns["kl"], [OLDER["kl"], NEWER["kl"]])
 
 
-def test_rows_of_nan_are_appended_for_blocks_that_did_not_run():
-    rows = pad_with_nan([NEWER], 3)
-    np.testing.assert_array_equal(stack(rows)["entropy"], [[1.0, 2.0], [np.nan] * 2, [np.nan] * 2])
+def test_a_table_has_the_metrics_of_its_last_row():
+    table = table_of(NEWER, OLDER)
+    assert table.columns().keys() == OLDER.keys()
+    table.append(NEWER)
+    np.testing.assert_array_equal(table.columns()["entropy"], [[1, 2], [np.nan] * 2, [1, 2]])
+
+
+@pytest.mark.parametrize("n_rows", [3, 100])
+def test_rows_of_nan_are_appended_for_blocks_that_did_not_run(n_rows):
+    entropy = table_of(NEWER).columns(n_rows)["entropy"]
+    np.testing.assert_array_equal(entropy, [[1.0, 2.0], *[[np.nan] * 2] * (n_rows - 1)])
+
+
+def test_columns_are_copies():
+    table = table_of(NEWER)
+    table.columns()["kl"][:] = 9.0
+    np.testing.assert_array_equal(table.columns()["kl"], NEWER["kl"][None])
 
 
 def test_a_table_is_appended_to_an_older_one():
-    table = joined(stack([OLDER]), stack([NEWER]))
-    np.testing.assert_array_equal(table["entropy"], [[np.nan, np.nan], [1.0, 2.0]])
+    columns = joined(table_of(OLDER).columns(), table_of(NEWER).columns())
+    np.testing.assert_array_equal(columns["entropy"], [[np.nan, np.nan], [1.0, 2.0]])
