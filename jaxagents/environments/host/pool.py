@@ -1,8 +1,8 @@
 """Worker processes that step environments together. Numpy only: callbacks of jax call it.
 
 Several environments share a process. Gymnasium's `AsyncVectorEnv` has a process and a pickled
-message for each, closes all when one fails, and with 16 CartPoles on two busy cores made 7,000 to
-11,000 environment steps a second where one worker of this pool made 19,000 to 42,000.
+message for each, closes all when one fails, and with 16 CartPoles on two cores made 17,000
+environment steps a second where one worker of this pool made 45,000.
 """
 
 import contextlib
