@@ -1,7 +1,7 @@
 """A training run: blocks of updates, each followed by an evaluation and a report to the host."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, final
+from typing import Protocol, final, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ from jaxagents.training.recorder import Recorder
 from jaxagents.types import Metrics, Runner, Training, Updates
 
 
+@runtime_checkable
 class Trainee(Protocol):
     """The parts of an agent that its training uses; see `IPPOBase`."""
 

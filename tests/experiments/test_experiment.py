@@ -116,7 +116,8 @@ def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_
     ids=lambda path: path.stem,
 )
 def test_every_shipped_configuration_builds_its_agent(path, tmp_path):
-    for words, package in (("env: pettingzoo/", "pettingzoo"), ("LunarLander", "Box2D")):
+    extras = (("env: pettingzoo/", "pettingzoo"), ("LunarLander", "Box2D"), ("Hopper", "mujoco"))
+    for words, package in extras:
         if words in path.read_text():
             pytest.importorskip(package)
     experiment = Experiment(load_config(path), tmp_path)

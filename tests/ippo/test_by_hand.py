@@ -37,10 +37,11 @@ def loops():
             {"recurrent": "gru", "centralized_critic": True},
             marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             ja.Side(Team(deaths=(2, 100), limit=5), [0], opponents=[ja.RandomOpponent()]),
             ja.DiscreteIPPO,
             {"recurrent": "gru"},
+            marks=pytest.mark.slow,
         ),
         pytest.param(Chords(), ja.DiscreteIPPO, {"agent_id": True}, marks=pytest.mark.slow),
         pytest.param(Clock(), ja.DiscreteIPPO, {"advantages": "vtrace"}, marks=pytest.mark.slow),

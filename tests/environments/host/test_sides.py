@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 import jaxagents as ja
 from tests.agents import FAST, tiny
@@ -22,6 +23,7 @@ def sides(env, folder, n_steps):
     }
 
 
+@pytest.mark.slow
 def test_agents_of_both_sides_learn_in_one_pool_of_workers_and_resume(tmp_path):
     with ja.HostEnvironment(Echo, n_workers=1) as env:
         ja.train_together(sides(env, tmp_path, n_steps=10), jax.random.key(0), FAST)
