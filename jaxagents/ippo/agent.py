@@ -30,6 +30,7 @@ from jaxagents.ippo.opponents import Policies
 from jaxagents.ippo.player import Player
 from jaxagents.ippo.replay import Replay
 from jaxagents.ippo.rollout import Acting
+from jaxagents.ippo.training_run import TrainingRun
 from jaxagents.networks.network import Network
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
@@ -117,7 +118,9 @@ class Agent(Frozen, abc.ABC):
             **structure_of(config),
         }
         self._recorder = Recorder(config, callbacks, structure)
+        self._run: TrainingRun = self._make_run()
         self._collected: tuple[Runner, Metrics | Leaves] | None = None
+        self._freeze()
 
     @abc.abstractmethod
     def _make_distribution(self, space: ActionSpace) -> Distribution:
@@ -126,6 +129,10 @@ class Agent(Frozen, abc.ABC):
         Raises:
             TypeError: the agent cannot play such actions; the message names the one that can.
         """
+
+    @abc.abstractmethod
+    def _make_run(self) -> TrainingRun:
+        """Build what trains the agent, of the attributes that there are by then."""
 
     @abc.abstractmethod
     def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:

@@ -20,7 +20,6 @@ from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
-from jaxagents.config import AgentConfig
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.agent import Agent
 from jaxagents.ippo.rollout import (
@@ -42,7 +41,6 @@ from jaxagents.ppo.optimization import run_epoch
 from jaxagents.ppo.policy_map import each_policy, while_any_policy
 from jaxagents.ppo.schedules import adapt_learning_rate, scheduled, training_reward
 from jaxagents.ppo.statistics import explained_variance, value_statistics
-from jaxagents.training.callbacks import Callback
 from jaxagents.training.named_arrays import pack, strip_keys, unpack
 from jaxagents.types import (
     ActorLoop,
@@ -79,17 +77,6 @@ class IPPOBase(Agent):
         TypeError: the environment's actions are not this agent's kind, or it breaks the protocol.
         ValueError: the configuration does not fit the environment; jax computes in 64 bits.
     """
-
-    def __init__(
-        self,
-        env: Any,
-        env_params: PyTree,
-        config: AgentConfig,
-        callbacks: Sequence[Callback] = (),
-    ):
-        super().__init__(env, env_params, config, callbacks)
-        self._run = TrainingRun(self)
-        self._freeze()
 
     # Public methods: Python that checks and waits, around compiled programs.
 
@@ -669,6 +656,9 @@ class IPPOBase(Agent):
     def _n_minibatches(self, batch: Batch) -> int:
         """Return the number of minibatches of one policy's batch."""
         return batch.weight.shape[1] // (self.config.minibatch_size * self.config.n_chunks)
+
+    def _make_run(self) -> TrainingRun:
+        return TrainingRun(self)
 
     def _with_environments(self, runner: Runner) -> Runner:
         """Begin the episodes anew if the environments have gone, or gone on without the runner."""

@@ -36,9 +36,11 @@ class Table:
 
     def extend(self, columns: Mapping[str, Any]) -> None:
         """Append several rows, ``[rows, ...]`` by name."""
+        if not columns:
+            return
         new = {name: np.asarray(values) for name, values in columns.items()}
         start = self.n_rows
-        stop = start + len(next(iter(new.values()), ()))
+        stop = start + len(next(iter(new.values())))
         for name, values in new.items():
             self._column(name, values, stop)[start:stop] = values
         self.n_rows, self._names = stop, tuple(new)

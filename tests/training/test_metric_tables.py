@@ -60,4 +60,5 @@ def test_columns_are_copies():
 
 def test_a_table_is_appended_to_an_older_one():
     columns = joined(table_of(OLDER).columns(), table_of(NEWER).columns())
+    assert joined(columns, {}).keys() == columns.keys()
     np.testing.assert_array_equal(columns["entropy"], [[np.nan, np.nan], [1.0, 2.0]])

@@ -14,7 +14,7 @@
 | JaxMARL's overcooked, both versions | `overcooked` |
 | JaxMARL's storm | `storm` |
 | JaxMARL's Hanabi and switch riddle | `printed_states` |
-| Gymnasium's and PettingZoo's that draw themselves | `own_pictures` |
+| Gymnasium's and PettingZoo's that draw themselves or observe pixels | `host_pictures` |
 | any other whose single actor observes an image | `image_observations` |
 | everything else | `strip_charts` |
 

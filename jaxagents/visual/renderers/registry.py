@@ -14,13 +14,13 @@ from jaxagents.environments.spaces import Box, as_space
 from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.visual.renderers.classic_control import DRAWN, classic_control_scene
 from jaxagents.visual.renderers.coin_game import coin_game_scene
+from jaxagents.visual.renderers.host_pictures import picture_scene, pixel_scene
 from jaxagents.visual.renderers.hunting import hunting_scene
 from jaxagents.visual.renderers.image_observations import image_scene, shows_images
 from jaxagents.visual.renderers.jaxnav import jaxnav_scene
 from jaxagents.visual.renderers.mazes import maze_scene
 from jaxagents.visual.renderers.mpe import mpe_scene
 from jaxagents.visual.renderers.overcooked import overcooked_scene, overcooked_v2_scene
-from jaxagents.visual.renderers.own_pictures import picture_scene, pixel_scene
 from jaxagents.visual.renderers.printed_states import printed_scene
 from jaxagents.visual.renderers.scene import Actor, Scene, make_actors
 from jaxagents.visual.renderers.smax import smax_scene

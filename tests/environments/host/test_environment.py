@@ -7,9 +7,10 @@ import pytest
 from gymnasium import spaces
 
 import jaxagents as ja
+from jaxagents.environments.host.adapters import adapt
 from jaxagents.environments.registry import describe
 from jaxagents.environments.spaces import Discrete
-from tests.agents import FAST, shared_agent
+from tests.agents import FAST, assert_trees_equal, shared_agent
 from tests.environments.host.probes import Echo, Observed, Party, Stairs
 from tests.environments.host.processes import workers
 
@@ -107,6 +108,22 @@ def test_pettingzoos_environments_are_made_by_package_and_module():
     assert (env.teams, env.time_limits) == ([0, 0, 0, 1, 1], "terminal")
     with pytest.raises(ValueError, match="mpe2 has no environment 'simple_tog_v3'"):
         ja.make("pettingzoo/mpe2:simple_tog_v3")
+
+
+@pytest.mark.parametrize("name", ["simple_tag_v3", "simple_speaker_listener_v4"])
+def test_environments_without_their_checking_wrappers_play_as_with_them(name):
+    module = pytest.importorskip(f"mpe2.{name}")
+    games = ja.make(f"pettingzoo/mpe2:{name}")[0].open(), adapt(module.parallel_env())
+    n_actors = games[0].arrays.n_actors
+    for game in games:
+        game.explore()
+    for step in range(60):
+        if step % 25 == 0:
+            seen = [game.reset(seed=step) for game in games]
+        else:
+            action = (step + np.arange(n_actors)) % 3
+            seen = [game.step(action) for game in games]
+        assert_trees_equal(*seen)
 
 
 def test_an_environment_that_is_not_wrapped_is_refused_with_the_remedy():
