@@ -85,10 +85,11 @@ def test_a_picture_that_fails_later_is_a_fault():
 def test_recordings_of_as_many_episodes_are_compiled_once():
     env, agent, runner = agent_of(drawn="rgb_array")
     with env:
-        for _ in range(2):
-            agent.record(jax.random.key(1), runner=runner)
-    assert len(agent._player._recorders) == 1
-    assert agent._player._recorders[1]._environments._pool is None
+        agent.record(jax.random.key(1), runner=runner)
+        first = agent._player._recorders[1]
+        agent.record(jax.random.key(2), runner=runner)
+    assert agent._player._recorders[1] is first  # and so are its compiled programs
+    assert first._environments._pool is None
 
 
 def test_the_last_picture_of_an_episode_that_a_fault_truncates_is_the_latest(tmp_path):
