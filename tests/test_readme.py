@@ -38,6 +38,7 @@ SLOW = {
     "moving_from_rejax.md",
     "moving_from_skrl.md",
     "moving_from_stable_baselines3.md",
+    "your_environment.md",
 }
 NOT_RUN = ("pip", "pytest")  # they have run before any test does
 OTHERS = {"py", "yaml"}  # code of other libraries, in pages for those who come from them

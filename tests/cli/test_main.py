@@ -376,6 +376,7 @@ def test_a_training_ended_by_a_signal_can_be_resumed(tmp_path, monkeypatch, capf
     assert capfd.readouterr().out == f"{run}\n"
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_a_training_at_once(tmp_path):
     # The first block alone takes tens of seconds.
     with training_process(tmp_path, eval_frequency=100000) as process:
@@ -530,6 +531,7 @@ def test_an_unexpected_error_keeps_its_traceback(monkeypatch):
         cli.main(["envs"])
 
 
+@pytest.mark.slow
 def test_a_run_that_reaches_stop_at_return_ends_and_is_complete(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(TINY)

@@ -20,7 +20,8 @@ def new_agent(**changes):
     return ja.DiscreteIPPO(MORTAL_WALK, None, tiny(**changes))
 
 
-@pytest.mark.parametrize("sharing", ["shared", pytest.param("independent", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["shared", "independent"])
 def test_plain_jax_trains_as_the_tuned_programs_do_up_to_rounding(sharing):
     def train():
         agent = new_agent(parameter_sharing=sharing)

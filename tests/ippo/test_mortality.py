@@ -100,7 +100,7 @@ KINDS = {
     ),
     "optional": (ja.DiscreteIPPO, Walk(DEATHS, limit=100), OPTIONS),
 }
-REPRESENTATIVES = ("recurrent", "optional")
+REPRESENTATIVES = ("optional",)
 CASES = [
     pytest.param(kind, marks=[] if kind in REPRESENTATIVES else pytest.mark.slow) for kind in KINDS
 ]

@@ -96,6 +96,7 @@ def test_a_replayed_rollout_of_the_same_policy_is_a_copy_of_the_new_one():
     np.testing.assert_array_equal(old.kl_weight, np.zeros(old.kl_weight.shape))
 
 
+@pytest.mark.slow
 def test_losses_of_a_copy_beside_its_original_are_those_of_the_original():
     agent = shared_agent(**REPLAY)
     before, _ = agent.update(begin(agent, **STILL), logged())

@@ -146,6 +146,7 @@ with_other_options = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @with_other_options
 def test_a_shared_torso_works_with_other_options(options):
     agent = make(**options)

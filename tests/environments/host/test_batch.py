@@ -220,6 +220,7 @@ def test_a_runner_without_its_environments_begins_new_episodes(is_closed):
     assert np.mean(metrics["returns"][-1]) > 2.9
 
 
+@pytest.mark.slow
 def test_a_run_resumes_with_new_episodes(tmp_path):
     config = tiny(n_steps=4, n_evals=2, **ECHO | {"eval_frequency": 2})
     config = ja.AgentConfig(**{**vars(config), "checkpoint_dir": tmp_path / "run"})

@@ -136,6 +136,7 @@ def test_sizes_are_a_height_and_a_width(size):
         ja.HostEnvironment(lambda: Observed(pixels(8, 8, 3), None), image_size=size)
 
 
+@pytest.mark.slow
 def test_an_agent_learns_from_images_that_its_workers_make_smaller():
     image = np.zeros((8, 12, 3), np.uint8)
     image[:, 6:] = 255
