@@ -83,6 +83,14 @@ COMPARISONS = {
         (
             _ours("jaxagents", "gymnasium_cartpole.yaml"),
             _ours("jaxagents, 1 worker", "gymnasium_cartpole.yaml", "--env_kwargs.n_workers", "1"),
+            _ours(
+                "jaxagents, no workers", "gymnasium_cartpole.yaml", "--env_kwargs.n_workers", "0"
+            ),
+            _ours(  # all at once, by Gymnasium's own vector of CartPoles
+                "jaxagents, vectorized",
+                "gymnasium_cartpole.yaml",
+                *("--env_kwargs.vectorized", "true"),
+            ),
         ),
     ),
 }

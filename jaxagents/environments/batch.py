@@ -59,12 +59,14 @@ class EnvironmentBatch(abc.ABC):
         teams: Each actor's team, or None.
         rewards_after_death: True if dead actors earn rewards until the end of the episode.
         has_shaped_reward: True if steps return a shaped reward.
+        has_idle_steps: True if a reset can take a step of its own, in which no actor is active.
         time_limit: Of the episodes.
         can_be_vmapped: True if `reset` and `step` can be a part of a `jax.vmap`.
     """
 
     rewards_after_death: bool = False
     has_shaped_reward: bool = False
+    has_idle_steps: bool = False
     can_be_vmapped: bool = True
 
     def __init__(

@@ -96,8 +96,8 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
             ``pettingzoo/``, a package with PettingZoo's interface, a colon and a module, such as
             ``pettingzoo/mpe2:simple_spread_v3``.
         env_kwargs: Arguments of the library's constructor; with Gymnasium and PettingZoo also
-            ``n_workers``, ``timeout``, ``on_worker_failure``, ``teams`` and ``time_limits`` of
-            `HostEnvironment`.
+            ``n_workers``, ``timeout``, ``on_worker_failure``, ``teams``, ``time_limits`` and
+            ``vectorized`` of `HostEnvironment`.
 
     Returns:
         The environment and its default parameters, which are the library's own; None for

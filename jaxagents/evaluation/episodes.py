@@ -100,13 +100,14 @@ def advance_play(
     running, episodes = play.running, play.episodes
     # If dead actors still earn rewards, their own episodes end with the environment's.
     ends = running[:, None] & (step.active | environments.rewards_after_death)
+    goes_on = running & step.active.any(axis=1) if environments.has_idle_steps else running
     episodes = Episodes(
-        returns=episodes.returns + jnp.where(running[:, None], step.reward, 0.0),
-        final_rewards=jnp.where(running[:, None], step.reward, episodes.final_rewards),
+        returns=episodes.returns + jnp.where(goes_on[:, None], step.reward, 0.0),
+        final_rewards=jnp.where(goes_on[:, None], step.reward, episodes.final_rewards),
         terminated=episodes.terminated | (ends & step.terminated),
         truncated=episodes.truncated | (ends & step.truncated),
-        episode_lengths=episodes.episode_lengths + running,
-        info=jax.tree.map(lambda new, old: jnp.where(running, new, old), step.info, episodes.info),
+        episode_lengths=episodes.episode_lengths + goes_on,
+        info=jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), step.info, episodes.info),
     )
     play = Play(
         rng=rng,

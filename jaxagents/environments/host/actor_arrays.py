@@ -1,5 +1,6 @@
 """What each actor observes, may do and does, stacked along an axis of actors. Numpy only."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
 
@@ -15,7 +16,7 @@ from jaxagents.environments.host.images import (
 )
 from jaxagents.environments.spaces import (
     Box,
-    MultiDiscrete,
+    Discrete,
     action_dtype,
     action_shape,
     as_space,
@@ -44,9 +45,12 @@ class Encoding(NamedTuple):
     image: ImageEncoding | None  # of spaces of images
     shape: tuple[int, ...]
     dtype: np.dtype
+    is_array: bool = False  # as they come
 
     def encode(self, observation: Any) -> np.ndarray:
         """Turn an observation into an array of ``shape``, if it is in the space."""
+        if self.is_array:
+            return np.asarray(observation)
         if self.has_mask:
             observation = {name: value for name, value in observation.items() if name != _MASK}
             if self.inner is not None:
@@ -93,7 +97,8 @@ class ActorArrays:
         images: ImageSettings = AS_THEY_ARE,
     ):
         self._encodings = [_encoding_of(name, space, images) for space in observation_spaces]
-        self._starts = [getattr(space, "start", 0) for space in action_spaces]
+        starts = [getattr(space, "start", 0) for space in action_spaces]
+        self._starts = [int(start) if np.ndim(start) == 0 else start for start in starts]
         self._action_dtypes = [space.dtype for space in action_spaces]
         self._spaces = [as_space(_from_zero(space)) for space in action_spaces]
         self.space = common_space(name, self._spaces)
@@ -112,6 +117,11 @@ class ActorArrays:
         return any(encoding.image is not None for encoding in self._encodings)
 
     @property
+    def observes_arrays(self) -> bool:
+        """True if observations are arrays as they are to be observed, but for their dtype."""
+        return all(encoding.is_array for encoding in self._encodings)
+
+    @property
     def n_actors(self) -> int:
         """The number of actors."""
         return len(self._encodings)
@@ -119,29 +129,36 @@ class ActorArrays:
     def features(self, observations: Mapping[int, Any]) -> np.ndarray:
         """Stack observations by actor, ``[actors, *obs]``; missing actors' are zero.
 
+        It may be a view of an observation.
+
         Raises:
             WrongValueError: an observation has not the shape or dtype of its space.
         """
+        if len(self._encodings) == 1 and observations:
+            return np.asarray(self._feature(0, observations[0]), self.dtype)[np.newaxis]
         features = np.zeros((self.n_actors, *self.shape), self.dtype)
         for actor, observation in observations.items():
-            encoding = self._encodings[actor]
-            value = encoding.encode(observation)
-            if value.shape != encoding.shape:
-                raise WrongValueError(
-                    f"returned an observation of shape {value.shape} for actor {actor}, whose "
-                    f"space has shape {encoding.shape}"
-                )
-            is_alike = value.dtype == encoding.dtype
-            if not is_alike and not np.can_cast(value.dtype, encoding.dtype, "same_kind"):
-                raise WrongValueError(
-                    f"returned an observation of {value.dtype} for actor {actor}, whose space has "
-                    f"{encoding.dtype}"
-                )
+            value = self._feature(actor, observation)
             if value.shape == self.shape:
                 features[actor] = value
             else:
                 features[actor, : len(value)] = value
         return features
+
+    def _feature(self, actor: int, observation: Any) -> np.ndarray:
+        encoding = self._encodings[actor]
+        value = encoding.encode(observation)
+        if value.shape != encoding.shape:
+            raise WrongValueError(
+                f"returned an observation of shape {value.shape} for actor {actor}, whose space "
+                f"has shape {encoding.shape}"
+            )
+        if value.dtype is not encoding.dtype and not _can_become(value.dtype, encoding.dtype):
+            raise WrongValueError(
+                f"returned an observation of {value.dtype} for actor {actor}, whose space has "
+                f"{encoding.dtype}"
+            )
+        return value
 
     def masks(self, observations: Mapping[int, Any], infos: Mapping[int, Any]) -> np.ndarray:
         """Stack action masks by actor, ``[actors, n_actions]``.
@@ -181,17 +198,17 @@ class ActorArrays:
 
     def actions(self, action: np.ndarray) -> list[Any]:
         """Return every actor's action as its own space has it."""
-        own = []
-        for actor, space in enumerate(self._spaces):
-            value = action[actor]
-            if isinstance(space, Box):
-                value = value.reshape(-1)[: space.size].reshape(space.shape)
-                own.append(value.astype(self._action_dtypes[actor]))
-            elif isinstance(space, MultiDiscrete):
-                own.append((value + self._starts[actor]).astype(self._action_dtypes[actor]))
-            else:
-                own.append(int(value) + int(self._starts[actor]))
-        return own
+        return [self.action(actor, value) for actor, value in enumerate(action)]
+
+    def action(self, actor: int, value: np.ndarray) -> Any:
+        """Return one actor's action as its own space has it."""
+        space = self._spaces[actor]
+        if isinstance(space, Discrete):
+            return int(value) + self._starts[actor]
+        if isinstance(space, Box):
+            value = value.reshape(-1)[: space.size].reshape(space.shape)
+            return value.astype(self._action_dtypes[actor])
+        return (value + self._starts[actor]).astype(self._action_dtypes[actor])
 
     def action_layout(self) -> tuple[tuple[int, ...], Any]:
         """Return shape and dtype of all actors' actions."""
@@ -222,12 +239,18 @@ def _encoding_of(name: str, space: Any, images: ImageSettings) -> Encoding:
             "environment so that it observes a Box, or a Dict or Tuple of them."
         )
     dtype = np.dtype(np.float32) if flattens else narrow(flat.dtype)
-    return Encoding(space, flattens, has_mask, inner, None, tuple(flat.shape), dtype)
+    is_array = not flattens and not has_mask
+    return Encoding(space, flattens, has_mask, inner, None, tuple(flat.shape), dtype, is_array)
 
 
 def narrow(dtype: Any) -> np.dtype:
     """Return the dtype that jax has for numbers of a kind."""
     return np.dtype(_NARROWER.get(np.dtype(dtype).name, dtype))
+
+
+@functools.cache
+def _can_become(given: np.dtype, wanted: np.dtype) -> bool:
+    return np.can_cast(given, wanted, "same_kind")
 
 
 def _from_zero(space: Any) -> Any:

@@ -97,9 +97,9 @@ class Adapter(abc.ABC):
 
     def _sight(self, observations: Mapping[int, Any], infos: Mapping[int, Any]) -> Sight:
         return Sight(
-            features=self.arrays.features(observations),
-            action_mask=self.arrays.masks(observations, infos) if self._has_mask else None,
-            global_state=self._encode_state(self._env.state()) if self._has_state else None,
+            self.arrays.features(observations),
+            self.arrays.masks(observations, infos) if self._has_mask else None,
+            self._encode_state(self._env.state()) if self._has_state else None,
         )
 
 
@@ -122,14 +122,15 @@ class GymnasiumAdapter(Adapter):
     def step(self, action: np.ndarray) -> Outcome:
         """Step; see `Adapter.step`."""
         observation, reward, terminated, truncated, info = self._env.step(
-            self.arrays.actions(action)[0]
+            self.arrays.action(0, action[0])
         )
+        is_over, is_cut = bool(terminated), bool(truncated) and not terminated
         return Outcome(
-            sight=self._sight({0: observation}, {0: info}),
-            reward=np.array([_as_reward(reward)], np.float32),
-            terminated=_ONE[bool(terminated)],
-            truncated=_ONE[bool(truncated) and not terminated],
-            alive=_ONE[not (terminated or truncated)],
+            self._sight({0: observation}, {0: info}),
+            np.array([_as_reward(reward)], np.float32),
+            _ONE[is_over],
+            _ONE[is_cut],
+            _ONE[not (is_over or is_cut)],
         )
 
 

@@ -9,13 +9,13 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import io_callback
 from jaxtyping import Array, PRNGKeyArray, UInt32
 
+from jaxagents.compiler.host_calls import HostArrays, call_host
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.host.errors import HostEnvironmentError
-from jaxagents.environments.host.pool import Frame, WorkerPool
+from jaxagents.environments.host.pool import Frame, Pool
 from jaxagents.environments.host.shared_arrays import Field
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
@@ -55,10 +55,17 @@ class HostEnvironmentBatch(EnvironmentBatch):
         global_state: bool = False,
         n_drawn: int = 0,
     ):
+        own, limit = env.max_episode_steps, max_episode_steps
+        if env.is_vectorized and limit is not None and (own is None or limit < own):
+            raise ValueError(
+                f"max_episode_steps={limit} cannot end episodes of a vector of environments, whose "
+                f"own limit is {own}; give the limit to its constructor."
+            )
+        self.has_idle_steps = env.has_idle_steps
         self._env = env
         self._max_episode_steps = max_episode_steps
         self._n_drawn = n_drawn
-        self._pool: WorkerPool | None = None
+        self._pool: Pool | None = None
         self._checksum = 0
         self._action = env.layout(has_state=False)["action"]
         self._faults: list[BaseException] = []
@@ -137,7 +144,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""
         shapes = self._shapes(n_envs, *self._sight, "alive", "checksum")
-        frame = io_callback(self._reset_workers, shapes, _seeds(rng, n_envs), ordered=True)
+        frame = call_host(self._reset_workers, shapes, _seeds(rng, n_envs))
         steps = jnp.zeros(n_envs, jnp.int32)
         observation = self._prepare(self._observation(frame), steps)
         return observation, BatchState(frame["checksum"], frame["alive"], steps)
@@ -149,11 +156,10 @@ class HostEnvironmentBatch(EnvironmentBatch):
         n_envs = len(state.episode_steps)
         finals = [f"final_{name}" for name in self._sight]
         names = (*self._sight, *finals, *_ENDS, *self._drawn, "alive", "checksum", *self._counts)
-        frame = io_callback(
+        frame = call_host(
             self._step_workers,
             self._shapes(n_envs, *names),
             _packed(state.env_state, _seeds(rng, n_envs), action),
-            ordered=True,
         )
         elapsed, over = state.episode_steps + 1, frame["over"]
         next_steps = jnp.where(over, 0, elapsed)
@@ -185,49 +191,45 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     # The host's side: numpy only.
 
-    def _reset_workers(self, seed: Any) -> Frame:
-        return self._keeping_faults(self._reset_pool, np.asarray(seed))
+    def _reset_workers(self, seed: np.ndarray, results: HostArrays) -> None:
+        with self._keeping_faults():
+            pool, n_envs = self._pool, len(seed)
+            if pool is None or not pool.is_open or pool.n_envs != n_envs:
+                self.close()
+                limit, n_drawn = self._max_episode_steps, self._n_drawn
+                pool = self._env.make_pool(n_envs, limit, self._has_state, n_drawn)
+                self._pool = pool
+            frame = pool.reset(seed)
+            self._checksum = zlib.crc32(seed.tobytes())
+            self._fill(results, frame, pool)
 
-    def _step_workers(self, packed: Any) -> Frame:
-        packed = np.asarray(packed)
-        action = packed[:, 2:].view(self._action.dtype).reshape(-1, *self._action.shape)
-        return self._keeping_faults(self._step_pool, packed[:, 0], action, packed[:, 1])
+    def _step_workers(self, packed: np.ndarray, results: HostArrays) -> None:
+        with self._keeping_faults():
+            pool, checksum, seed = self._pool, packed[0, 0], packed[:, 1]
+            if pool is None or not pool.is_open or checksum != self._checksum:
+                raise HostEnvironmentError(
+                    "the environments are not where this runner left them; begin with reset."
+                )
+            action = packed[:, 2:].view(self._action.dtype).reshape(-1, *self._action.shape)
+            frame = pool.step(action, seed)
+            self._checksum = zlib.crc32(packed[:, 1:].tobytes(), self._checksum)
+            self._fill(results, frame, pool)
+            goes_on = ~frame["over"]
+            for name in self._sight:
+                results[f"final_{name}"][goes_on] = frame[name][goes_on]
 
-    def _reset_pool(self, seed: np.ndarray) -> Frame:
-        pool, n_envs = self._pool, len(seed)
-        if pool is None or not pool.is_open or pool.n_envs != n_envs:
-            self.close()
-            limit, n_drawn = self._max_episode_steps, self._n_drawn
-            pool = self._env.make_pool(n_envs, limit, self._has_state, n_drawn)
-            self._pool = pool
-        frame = pool.reset(seed)
-        self._checksum = zlib.crc32(seed.tobytes())
-        return self._chosen(pool, frame, *self._sight, "alive")
+    def _fill(self, results: HostArrays, frame: Frame, pool: Pool) -> None:
+        for name, result in results.items():
+            if name in frame:
+                result[...] = frame[name]
+        results["checksum"][...] = self._checksum
+        if "restarts" in results:
+            results["restarts"][...] = pool.n_restarts
 
-    def _step_pool(self, checksum: np.ndarray, action: np.ndarray, seed: np.ndarray) -> Frame:
-        pool = self._pool
-        if pool is None or not pool.is_open or checksum[0] != self._checksum:
-            raise HostEnvironmentError(
-                "the environments are not where this runner left them; begin with reset."
-            )
-        frame = pool.step(action, seed)
-        self._checksum = zlib.crc32(action.tobytes() + seed.tobytes(), self._checksum)
-        over = frame["over"].reshape(-1)
-        for name in self._sight:
-            final = frame[f"final_{name}"]
-            final[~over] = frame[name][~over]
-        finals = [f"final_{name}" for name in self._sight]
-        frame["restarts"] = pool.n_restarts.copy()
-        names = (*self._sight, *finals, *_ENDS, *self._drawn, "alive", *self._counts)
-        return self._chosen(pool, frame, *names)
-
-    def _chosen(self, pool: WorkerPool, frame: Frame, *names: str) -> Frame:
-        checksum = np.full(pool.n_envs, self._checksum, np.uint32)
-        return {"checksum": checksum, **{name: frame[name] for name in names}}
-
-    def _keeping_faults(self, function: Any, *arguments: np.ndarray) -> Frame:
+    @contextlib.contextmanager
+    def _keeping_faults(self) -> Iterator[None]:
         try:
-            return function(*arguments)
+            yield
         except BaseException as error:
             self._faults.append(error)
             raise
@@ -246,7 +248,7 @@ def _abstract(field: Field, *batch_shape: int) -> Any:
 def _packed(
     checksum: UInt32[Array, " envs"], seed: UInt32[Array, " envs"], action: Array
 ) -> UInt32[Array, "envs words"]:
-    """Put the arguments of a step into one array: each that a callback gets takes 30 µs."""
+    """Put the arguments of a step into one array, which is also what the checksum is of."""
     words = jax.lax.bitcast_convert_type(action, jnp.uint32).reshape(len(seed), -1)
     return jnp.concatenate([checksum[:, None], seed[:, None], words], axis=1)
 

@@ -41,7 +41,7 @@ def test_what_the_library_does_not_say_can_be_given():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_workers": 0}, "n_workers=0"),
+        ({"n_workers": -1}, "n_workers=-1"),
         ({"timeout": 0.0}, "timeout=0"),
         ({"on_worker_failure": "ignore"}, "choose 'raise' or 'restart'"),
         ({"teams": [0, 1]}, "2 teams for 1 actor"),

@@ -1,0 +1,44 @@
+"""Calls of numpy code from compiled programs."""
+
+from collections.abc import Callable, Mapping
+
+import jax
+import numpy as np
+from jax.experimental import io_callback
+from jax.experimental.buffer_callback import buffer_callback
+from jaxtyping import Array
+
+from jaxagents.compiler.switch import is_plain
+
+Shapes = Mapping[str, jax.ShapeDtypeStruct]
+HostArrays = dict[str, np.ndarray]
+
+
+def call_host(
+    function: Callable[[np.ndarray, HostArrays], None], shapes: Shapes, argument: Array
+) -> dict[str, Array]:
+    """Call a function with side effects each time the program runs.
+
+    On a CPU it reads and writes the program's own buffers: `io_callback`, which copies, puts its
+    argument on the device first, and orders calls, takes 50 to 60 µs a call where this takes 3.
+    Two calls are in order only if the second needs a result of the first.
+
+    Args:
+        function: Fills the arrays of ``shapes``; numpy only, and it keeps none of its arrays.
+        shapes: The results by name.
+        argument: Handed to the function as a numpy array.
+    """
+    if is_plain() or jax.default_backend() != "cpu":
+
+        def fill(argument: np.ndarray) -> HostArrays:
+            results = {name: np.empty(each.shape, each.dtype) for name, each in shapes.items()}
+            function(np.asarray(argument), results)
+            return results
+
+        return io_callback(fill, dict(shapes), argument, ordered=True)
+
+    def fill_in_place(context: object, results: dict, argument: object) -> None:
+        del context
+        function(np.asarray(argument), {name: np.asarray(each) for name, each in results.items()})
+
+    return buffer_callback(fill_in_place, dict(shapes), has_side_effect=True)(argument)

@@ -1,0 +1,142 @@
+"""Steps environments one after the other, and resets those whose episodes are over. Numpy only."""
+
+import pickle
+import traceback
+from collections.abc import Iterator
+from typing import NamedTuple, final
+
+import numpy as np
+
+from jaxagents.environments.host.actor_arrays import Sight
+from jaxagents.environments.host.adapters import Adapter, adapt
+from jaxagents.environments.host.errors import WrongValueError
+from jaxagents.environments.host.images import ImageSettings
+from jaxagents.environments.host.messages import Failure
+from jaxagents.environments.host.value_checks import not_finite
+
+
+class Making(NamedTuple):
+    """How environments are made, and how they are stepped."""
+
+    make_env: bytes  # pickled by cloudpickle
+    images: ImageSettings
+    max_episode_steps: int | None
+    n_drawn: int  # the first environments, of which every step is drawn
+
+
+@final
+class Stepper:
+    """Steps some of the environments of a pool.
+
+    It reads ``seed`` and ``action`` from the pool's arrays, ``[envs, ...]``, and writes all others.
+
+    Args:
+        making: What the environments are.
+        envs: Which ones.
+        arrays: Of all environments.
+    """
+
+    def __init__(self, making: Making, envs: range, arrays: dict[str, np.ndarray]):
+        self._making = making
+        self._envs = envs
+        self._arrays = arrays
+        self._rows = slice(envs.start, envs.stop)
+        self._sight = [name for name in Sight._fields if name in arrays]
+        self._views = {  # of each environment's part, which take long to make
+            env: {name: array[env, ...] for name, array in arrays.items() if env < len(array)}
+            for env in envs
+        }
+        self._adapters: dict[int, Adapter] = {}
+        self._elapsed = dict.fromkeys(envs, 0)  # steps since the reset
+        self._current: int | None = None  # the environment that the latest error belongs to
+
+    def make(self) -> None:
+        """Construct the environments."""
+        make_env = pickle.loads(self._making.make_env)
+        for env, _ in self._each():
+            adapter = self._adapters[env] = adapt(make_env(), self._making.images)
+            adapter.observe("action_mask" in self._sight, "global_state" in self._sight)
+
+    def reset(self) -> None:
+        """Start an episode in each environment."""
+        for env, _ in self._each():
+            self._begin_episode(env)
+            if env < self._making.n_drawn:
+                self._draw(env)
+        self._check("features", "global_state")
+
+    def step(self) -> None:
+        """Step each environment, and reset where no actor is left."""
+        limit = self._making.max_episode_steps
+        for env, view in self._each():
+            outcome = self._adapters[env].step(view["action"])
+            truncated, alive = outcome.truncated, outcome.alive
+            self._elapsed[env] += 1
+            if limit is not None and self._elapsed[env] >= limit:
+                truncated, alive = truncated | alive, np.zeros_like(alive)
+            view["reward"][...] = outcome.reward
+            view["terminated"][...] = outcome.terminated
+            view["truncated"][...] = truncated
+            is_over = view["over"][...] = True not in alive.tolist()  # faster than `any` of so few
+            if env < self._making.n_drawn:
+                self._draw(env)
+            if is_over:
+                self._write("final_", env, outcome.sight)
+                self._begin_episode(env)
+            else:
+                self._write("", env, outcome.sight)
+                view["alive"][...] = alive
+        self._check("reward", "features", "global_state")
+        over = self._arrays["over"][self._rows]
+        if over.any():
+            self._check("final_features", "final_global_state", where=over)
+
+    def close(self) -> None:
+        """Close each environment."""
+        for adapter in self._adapters.values():
+            adapter.close()
+
+    def failure(self, error: BaseException) -> Failure:
+        """Describe an error that an environment raised, or that was found in what it returned."""
+        if isinstance(error, WrongValueError):
+            return Failure(self._current, str(error), "")
+        text = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
+        return Failure(self._current, text, traceback.format_exc())
+
+    def _each(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """Go through the environments, and mark where an environment is at work."""
+        for env, view in self._views.items():
+            self._current, at_work = env, view["at_work"]
+            at_work[...] = True
+            yield env, view
+            at_work[...] = False
+
+    def _begin_episode(self, env: int) -> None:
+        view = self._views[env]
+        sight, alive = self._adapters[env].reset(seed=int(view["seed"]))
+        self._write("", env, sight)
+        view["alive"][...] = alive
+        self._elapsed[env] = 0
+
+    def _draw(self, env: int) -> None:
+        self._put(env, "picture", self._adapters[env].picture())
+
+    def _write(self, prefix: str, env: int, sight: Sight) -> None:
+        for name in self._sight:
+            self._put(env, prefix + name, getattr(sight, name))
+
+    def _put(self, env: int, name: str, value: np.ndarray) -> None:
+        view = self._views[env][name]
+        if value.shape != view.shape:
+            what = name.removeprefix("final_").replace("_", " ")
+            raise WrongValueError(
+                f"returned a {what} of shape {value.shape}, which was {view.shape} before"
+            )
+        view[...] = value
+
+    def _check(self, *names: str, where: np.ndarray | None = None) -> None:
+        """Raise `WrongValueError` if a number is NaN or infinite, in any row or ``where`` True."""
+        found = not_finite(self._arrays, self._rows, *names, where=where)
+        if found is not None:
+            self._current, text = found
+            raise WrongValueError(text)

@@ -1,0 +1,216 @@
+"""Vectors of environments that Gymnasium or other packages step themselves. Numpy only."""
+
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import numpy as np
+
+from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
+from jaxagents.environments.host.errors import HostEnvironmentError, WrongValueError
+from jaxagents.environments.host.pool import Frame, PoolSettings
+from jaxagents.environments.host.value_checks import not_finite
+
+_MASK, _FINAL = "action_mask", "final_obs"  # in a vector's infos
+
+
+@final
+class OnlyOne:
+    """A vector of one environment, as an environment of Gymnasium."""
+
+    def __init__(self, vector: Any):
+        self._vector = vector
+        self.spec = vector.spec
+        self.metadata = vector.metadata
+        self.observation_space = vector.single_observation_space
+        self.action_space = vector.single_action_space
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict]:
+        """Start an episode."""
+        observations, infos = self._vector.reset(seed=seed)
+        return self._first(observations), {_MASK: _info(infos, _MASK, 0)}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict]:
+        """Step; after the end of an episode, `reset` comes next."""
+        actions = np.asarray(action, self.action_space.dtype)[np.newaxis]
+        observations, rewards, terminated, truncated, infos = self._vector.step(actions)
+        final = _info(infos, _FINAL, 0)
+        observation = self._first(observations) if final is None else final
+        info = {_MASK: _info(infos, _MASK, 0)}
+        return observation, rewards[0], terminated[0], truncated[0], info
+
+    def close(self) -> None:
+        """Close the vector."""
+        self._vector.close()
+
+    def _first(self, observations: Any) -> Any:
+        return next(iter(_rows(self._vector, observations)))
+
+
+@final
+class VectorPool:
+    """Environments that a `gymnasium.vector.VectorEnv` steps and resets.
+
+    The vector is seeded once, by the seed of the first environment, and draws the seeds of later
+    episodes itself. A vector that resets at the next step (``AutoresetMode.NEXT_STEP``) ignores an
+    action there: the actor is inactive in this step, and the episode is over after it.
+
+    Args:
+        settings: See `PoolSettings`.
+        n_envs: Number of environments.
+
+    Attributes:
+        n_envs: Number of environments.
+        n_restarts: Zeros, ``[envs]``.
+        is_open: True until `close`.
+    """
+
+    def __init__(self, settings: PoolSettings, n_envs: int):
+        self.n_envs = n_envs
+        self.n_restarts = np.zeros(n_envs, np.int32)
+        self.is_open = True
+        self._n_steps = 0
+        self._vector = pickle.loads(settings.making.make_env)(n_envs)
+        self._mode: str = autoreset_mode(self._vector)
+        space = self._vector.single_action_space
+        self._space = space
+        self._encode = ActorArrays(
+            type(self._vector).__name__,
+            [self._vector.single_observation_space],
+            [space],
+            settings.making.images,
+        )
+        self._arrays = {
+            name: np.zeros((n_envs, *field.shape), field.dtype)
+            for name, field in settings.layout.items()
+        }
+        self._sight = [name for name in Sight._fields if name in settings.layout]
+        self._resets_next = np.zeros(n_envs, bool)
+
+    @property
+    def process_ids(self) -> list[int]:
+        """Empty: processes of the vector are its own."""
+        return []
+
+    def reset(self, seed: np.ndarray) -> Frame:
+        """Start an episode in each environment; see `Pool.reset`."""
+        self._n_steps = 0
+        self._resets_next[:] = False
+        self._do(self._reset, int(seed[0]))
+        return self._arrays
+
+    def step(self, action: np.ndarray, seed: np.ndarray) -> Frame:
+        """Step each environment; see `Pool.step`. The seeds are not used."""
+        del seed
+        self._n_steps += 1
+        self._do(self._step, action)
+        return self._arrays
+
+    def pictures(self) -> np.ndarray:
+        """Raise `NotImplementedError`: replays are of single environments."""
+        raise NotImplementedError("a vector of environments is not drawn.")
+
+    def close(self) -> None:
+        """Close the vector; it can be called again."""
+        if self.is_open:
+            self.is_open = False
+            self._vector.close()
+
+    def _reset(self, seed: int) -> None:
+        observations, infos = self._vector.reset(seed=seed)
+        self._observe(observations, infos)
+        self._arrays["alive"][:] = True
+
+    def _step(self, action: np.ndarray) -> None:
+        arrays, is_reset = self._arrays, self._resets_next
+        if is_reset.any():  # this step is their reset
+            for name in self._sight:
+                arrays[f"final_{name}"][is_reset] = arrays[name][is_reset]
+        own = action.reshape(self.n_envs, *self._space.shape) + getattr(self._space, "start", 0)
+        observations, reward, *ends, infos = self._vector.step(own.astype(self._space.dtype))
+        arrays["reward"][:, 0] = np.where(is_reset, 0.0, reward)
+        for name, end in zip(("terminated", "truncated"), ends, strict=True):
+            arrays[name][:, 0] = np.where(is_reset, arrays[name][:, 0], end)
+        arrays["truncated"] &= ~arrays["terminated"]
+        ended = (arrays["terminated"] | arrays["truncated"])[:, 0] & ~is_reset
+        if self._mode == "NEXT_STEP":
+            self._resets_next, over = ended, is_reset
+        else:
+            over = ended
+        if self._mode == "SAME_STEP" and over.any():
+            for env in np.flatnonzero(over).tolist():
+                self._observe_row("final_", env, _info(infos, _FINAL, env), None)
+        elif self._mode == "DISABLED" and over.any():
+            self._observe(observations, infos, "final_")
+            observations, infos = self._vector.reset(options={"reset_mask": over.copy()})
+        self._observe(observations, infos)
+        arrays["over"][:] = over
+        arrays["alive"][:, 0] = ~self._resets_next
+        self._check("reward", "features")
+        self._check("final_features", where=over)
+
+    def _observe(self, observations: Any, infos: Mapping[str, Any], prefix: str = "") -> None:
+        if self._encode.observes_arrays and _MASK not in self._arrays:
+            features = self._arrays[f"{prefix}features"]
+            if np.shape(observations) != (self.n_envs, *features.shape[2:]):
+                raise WrongValueError(f"returned observations of shape {np.shape(observations)}")
+            features[:, 0] = observations
+            return
+        for env, observation in enumerate(_rows(self._vector, observations)):
+            self._observe_row(prefix, env, observation, _info(infos, _MASK, env))
+
+    def _observe_row(self, prefix: str, env: int, observation: Any, mask: Any) -> None:
+        self._arrays[f"{prefix}features"][env] = self._encode.features({0: observation})
+        if _MASK in self._arrays:
+            masks = self._encode.masks({0: observation}, {0: {_MASK: mask}})
+            self._arrays[f"{prefix}{_MASK}"][env] = masks
+
+    def _check(self, *names: str, where: np.ndarray | None = None) -> None:
+        found = not_finite(self._arrays, slice(0, self.n_envs), *names, where=where)
+        if found is not None:
+            raise WrongValueError(f"environment {found[0]} {found[1]}")
+
+    def _do(self, work: Callable[[Any], None], argument: Any) -> None:
+        try:
+            work(argument)
+        except Exception as error:
+            self.close()
+            when = f"at step {self._n_steps}" if self._n_steps else "at the reset"
+            text = f"raised {type(error).__name__}: {error}"
+            if isinstance(error, WrongValueError):
+                text = str(error)
+            raise HostEnvironmentError(f"the vector of environments {when}: {text}.") from error
+
+
+def autoreset_mode(vector: Any) -> str:
+    """Return the name of a vector's `gymnasium.vector.AutoresetMode`.
+
+    Raises:
+        ValueError: it does not say when it resets, or calls jax.
+    """
+    if any("functional_jax_env" in each.__module__ for each in type(vector).__mro__):
+        raise ValueError(
+            f"{type(vector).__name__} calls jax, which a callback of jax may not do; leave out "
+            "vectorized."
+        )
+    mode = getattr((vector.metadata or {}).get("autoreset_mode"), "name", "")
+    if mode not in ("NEXT_STEP", "SAME_STEP", "DISABLED"):
+        raise ValueError(
+            f"{type(vector).__name__} does not say when it resets environments; set its "
+            "metadata['autoreset_mode'] to one of gymnasium.vector.AutoresetMode."
+        )
+    return mode
+
+
+def _rows(vector: Any, observations: Any) -> Any:
+    """Return each environment's observation."""
+    from gymnasium.vector.utils import iterate
+
+    return iterate(vector.observation_space, observations)
+
+
+def _info(infos: Mapping[str, Any], name: str, env: int) -> Any:
+    """Return what a vector's infos say of one environment; ``_name`` marks of which they do."""
+    if name not in infos or not infos.get(f"_{name}", np.ones(env + 1, bool))[env]:
+        return None
+    return infos[name][env]
