@@ -26,6 +26,7 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.cloning import Cloning
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
+from jaxagents.ippo.members import best_member, member, members_first
 from jaxagents.ippo.opponents import Policies
 from jaxagents.ippo.player import Player
 from jaxagents.ippo.replay import Replay
@@ -119,6 +120,7 @@ class Agent(Frozen, abc.ABC):
         }
         self._recorder = Recorder(config, callbacks, structure)
         self._run: TrainingRun = self._make_run()
+        self._member_run: TrainingRun = self._make_run(reports=False)
         self._collected: tuple[Runner, Metrics | Leaves] | None = None
         self._freeze()
 
@@ -131,7 +133,7 @@ class Agent(Frozen, abc.ABC):
         """
 
     @abc.abstractmethod
-    def _make_run(self) -> TrainingRun:
+    def _make_run(self, reports: bool = True) -> TrainingRun:
         """Build what trains the agent, of the attributes that there are by then."""
 
     @abc.abstractmethod
@@ -315,10 +317,22 @@ class Agent(Frozen, abc.ABC):
         """Keep the result of `train` for `eval`, `record`, `policy` and `value`."""
         self._collected = (runner, metrics or {})
 
+    def member(self, tree: Any, index: int) -> Any:
+        """Return one member's part of a population's runner or metrics, ``[members, ...]``.
+
+        Raises:
+            IndexError: there is no such member.
+        """
+        n_members = len(jax.tree.leaves(tree)[0])
+        if not 0 <= index < n_members:
+            raise IndexError(f"member {index} of a population of {n_members}; they begin with 0.")
+        return member(tree, index)
+
     def restore(
         self,
         mode: str = "best",
         best_fn: Callable[[Leaves], int] | None = None,
+        member: int | str | None = None,
     ) -> tuple[Runner, Leaves]:
         """Load a checkpoint and collect it, as `collect_training` does.
 
@@ -328,6 +342,8 @@ class Agent(Frozen, abc.ABC):
                 environments: pass a ``best_fn`` there.
             best_fn: Chooses among the kept checkpoints: from their metrics, one row each, to
                 the index of a row.
+            member: Of a population, load one member, or the "best" of them: the one with the
+                highest return, averaged as above. None: load all, each at its own best.
 
         Returns:
             The runner, and the metrics of all evaluations up to the last checkpoint.
@@ -339,11 +355,35 @@ class Agent(Frozen, abc.ABC):
         """
         if mode not in ("best", "last"):
             raise ValueError(f"mode={mode!r} is unknown; choose 'best' or 'last'.")
-        runner, history = self._recorder.restore(
-            self._runner_shapes(), mode, best_fn or highest_return
-        )
+        n_members = self._recorder.saved_n_members()
+        if n_members is not None:
+            runner, history = self._restore_population(n_members, mode, best_fn, member)
+        elif member is not None:
+            raise ValueError(f"member={member!r}, but the run is not a population; leave it out.")
+        else:
+            runner, history = self._recorder.restore(
+                self._runner_shapes(), mode, best_fn or highest_return
+            )
         self.collect_training(runner, history)
         return runner, history
+
+    def _restore_population(
+        self, n_members: int, mode: str, best_fn: Any, member: int | str | None
+    ) -> tuple[Runner, Leaves]:
+        if best_fn is not None:
+            raise ValueError(
+                "best_fn chooses among the checkpoints of a single run; each member of a "
+                "population keeps the runner of its highest return."
+            )
+        recorder = self._recorder.of_population(n_members)
+        runner, history = recorder.restore(self._runner_shapes(n_members), mode, highest_return)
+        metrics = members_first(history)
+        if member is None:
+            return runner, metrics
+        index = best_member(metrics, mode) if member == "best" else member
+        if not isinstance(index, int):
+            raise ValueError(f"member={member!r} is unknown; give a number, or 'best'.")
+        return self.member(runner, index), self.member(metrics, index)
 
     def log_hyperparams(self, hyperparams: HyperParameters) -> dict[str, Any]:
         """Log the hyperparameters by name, and return them as plain data.
@@ -360,9 +400,17 @@ class Agent(Frozen, abc.ABC):
             _logger.info("%s = %s", name, value)
         return items
 
-    def _runner_shapes(self) -> Runner:
-        """Return the shapes of this agent's runner, for checkpoints to be read into."""
-        return jax.eval_shape(self._init, jax.random.key(0), as_arrays(HyperParameters()))
+    def _runner_shapes(self, n_members: int | None = None) -> Runner:
+        """Return the shapes of this agent's runner, for checkpoints to be read into.
+
+        Args:
+            n_members: Of a population; None: of a single run.
+        """
+        hyperparams = as_arrays(HyperParameters())
+        if n_members is None:
+            return jax.eval_shape(self._init, jax.random.key(0), hyperparams)
+        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_members))
+        return jax.eval_shape(jax.vmap(self._init, in_axes=(0, None)), keys, hyperparams)
 
     def _checked(self, hyperparams: HyperParameters) -> HyperParameters:
         check_hyperparams(hyperparams, self.policies.n_policies)
@@ -384,7 +432,14 @@ class Agent(Frozen, abc.ABC):
         return Memory() if carry is None else carry
 
     def _runner_or_collected(self, runner: Runner | None) -> Runner:
+        if runner is None and self._collected is not None:
+            runner = self._collected[0]
         if runner is not None:
+            if np.ndim(runner.n_updates_done):
+                raise ValueError(
+                    f"the runner is of a population of {len(runner.n_updates_done)}; choose one by "
+                    "agent.member(runner, index), or restore(member=index)."
+                )
             return runner
         if self._collected is None:
             raise ValueError(

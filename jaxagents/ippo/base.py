@@ -22,6 +22,8 @@ from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_trac
 from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.agent import Agent
+from jaxagents.ippo.members import count_members, split_hyperparams, stack
+from jaxagents.ippo.population import Population, check_can_be_population
 from jaxagents.ippo.rollout import (
     Acting,
     Record,
@@ -88,6 +90,11 @@ class IPPOBase(Agent):
     ) -> tuple[Runner, Metrics]:
         """Train for ``n_steps`` updates, evaluating every ``eval_frequency`` of them.
 
+        Several keys, or hyperparameters stacked along a first axis, train a population: as many
+        members, each as if alone, with one checkpoint for all. The runner and the metrics then have
+        the members as their first axis; see `member`. On a CPU members train in threads, one per
+        core, elsewhere as one batch. One with NaN or infinite quantities stops alone.
+
         Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters. On
         a CPU the members of a `jax.vmap` train in threads, one per core, and are bit-identical to
         single runs; on other devices, under `plain_jax`, or if the `jax.vmap` is itself compiled,
@@ -95,8 +102,10 @@ class IPPOBase(Agent):
         context managers of jax do not apply.
 
         Args:
-            rng: Random key; unused if a runner is given, which has its own.
-            hyperparams: Each leaf a scalar or one value per policy.
+            rng: Random key, or one per member, ``[members]``; unused if a runner is given, which
+                has its own.
+            hyperparams: Each leaf a scalar or one value per policy; with a key per member also one
+                value per member; or ``[members, policies]``.
             runner: Continue from here, up to ``n_steps`` updates in all.
 
         Returns:
@@ -137,7 +146,11 @@ class IPPOBase(Agent):
             rng = as_key(rng)
             training, metrics = train_under_vmap(self._run, rng, self._checked(hyperparams))
             return training.runner, metrics
-        self._recorder.prepare(rng if runner is None else runner.rng)
+        given = rng if runner is None else runner.rng
+        n_members = count_members(given, hyperparams)
+        self._recorder.prepare(given)
+        if n_members is not None:
+            return self._train_population(n_members, rng, hyperparams, runner)
         if runner is None:
             return self._run.train(self.init(rng, hyperparams), 0, initial)
         rng = key_of(runner.rng, self.config.prng_impl)
@@ -159,11 +172,55 @@ class IPPOBase(Agent):
             NonFiniteError: as for `train`.
             Interrupted: as for `train`.
         """
+        n_members = self._recorder.saved_n_members()
+        if n_members is not None:
+            return self._resume_population(n_members, hyperparams)
         runner, history = self._recorder.restore_to_resume(self._runner_shapes())
         if hyperparams is not None:
             runner = runner.replace(hyperparams=self._checked(hyperparams))
         n_updates_done = int(runner.n_updates_done)
         return self._run.train(runner, n_updates_done, initial=False, history=history)
+
+    def _train_population(
+        self, n_members: int, rng: Any, hyperparams: HyperParameters, runner: Runner | None
+    ) -> tuple[Runner, Metrics]:
+        check_can_be_population(self)
+        population = Population(self, self._member_run, n_members)
+        of_members = self._checked_of_members(hyperparams, n_members)
+        if runner is None:
+            runner = population.begin(rng, of_members)
+            return population.train(runner, 0, self.config.initial_evaluation)
+        if np.shape(runner.n_updates_done) != (n_members,):
+            raise ValueError(
+                f"the runner is of {np.size(runner.n_updates_done)} member(s), and hyperparams "
+                f"are for {n_members}; give hyperparams for the runner's members."
+            )
+        n_updates_done = int(np.max(runner.n_updates_done))
+        runner = runner.replace(hyperparams=stack(of_members))
+        return population.train(runner, n_updates_done, self.config.initial_evaluation)
+
+    def _resume_population(
+        self, n_members: int, hyperparams: HyperParameters | None
+    ) -> tuple[Runner, Metrics]:
+        check_can_be_population(self)
+        recorder = self._recorder.of_population(n_members)
+        runner, history = recorder.restore_to_resume(self._runner_shapes(n_members))
+        if hyperparams is not None:
+            of_members = self._checked_of_members(hyperparams, n_members)
+            runner = runner.replace(hyperparams=stack(of_members))
+        return Population(self, self._member_run, n_members).train(
+            runner,
+            int(np.max(runner.n_updates_done)),
+            initial=False,
+            history=history,
+            best=recorder.restore_best_members(),
+        )
+
+    def _checked_of_members(
+        self, hyperparams: HyperParameters, n_members: int
+    ) -> list[HyperParameters]:
+        each = split_hyperparams(hyperparams, n_members, self.policies.n_policies)
+        return [self._checked(of_member) for of_member in each]
 
     def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
         """Build the initial runner.
@@ -657,8 +714,8 @@ class IPPOBase(Agent):
         """Return the number of minibatches of one policy's batch."""
         return batch.weight.shape[1] // (self.config.minibatch_size * self.config.n_chunks)
 
-    def _make_run(self) -> TrainingRun:
-        return TrainingRun(self)
+    def _make_run(self, reports: bool = True) -> TrainingRun:
+        return TrainingRun(self, reports)
 
     def _with_environments(self, runner: Runner) -> Runner:
         """Begin the episodes anew if the environments have gone, or gone on without the runner."""

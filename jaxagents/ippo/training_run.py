@@ -61,10 +61,15 @@ class TrainingRun(Frozen):
 
     A block is several programs, compiled apart: `open_block`, `update_repeatedly`, an evaluation
     and `close_block`.
+
+    Args:
+        agent: The agent.
+        reports: Report evaluations to the host, if there are checkpoints or callbacks.
     """
 
-    def __init__(self, agent: Trainee):
+    def __init__(self, agent: Trainee, reports: bool = True):
         self.agent = agent
+        self.reports = reports
         self._freeze()
 
     def train(
@@ -168,7 +173,7 @@ class TrainingRun(Frozen):
         failed = self.has_failed(updates.nonfinite) | another_failed
         lost = training.stop | failed
         metrics = metrics_of_block(updates, evaluation, lost)
-        stop = lost | self.agent._report(runner, metrics, failed)
+        stop = lost | self.agent._report(runner, metrics, failed) if self.reports else lost
         return Training(runner, stop, training.nonfinite | updates.nonfinite), metrics
 
     def has_failed(self, nonfinite: NonFinite) -> Bool[Array, ""]:

@@ -82,13 +82,17 @@ def keep_finite_policies(
 
 def raise_nonfinite(found: Bool[np.ndarray, "policies quantities"], update: int) -> None:
     """Raise NonFiniteError if anything was found at an update, counted from 1."""
-    if not found.any():
-        return
+    if found.any():
+        raise NonFiniteError(
+            f"{describe_nonfinite(found, update)}; lower the learning rate, normalise rewards or "
+            "values, or skip such updates by on_nonfinite='skip'."
+        )
+
+
+def describe_nonfinite(found: Bool[np.ndarray, "policies quantities"], update: int) -> str:
+    """Say which quantity of which policies was found at an update."""
     policy, quantity = np.argwhere(found)[0]
     others = [f"policy {i}" for i in np.flatnonzero(found.any(axis=1)) if i != policy]
     also = f" (and in {', '.join(others)})" if others else ""
-    raise NonFiniteError(
-        f"update {update} has NaN or infinity in the {QUANTITIES[quantity]} of policy "
-        f"{policy}{also}; lower the learning rate, normalise rewards or values, or skip such "
-        "updates by on_nonfinite='skip'."
-    )
+    what = QUANTITIES[quantity]
+    return f"update {update} has NaN or infinity in the {what} of policy {policy}{also}"

@@ -1,6 +1,6 @@
 """Blocks of updates: the host runs them one by one, and each ends with an evaluation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -19,7 +19,7 @@ MAXIMA = ("largest_value", "largest_reward")
 @runtime_checkable
 class _Stoppable(Protocol):
     @property
-    def stop(self) -> Bool[Array, ""]: ...
+    def stop(self) -> Bool[Array, ""] | np.bool_: ...
 
 
 State = TypeVar("State", bound=_Stoppable)
@@ -145,7 +145,7 @@ def _accumulate(name: str, total: Array, value: Array) -> Array:
 
 
 def run_blocks(
-    run_block: Callable[[State, Int[Array, ""]], tuple[State, Metrics]],
+    run_block: Callable[[State, Int[Array, ""]], tuple[State, Mapping[str, Any]]],
     training: State,
     sizes: Sequence[int],
     ends: Callable[[State], Any],

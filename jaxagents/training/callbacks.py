@@ -11,7 +11,10 @@ _OF_TIME = ("n_updates_done", "n_environment_steps", "seconds", "steps_per_secon
 
 
 class Evaluation(NamedTuple):
-    """An evaluation and the block of training before it, as callbacks and trackers receive them."""
+    """An evaluation and the block of training before it, as callbacks and trackers receive them.
+
+    Metrics and the runner of a population have its members as their first axis; see `member`.
+    """
 
     n_updates_done: int
     n_environment_steps: int
@@ -33,6 +36,15 @@ class Evaluation(NamedTuple):
     def policy(self, observation: Any, carry: Any = None, rng: Any = None) -> Any:
         """Choose every actor's action with the current policies; see the agent's `policy`."""
         return self.agent.policy(self.runner, observation, carry, rng)
+
+    def member(self, index: int) -> "Evaluation":
+        """Return the evaluation of one member of a population."""
+        import jax
+
+        return self._replace(
+            metrics={name: values[index] for name, values in self.metrics.items()},
+            runner=jax.tree.map(lambda leaf: leaf[index], self.runner),
+        )
 
     def record(self) -> dict[str, Any]:
         """Reduce the evaluation to plain data: a line of ``metrics.jsonl``, see `JsonLines`."""

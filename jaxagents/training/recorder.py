@@ -11,6 +11,8 @@ import numpy as np
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig
 from jaxagents.errors import CheckpointError
+from jaxagents.training import best_members
+from jaxagents.training.best_members import BestMembers
 from jaxagents.training.callbacks import Callback, Evaluation
 from jaxagents.training.checkpoint_writer import Checkpoint, CheckpointWriter
 from jaxagents.training.checkpoints import Checkpoints, DamagedError
@@ -41,14 +43,22 @@ class Recorder:
         config: Its ``checkpoint_dir`` names the directory of the checkpoints; None writes none.
         callbacks: Called with every evaluation; one that returns True ends the run.
         metadata: Saved with every checkpoint.
+        n_members: The number of members of a population, which all runners and metrics then have
+            as a first axis. None: a single run.
     """
 
     def __init__(
-        self, config: AgentConfig, callbacks: Sequence[Callback], metadata: Mapping[str, Any]
+        self,
+        config: AgentConfig,
+        callbacks: Sequence[Callback],
+        metadata: Mapping[str, Any],
+        n_members: int | None = None,
     ):
         self._config = config
         self._callbacks = tuple(callbacks)
-        self._metadata = metadata
+        self._metadata = {**metadata, "n_members": n_members}
+        self._n_members = n_members
+        self._best_members: BestMembers | None = None
         self._writer: CheckpointWriter | None = None
         self._interruption = Interruption()
         self._rows = Table()
@@ -62,6 +72,12 @@ class Recorder:
     def has_work(self) -> bool:
         """True if evaluations need to be reported: there are checkpoints or callbacks."""
         return self._config.checkpoint_dir is not None or bool(self._callbacks)
+
+    def of_population(self, n_members: int) -> "Recorder":
+        """Return the recorder of a population, in the same directory."""
+        recorder = Recorder(self._config, self._callbacks, self._metadata, n_members)
+        recorder._interruption = self._interruption
+        return recorder
 
     def prepare(self, rng: Any) -> None:
         """Check that a new run can be recorded, after waiting for an interrupted one to end.
@@ -92,7 +108,11 @@ class Recorder:
             )
 
     def record(
-        self, train: Callable[[], Result], n_updates_done: int, history: Leaves | None = None
+        self,
+        train: Callable[[], Result],
+        n_updates_done: int,
+        history: Leaves | None = None,
+        members: Leaves | None = None,
     ) -> Result:
         """Run training and record it, if there is anything to record.
 
@@ -102,10 +122,13 @@ class Recorder:
             train: Runs the training.
             n_updates_done: Updates done before it.
             history: Metrics of earlier evaluations, if it resumes a run.
+            members: The best runners so far, if that is a population's.
 
         Raises:
             Interrupted: A signal ended the training.
         """
+        if self._n_members is not None:
+            self._best_members = BestMembers(self._n_members, history, members)
         return record_together([self], train, n_updates_done, [history])
 
     @contextlib.contextmanager
@@ -206,11 +229,14 @@ class Recorder:
         if self._writer is None:
             return
         returns = self._rows.last_row().get("returns")
+        leaves = to_leaves(runner)
+        if self._best_members is not None:
+            leaves = self._best_members.joined(leaves, returns)
         checkpoint = Checkpoint(
-            step=int(runner.n_updates_done),
-            runner=to_leaves(runner),
+            step=_updates_done(runner),
+            runner=leaves,
             history=to_leaves(self._rows.columns()),
-            score=float("nan") if returns is None else float(np.mean(returns)),
+            score=float("nan") if returns is None else _mean_of_finite(returns),
         )
         now = time.perf_counter()
         self._writer.save(checkpoint, max_wait=_SHARE_OF_WAITING * (now - self._block_started))
@@ -244,14 +270,34 @@ class Recorder:
         checkpoints = self._checkpoints()
         last, history = checkpoints.read_latest(checkpoints.read_history)
         self._refuse_another_structure(checkpoints.read_metadata(last))
-        best = mode == "best"
-        step = _best_step(checkpoints.steps(), history, best_fn) if best else last
+        best, step = mode == "best", last
+        if best and self._n_members is None:
+            step = _best_step(checkpoints.steps(), history, best_fn)
         try:
             leaves = checkpoints.read_runner(step)
         except DamagedError as error:
             checkpoints.set_aside(step, str(error))
             return self.restore(template, mode, best_fn)
+        if self._n_members is not None:
+            leaves = best_members.best(leaves) if best else best_members.current(leaves)
+            if not leaves:
+                raise _never_evaluated()
         return self._as_runner(template, leaves), history
+
+    def restore_best_members(self) -> Leaves:
+        """Read the best runners of a population's last checkpoint, to resume it."""
+        checkpoints = self._checkpoints()
+        _, leaves = checkpoints.read_latest(checkpoints.read_runner)
+        return best_members.best(leaves)
+
+    def saved_n_members(self) -> int | None:
+        """Return the number of members of the population in the directory; None: a single run.
+
+        Raises:
+            ValueError: There is no checkpoint.
+        """
+        checkpoints = self._checkpoints()
+        return checkpoints.read_latest(checkpoints.read_metadata)[1].get("n_members")
 
     def kept_steps(self) -> list[int]:
         """List the updates after which there is a checkpoint.
@@ -280,7 +326,7 @@ class Recorder:
         return self._as_runner(template, leaves), history
 
     def _check_n_evals(self, history: Leaves) -> None:
-        n_evals = history["returns"].shape[1] if "returns" in history else 0
+        n_evals = history["returns"].shape[-2] if "returns" in history else 0
         if history and n_evals != self._config.n_evals:
             raise CheckpointError(
                 f"n_evals={self._config.n_evals}, but the run's evaluations so far have "
@@ -315,7 +361,7 @@ class Recorder:
         return Checkpoints(directory)
 
     def _evaluation_of(self, runner: PyTree, row: Mapping[str, np.ndarray]) -> Evaluation:
-        n_updates_done = int(runner.n_updates_done)
+        n_updates_done = _updates_done(runner)
         n_environment_steps = n_updates_done * self._config.steps_per_update
         seconds, before = time.perf_counter() - self._started, self._latest
         steps_per_second = float("nan")
@@ -389,12 +435,27 @@ def highest_return(metrics: Leaves) -> int:
     In zero-sum environments this average says nothing.
     """
     if "returns" not in metrics:
-        raise ValueError(
-            "the run was not evaluated (n_evals=0), so none of its checkpoints is the best; "
-            "restore mode='last', or pass a best_fn."
-        )
+        raise _never_evaluated()
     scores = metrics["returns"].mean(axis=(1, 2))
     return int(np.argmax(np.where(np.isfinite(scores), scores, -np.inf)))
+
+
+def _never_evaluated() -> ValueError:
+    return ValueError(
+        "the run was not evaluated (n_evals=0), so none of its checkpoints is the best; restore "
+        "mode='last', or pass a best_fn."
+    )
+
+
+def _updates_done(runner: PyTree) -> int:
+    """Return the updates of a runner, or of the members that have not stopped."""
+    return int(np.max(runner.n_updates_done))
+
+
+def _mean_of_finite(returns: np.ndarray) -> float:
+    """Return the mean over episodes and actors, and over members that have not stopped."""
+    finite = returns[np.isfinite(returns)]
+    return float(np.mean(finite)) if finite.size else float("nan")
 
 
 def _best_step(steps: Sequence[int], history: Leaves, best_fn: BestFn) -> int:

@@ -1,0 +1,227 @@
+"""Populations: several members trained together, with one checkpoint."""
+
+import logging
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxagents as ja
+from jaxagents.compiler.switch import plain_jax
+from tests.agents import COORDINATION, FAST, assert_trees_equal, shared_agent, tiny
+
+KEYS = jax.vmap(jax.random.key)(jnp.arange(3))
+EVALUATED = {"n_steps": 4, "eval_frequency": 2, "n_evals": 3}
+
+
+def saving(directory, callbacks=(), **changes):
+    config = tiny(**{**EVALUATED, "checkpoint_dir": directory, **changes})
+    return ja.DiscreteIPPO(COORDINATION, None, config, callbacks)
+
+
+def assert_members_are_runs(agent, runner, metrics, hyperparams, keys=KEYS):
+    for i, (key, each) in enumerate(zip(keys, hyperparams, strict=True)):
+        assert_trees_equal(agent.member((runner, metrics), i), agent.train(key, each))
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"recurrent": "gru", "parameter_sharing": "independent"}], ids=["mlp", "gru"]
+)
+def test_each_member_is_its_run_alone(changes):
+    agent = shared_agent(COORDINATION, **EVALUATED, **changes)
+    runner, metrics = agent.train(KEYS, FAST)
+    assert metrics["returns"].shape == (3, 3, 3, COORDINATION.n_actors)
+    assert_members_are_runs(agent, runner, metrics, [FAST] * 3)
+
+
+def test_members_may_differ_in_hyperparameters():
+    agent = shared_agent(COORDINATION, **EVALUATED, parameter_sharing="independent")
+    rates, clips = [0.9, 0.95, 0.99], [[0.1, 0.2], [0.3, 0.4], [0.2, 0.2]]
+    runner, metrics = agent.train(KEYS, FAST.replace(gamma=rates, eps_clip=clips))
+    assert_members_are_runs(
+        agent,
+        runner,
+        metrics,
+        [FAST.replace(gamma=g, eps_clip=c) for g, c in zip(rates, clips, strict=True)],
+    )
+
+
+def test_one_key_trains_stacked_hyperparameters():
+    agent = shared_agent(COORDINATION, **EVALUATED)
+    key, rates = jax.random.key(5), [[1e-2], [1e-3]]
+    optimizer = ja.OptimizerParams(learning_rate=rates)
+    runner, metrics = agent.train(key, FAST.replace(actor_optimizer_params=optimizer))
+    each = [
+        FAST.replace(actor_optimizer_params=ja.OptimizerParams(learning_rate=rate))
+        for rate in rates
+    ]
+    assert_members_are_runs(agent, runner, metrics, each, [key, key])
+
+
+def test_members_do_not_depend_on_how_many_there_are():
+    agent = shared_agent(COORDINATION, **EVALUATED)
+    runner, metrics = agent.train(KEYS, FAST)
+    few = agent.train(KEYS[:2], FAST)
+    for i in range(2):
+        assert_trees_equal(agent.member((runner, metrics), i), agent.member(few, i))
+
+
+@pytest.mark.slow
+def test_as_one_batch_members_are_the_same_but_for_rounding():
+    config = tiny(**EVALUATED)
+    runner, metrics = ja.DiscreteIPPO(COORDINATION, None, config).train(KEYS, FAST)
+    with plain_jax():
+        batched = ja.DiscreteIPPO(COORDINATION, None, config).train(KEYS, FAST)
+    for mine, other in zip(
+        jax.tree.leaves((runner.actor, metrics)),
+        jax.tree.leaves((batched[0].actor, batched[1])),
+        strict=True,
+    ):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def test_one_checkpoint_holds_all_and_each_members_best(tmp_path):
+    agent = saving(tmp_path)
+    runner, metrics = agent.train(KEYS, FAST)
+    last, history = agent.restore("last")
+    assert_trees_equal(last, runner)
+    assert_trees_equal(history, metrics)
+
+    best, _ = agent.restore("best")
+
+    returns = np.asarray(metrics["returns"]).mean(axis=(2, 3))
+    rows = [np.flatnonzero(each == each.max())[-1] for each in returns]  # of equals, the later
+    expected = [metrics["n_updates_done"][i, row] for i, row in enumerate(rows)]
+    np.testing.assert_array_equal(best.n_updates_done, expected)
+    for i in range(3):
+        alone, own = agent.restore("best", member=i)
+        assert_trees_equal(alone, agent.member(best, i))
+        assert_trees_equal(own, agent.member(metrics, i))
+        agent.policy(None, COORDINATION.reset_env(KEYS[0], None)[0])
+    overall, _ = agent.restore("best", member="best")
+    assert_trees_equal(overall, agent.member(best, int(np.argmax(returns.max(axis=1)))))
+
+
+def test_a_resumed_population_is_bit_identical(tmp_path):
+    whole, expected = saving(tmp_path / "whole").train(KEYS, FAST)
+    part = tmp_path / "part"
+    saving(part, n_steps=2).train(KEYS, FAST)
+
+    agent = saving(part)
+    runner, metrics = agent.resume()
+
+    assert_trees_equal(runner, whole)
+    assert_trees_equal(metrics, expected)
+    assert_trees_equal(agent.restore("best")[0], saving(tmp_path / "whole").restore("best")[0])
+
+
+def test_an_interrupted_population_resumes_bit_for_bit(tmp_path):
+    whole, expected = shared_agent(COORDINATION, **EVALUATED).train(KEYS, FAST)
+
+    def interrupt(evaluation):
+        if evaluation.n_updates_done == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(ja.Interrupted):
+        saving(tmp_path, [interrupt]).train(KEYS, FAST)
+    runner, metrics = saving(tmp_path).resume()
+    assert_trees_equal(runner, whole)
+    assert_trees_equal(metrics, expected)
+
+
+def test_a_population_goes_on_from_a_runner():
+    half = shared_agent(COORDINATION, **{**EVALUATED, "n_steps": 2})
+    whole = shared_agent(COORDINATION, **EVALUATED)
+    runner, _ = half.train(KEYS, FAST)
+    runner, _ = whole.train(None, FAST, runner)
+    assert_trees_equal(runner, whole.train(KEYS, FAST)[0])
+
+
+def test_a_member_that_diverges_stops_alone(tmp_path, caplog):
+    rates = jnp.array([0.99, 0.5, 0.99])
+
+    def agent_in(directory, n_steps=4):
+        config = tiny(**{**EVALUATED, "n_steps": n_steps, "checkpoint_dir": directory})
+        return ja.DiscreteIPPO(COORDINATION, None, config)
+
+    hyperparams = FAST.replace(vf_coeff=[0.5, 3e38, 0.5], gamma=rates)
+    with caplog.at_level(logging.WARNING):
+        runner, metrics = agent_in(tmp_path / "whole").train(KEYS, hyperparams)
+
+    assert "member 1 has stopped, the others went on: update 1 has NaN or infinity" in caplog.text
+    assert np.isnan(metrics["returns"][1, 1:]).all()
+    healthy = shared_agent(COORDINATION, **EVALUATED)
+    for i in (0, 2):
+        alone = healthy.train(KEYS[i], FAST.replace(gamma=0.99))
+        assert_trees_equal(healthy.member((runner, metrics), i), alone)
+    agent_in(tmp_path / "part", 2).train(KEYS, hyperparams)
+    assert_trees_equal(agent_in(tmp_path / "part").resume(), (runner, metrics))
+
+
+def test_if_all_members_diverge_training_fails():
+    agent = shared_agent(COORDINATION, **EVALUATED)
+    with pytest.raises(ja.NonFiniteError, match="update 1 has NaN"):
+        agent.train(KEYS[:2], FAST.replace(vf_coeff=3e38))
+
+
+def test_callbacks_see_all_members():
+    seen = []
+
+    def look(evaluation):
+        seen.append(evaluation)
+        return evaluation.n_updates_done == 2
+
+    agent = ja.DiscreteIPPO(COORDINATION, None, tiny(**EVALUATED), [look])
+    runner, metrics = agent.train(KEYS, FAST)
+    assert [each.n_updates_done for each in seen] == [0, 2]
+    np.testing.assert_array_equal(seen[1].metrics["returns"], metrics["returns"][:, 1])
+    np.testing.assert_array_equal(runner.n_updates_done, 2)
+    member = seen[1].member(2)
+    np.testing.assert_array_equal(member.metrics["kl"], metrics["kl"][2, 1])
+    assert_trees_equal(member.runner, agent.member(runner, 2))
+    assert np.isnan(metrics["returns"][:, 2]).all()
+
+
+@pytest.mark.parametrize(
+    ("keys", "changes", "message"),
+    [
+        (KEYS, {"gamma": [[0.9], [0.9]]}, "rng is for 3, gamma is for 2"),
+        (KEYS, {"gamma": [0.9] * 4}, r"gamma has shape \(4,\); a population of 3 takes"),
+        (KEYS, {"gamma": [0.9, 2.0, 0.9]}, "gamma=2.0 is out of range"),
+        (KEYS[:0], {}, "no members"),
+        (jnp.stack([KEYS, KEYS]), {}, r"rng has shape \(2, 3\)"),
+    ],
+    ids=["disagreeing", "another number", "out of range", "none", "matrix"],
+)
+def test_keys_and_hyperparameters_that_do_not_fit_are_refused(keys, changes, message):
+    agent = shared_agent(COORDINATION, **EVALUATED)
+    with pytest.raises(ValueError, match=message):
+        agent.train(keys, FAST.replace(**changes))
+
+
+def test_values_for_as_many_members_as_policies_are_refused():
+    agent = shared_agent(COORDINATION, **EVALUATED, parameter_sharing="independent")
+    with pytest.raises(ValueError, match=r"gamma has 2 values, for as many members and policies"):
+        agent.train(KEYS[:2], FAST.replace(gamma=[0.9, 0.99]))
+
+
+def test_a_population_is_not_played_as_one(tmp_path):
+    agent = saving(tmp_path)
+    runner, _ = agent.train(KEYS, FAST)
+    with pytest.raises(ValueError, match=r"population of 3; choose one by agent.member"):
+        agent.eval(KEYS[0], 2, runner=runner)
+    with pytest.raises(IndexError, match="member 3 of a population of 3"):
+        agent.member(runner, 3)
+    with pytest.raises(ValueError, match="member='worst' is unknown"):
+        agent.restore(member="worst")
+    with pytest.raises(ValueError, match="best_fn chooses among the checkpoints of a single run"):
+        agent.restore(best_fn=lambda metrics: 0)
+
+
+def test_a_single_run_has_no_members(tmp_path):
+    agent = saving(tmp_path)
+    agent.train(KEYS[0], FAST)
+    with pytest.raises(ValueError, match="the run is not a population"):
+        agent.restore(member=0)
