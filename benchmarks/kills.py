@@ -20,6 +20,7 @@ COMMON = """
 name: {name}
 env: {env}
 seed: 3
+seeds: {seeds}
 agent:
   n_steps: {n_steps}
   batch_size: 8
@@ -35,7 +36,10 @@ CASES = {
     "continuous": ("gymnax/Pendulum-v1", 300, "squash: true\n  normalize_observations: true"),
     "independent": ("hunting/discrete", 300, "parameter_sharing: independent"),
     "recurrent": ("hunting/continuous", 150, "recurrent: gru\n  learning_rate_schedule: kl"),
+    "population": ("jaxmarl/MPE_simple_spread_v3", 80, "normalize_values: true"),
+    "recurrent population": ("gymnax/MemoryChain-bsuite", 80, "recurrent: gru"),
 }
+SEEDS = 8  # of populations
 
 
 def train(folder: Path, *arguments: str) -> subprocess.Popen:
@@ -107,24 +111,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=32, help="of all cases together")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     arguments = parser.parse_args()
     rng, total, failed = random.Random(arguments.seed), 0, 0
-    for name, (env, n_steps, options) in CASES.items():
+    for name in arguments.cases:
+        env, n_steps, options = CASES[name]
+        seeds = SEEDS if "population" in name else 1
         with tempfile.TemporaryDirectory() as alone, tempfile.TemporaryDirectory() as killed:
-            text = COMMON.format(name=name, env=env, n_steps=n_steps, options=options)
+            text = COMMON.format(
+                name=name.replace(" ", "_"),
+                env=env,
+                n_steps=n_steps,
+                options=options,
+                seeds=seeds,
+            )
             for folder in (alone, killed):
                 (Path(folder) / "case.yaml").write_text(text)
             finish(Path(alone), "train", "case.yaml")
             (whole,) = (Path(alone) / "runs").iterdir()
-            run, got_to = train_and_kill(Path(killed), -(-arguments.kills // len(CASES)), rng)
+            run, got_to = train_and_kill(
+                Path(killed), -(-arguments.kills // len(arguments.cases)), rng
+            )
             different = differences(run, whole)
             total, failed = total + len(got_to), failed + bool(different)
             print(
-                f"{name:12} killed {len(got_to)} times, after updates {got_to} of {n_steps}: "
+                f"{name:20} killed {len(got_to)} times, after updates {got_to} of {n_steps}: "
                 f"{'DIFFERENT: ' + ', '.join(different) if different else 'bit-identical'}",
                 flush=True,
             )
-    print(f"{total} kills, {failed} of {len(CASES)} cases different")
+    print(f"{total} kills, {failed} of {len(arguments.cases)} cases different")
     sys.exit(bool(failed))
 
 

@@ -59,8 +59,11 @@ def _mean_returns(metrics: dict[str, Any]) -> list[float]:
     """Return the mean returns per actor, or one for all if they are equal or many."""
     if "returns" not in metrics:
         return []
-    means = metrics["returns"].mean(axis=0)
-    alike = bool((metrics["returns"] == metrics["returns"][:, :1]).all())
+    returns = metrics["returns"]
+    if returns.ndim == 3:  # of a population
+        returns = returns[(returns == returns).all(axis=(1, 2))].reshape(-1, returns.shape[-1])
+    means = returns.mean(axis=0)
+    alike = bool((returns == returns[:, :1]).all())
     many = len(means) > _MOST_ACTORS_IN_A_LINE
     return [float(means.mean())] if alike or many else means.tolist()
 
@@ -73,10 +76,13 @@ def _titles(returns: Sequence[float]) -> list[str]:
 
 def titled(config: "ExperimentConfig") -> str:
     """Return the headline of a training run."""
-    return (
+    text = (
         f"{config.name}: {config.env}, {config.agent.n_steps:,} updates, "
         f"{config.n_environment_steps:,} environment steps"
     )
+    if config.seeds == 1:
+        return text
+    return f"{text}, for each of {config.seeds} seeds"
 
 
 def described(experiment: "Experiment") -> str:
@@ -102,13 +108,15 @@ def summary_text(summary: dict[str, Any]) -> str:
     else:
         rows = [[f"return of actor {i}", *each] for i, each in enumerate(values)]
     length = _number(summary["means"]["episode_lengths"])
+    n_seeds = len(summary.get("members", ()))
+    of_seeds = f", for each of {n_seeds} seeds; statistics are of their means" if n_seeds else ""
     return "\n".join(
         [
             f"\n{summary['name']} ({summary['env']}), the {evaluation['mode']} checkpoint: "
             f"{checkpoint['n_updates_done']:,} updates, "
             f"{checkpoint['n_environment_steps']:,} environment steps",
             f"{evaluation['n_evals']:,} {'greedy' if evaluation['greedy'] else 'sampled'} "
-            f"episodes of {length} steps on average\n",
+            f"episodes of {length} steps on average{of_seeds}\n",
             table([titles, *rows], right_from=1),
         ]
     )

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from jaxagents.errors import ExperimentError
 from jaxagents.training.trackers import read_json_lines
 
+MEMBERS = "members"
+"""A population's folder of its members' directories, each that of a run."""
 _MAY_DIFFER = ("seed", "runs_dir", "tracking")  # keys in which runs of a group may differ
 
 
@@ -96,14 +98,29 @@ def path_of_config(directory: str | PathLike[str]) -> Path:
     return path
 
 
+def member_directories(directory: str | PathLike[str]) -> list[Path]:
+    """List the directories of a population's members, in their order; none for a single run."""
+    folders = [each for each in Path(directory, MEMBERS).glob("*") if each.name.isdigit()]
+    return sorted(folders, key=lambda each: int(each.name))
+
+
+def population_of(directory: str | PathLike[str]) -> tuple[Path, int] | None:
+    """Return a member's population and its index there; None for any other run."""
+    path = Path(directory).absolute()
+    root = path.parent.parent
+    is_member = path.parent.name == MEMBERS and path.name.isdigit()
+    return (root, int(path.name)) if is_member and (root / "config.yaml").is_file() else None
+
+
 def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Run]]:
-    """Read runs and group them by `group_runs`.
+    """Read runs, of populations all members, and group them by `group_runs`.
 
     Raises:
         ExperimentError: As for `read_run`; or two runs of a group have the same seed, and thus
             are not independent samples.
     """
-    groups = group_runs([read_run(directory) for directory in directories])
+    every = [each for given in directories for each in member_directories(given) or [given]]
+    groups = group_runs([read_run(directory) for directory in every])
     for group in groups.values():
         by_seed: dict[Any, Run] = {}
         for run in group:

@@ -18,13 +18,15 @@ import numpy as np
 
 import jaxagents
 from jaxagents.errors import OF_FILES, ExperimentError, explained
-from jaxagents.evaluation.runs import path_of_config
+from jaxagents.evaluation.runs import path_of_config, population_of, read_groups
 from jaxagents.experiments.config_files.file import load_config, locating_errors, save_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.experiments.configured_trackers import open_trackers, require_trackers
-from jaxagents.experiments.make_agent import CHECKPOINTS, agent_class, make_environment
+from jaxagents.experiments.make_agent import agent_class, checkpoints_of, make_environment
+from jaxagents.experiments.members import combine, configs_of, directory_of, seeds_of, write_members
 from jaxagents.experiments.provenance import append_start, describe_start
 from jaxagents.experiments.run_directory import (
+    as_json,
     check_same_beginning,
     new_run_directory,
     numbered_if_taken,
@@ -34,7 +36,7 @@ from jaxagents.experiments.run_directory import (
 )
 from jaxagents.hyperparameters import check_hyperparams
 from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
-from jaxagents.training.trackers import JsonLines, Tracker, Trackers
+from jaxagents.training.trackers import JsonLines, PerMember, Tracker, Trackers
 
 if typing.TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
@@ -56,6 +58,10 @@ class Experiment:
     * ``environment.json``: versions, device, command and git revision of each start of training;
     * ``learning_curve.png`` and ``summary.json``, once training has ended;
     * ``replay/``: written by `replay`.
+
+    With ``config.seeds`` above 1 it is a population's, and ``members/0``, ... have each member's
+    ``config.yaml``, ``metrics.jsonl`` and ``summary.json``: a member's directory is read as any
+    run's. Replays, exports and `restore` are of the best member.
 
     Args:
         config: The configuration.
@@ -85,9 +91,10 @@ class Experiment:
         self._start: dict[str, Any] | None = None  # written once resumed training is under way
         if config.stop_at_return is not None:
             callbacks = [*callbacks, StopAtReturn(config.stop_at_return)]
+        checkpoints, self._member = checkpoints_of(self.directory, config)
         agent_config = replace(
             config.agent,
-            checkpoint_dir=self.directory.absolute() / CHECKPOINTS,
+            checkpoint_dir=checkpoints,
             progress_bar=config.agent.progress_bar and progress_bar,
         )
         if not self.directory.exists():  # a run that exists is evaluated without its trackers
@@ -143,10 +150,14 @@ class Experiment:
         with explained(f"runs_dir: {self.config.runs_dir} cannot be written to: "):
             self.directory.mkdir(parents=True)
             save_config(self.config, self.directory / "config.yaml")
-            metrics = JsonLines(self.directory / "metrics.jsonl")
+            if self._is_population:
+                write_members(self.config, self.directory)
+            metrics = self._open_metrics()
         append_start(self.directory / "environment.json", describe_start())
         self._track([metrics])
         rng = jax.random.key(self.config.seed)
+        if self._is_population:
+            rng = jax.vmap(jax.random.key)(np.array(seeds_of(self.config)))
         with explained(kinds=OF_FILES):
             return self._finish(lambda: self.agent.train(rng, self.config.hyperparams))
 
@@ -161,16 +172,20 @@ class Experiment:
                 seed is not the run's; another process trains in the directory.
         """
         require_trackers(self.config)
+        if (population := population_of(self.directory)) is not None:
+            raise ExperimentError(
+                f"{self.directory} is a member of a population; resume {population[0]}."
+            )
         check_same_beginning(self.config, self.directory)
         with explained():
             runner, metrics = self.agent.restore("last")
-        n_updates_before = int(runner.n_updates_done)
+        n_updates_before = int(np.max(runner.n_updates_done))
         with explained(kinds=OF_FILES):
             if n_updates_before >= self.config.agent.n_steps or self._has_reached_target(metrics):
                 summary = self._finish(lambda: (runner, metrics), n_updates_before)
                 trained_with = load_config(self.directory / "config.yaml")
                 evaluated_with = replace(trained_with, evaluation=self.config.evaluation)
-                replace_config(evaluated_with, self.directory)
+                self._keep_config(evaluated_with)
                 return summary
             self._track(self._metrics_if_writable())
             self._start = describe_start()
@@ -178,17 +193,35 @@ class Experiment:
                 lambda: self.agent.resume(self.config.hyperparams), n_updates_before
             )
 
+    @property
+    def _is_population(self) -> bool:
+        return self.config.seeds > 1
+
+    def _folders(self) -> list[Path]:
+        """Return the folders of metrics and summaries: one, or one per member."""
+        if not self._is_population:
+            return [self.directory]
+        return [directory_of(self.directory, i) for i in range(self.config.seeds)]
+
+    def _open_metrics(self) -> Tracker:
+        files = [JsonLines(folder / "metrics.jsonl") for folder in self._folders()]
+        return PerMember(files) if self._is_population else files[0]
+
     def _metrics_if_writable(self) -> list[Tracker]:
-        path = self.directory / "metrics.jsonl"
         try:
-            return [JsonLines(path)]
+            return [self._open_metrics()]
         except OSError as error:
-            _logger.warning("%s cannot be written, training goes on without it: %s", path, error)
+            _logger.warning(
+                "metrics.jsonl cannot be written, training goes on without it: %s", error
+            )
             return []
 
     def _has_reached_target(self, metrics: Mapping[str, Any]) -> bool:
         target, returns = self.config.stop_at_return, metrics.get("returns", ())
-        return target is not None and len(returns) > 0 and float(np.mean(returns[-1])) >= target
+        if target is None or not np.size(returns):
+            return False
+        last = returns[:, -1] if self._is_population else returns[-1]
+        return float(np.nanmean(last)) >= target
 
     def _track(self, metrics: Sequence[Tracker]) -> None:
         configured = open_trackers(self.config, self.directory)
@@ -204,26 +237,43 @@ class Experiment:
         finally:
             self._trackers.close()
         seconds = time.perf_counter() - started
-        n_updates_done = int(runner.n_updates_done)
-        n_steps_now = self._n_environment_steps(n_updates_done - n_updates_before)
+        n_updates_done = int(np.max(runner.n_updates_done))
+        n_updates_now = self.config.seeds * (n_updates_done - n_updates_before)
         training = {
             "n_updates_done": n_updates_done,
             "n_environment_steps": self._n_environment_steps(n_updates_done),
             # Since training began or was resumed, compilation and evaluations included.
             "seconds": round(seconds, 3),
-            "environment_steps_per_second": round(n_steps_now / seconds, 1),
+            "environment_steps_per_second": round(
+                self._n_environment_steps(n_updates_now) / seconds, 1
+            ),
         }
         if n_updates_done == n_updates_before:  # nothing was trained: keep the earlier times
             training = read_training_summary(self.directory, n_updates_done) or training
-        summary = self.evaluate() | {
-            "diagnosis": self.agent.diagnose(runner, metrics),
-            "training": training,
-            "versions": {"jaxagents": jaxagents.__version__, "jax": jax.__version__},
-        }
+        versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
+        about = {"training": training, "versions": versions}
+        if self._is_population:
+            summary = self._summarize_members(runner, metrics, about)
+        else:
+            diagnosis = self.agent.diagnose(runner, metrics)
+            summary = self.evaluate() | {"diagnosis": diagnosis, **about}
         write_summary(summary, self.directory)
         if self.config.agent.n_evals:
             self._plot(metrics)
         return summary
+
+    def _summarize_members(
+        self, runner: Any, metrics: Any, about: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Evaluate a population, write each member's summary, and return that of all."""
+        summary, diagnoses = self.evaluate(), []
+        for i, seed in enumerate(seeds_of(self.config)):
+            own_runner, own_metrics = self.agent.member((runner, dict(metrics)), i)
+            diagnosis = self.agent.diagnose(own_runner, own_metrics)
+            diagnoses += [f"seed {seed}: {sentence}" for sentence in diagnosis]
+            own = {**summary["members"][i], "diagnosis": diagnosis, **about}
+            write_summary(own, directory_of(self.directory, i))
+        return summary | {"diagnosis": diagnoses, **about}
 
     def restore(self, mode: str | None = None) -> "IPPOBase":
         """Load the "best" or the "last" checkpoint; None takes the configured one.
@@ -234,7 +284,7 @@ class Experiment:
         Raises:
             ExperimentError: there is no such checkpoint.
         """
-        self._restore(mode or self.config.evaluation.mode)
+        self._restore(mode or self.config.evaluation.mode, self._member)
         return self.agent
 
     def export(self, directory: str | PathLike[str], mode: str | None = None) -> list[Path]:
@@ -253,7 +303,7 @@ class Experiment:
         from jaxagents.experiments.policy_export import export_policy
 
         with explained():
-            runner, _ = self.agent.restore(mode or self.config.evaluation.mode)
+            runner, _ = self.agent.restore(mode or self.config.evaluation.mode, member=self._member)
             return export_policy(self.agent, runner, Path(directory), self.config.env)
 
     def replay(
@@ -317,14 +367,22 @@ class Experiment:
 
         Returns:
             Plain data: the run, the checkpoint, the evaluation's settings, statistics of
-            ``returns`` per actor, and means over episodes of the other evaluation metrics.
+            ``returns`` per actor, and means over episodes of the other evaluation metrics. Of a
+            population see `members.combine`.
 
         Raises:
             ExperimentError: there is no such checkpoint.
         """
         how = how or self.config.evaluation
-        n_updates_done = self._restore(how.mode)
-        metrics = jax.device_get(self.agent.eval(jax.random.key(how.seed), how.n_evals, how.greedy))
+        if not self._is_population:
+            return self._evaluate(how, self._restore(how.mode, self._member))
+        runners = self._restore(how.mode)
+        members = [self.agent.member(runners, i) for i in range(self.config.seeds)]
+        return combine([self._evaluate(how, runner) for runner in members])
+
+    def _evaluate(self, how: EvaluationConfig, runner: Any) -> dict[str, Any]:
+        rng, n_updates_done = jax.random.key(how.seed), int(runner.n_updates_done)
+        metrics = jax.device_get(self.agent.eval(rng, how.n_evals, how.greedy, runner))
         stats = self.agent.summarize(metrics.pop("returns"))._asdict()
         del stats["episodes"]
         return {
@@ -335,30 +393,42 @@ class Experiment:
                 "n_environment_steps": self._n_environment_steps(n_updates_done),
             },
             "evaluation": asdict(how),
-            "returns": {name: _as_json(values.tolist()) for name, values in stats.items()},
+            "returns": {name: as_json(values.tolist()) for name, values in stats.items()},
             "means": {
-                name: _as_json(np.mean(values, axis=0).tolist()) for name, values in metrics.items()
+                name: as_json(np.mean(values, axis=0).tolist()) for name, values in metrics.items()
             },
         }
 
-    def _restore(self, mode: str) -> int:
-        """Load a checkpoint and return its number of updates."""
+    def _restore(self, mode: str, member: int | str | None = None) -> Any:
+        """Load a checkpoint and return its runner, or that of one member."""
         with explained():
-            runner, _ = self.agent.restore(mode)
-        return int(runner.n_updates_done)
+            runner, _ = self.agent.restore(mode, member=member)
+        return runner
 
     def _record(self, evaluation: Evaluation) -> None:
         if self._start is not None:  # this is the first evaluation of resumed training
             start, self._start = self._start, None
             append_start(self.directory / "environment.json", start)
             try:
-                replace_config(self.config, self.directory)
+                self._keep_config(self.config)
             except OSError as error:
                 _logger.warning("config.yaml could not be kept up to date: %s", error)
         self._trackers.log(evaluation)
 
+    def _keep_config(self, config: ExperimentConfig) -> None:
+        """Write the configuration, and those of a population's members, where they have changed."""
+        replace_config(config, self.directory)
+        if self._is_population:
+            for folder, member in zip(self._folders(), configs_of(config), strict=True):
+                replace_config(member, folder)
+
     def _plot(self, metrics: Mapping[str, Any]) -> None:
-        from jaxagents.visual.plots import plot_learning_curve
+        from jaxagents.visual.plots import plot_learning_curve, plot_runs
+
+        if self._is_population:
+            groups = read_groups([self.directory])
+            plot_runs(groups, self.directory / "learning_curve.png", metrics=["return"])
+            return
 
         n_updates_done = np.asarray(metrics["n_updates_done"])
         plot_learning_curve(
@@ -369,10 +439,3 @@ class Experiment:
 
     def _n_environment_steps(self, n_updates_done: Any) -> Any:
         return n_updates_done * self.config.agent.steps_per_update
-
-
-def _as_json(values: Any) -> Any:
-    """Replace NaN and infinities in nested lists by None, because JSON cannot hold them."""
-    if isinstance(values, list):
-        return [_as_json(each) for each in values]
-    return values if np.isfinite(values) else None

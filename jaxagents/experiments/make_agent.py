@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxagents.errors import explained
-from jaxagents.evaluation.runs import path_of_config
+from jaxagents.evaluation.runs import path_of_config, population_of
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, SideConfig
 
@@ -44,18 +44,32 @@ def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
 def restored_agent(directory: str | PathLike[str]) -> "tuple[IPPOBase, Runner]":
     """Build the agent of a run, and read its best checkpoint, or as its configuration says.
 
+    Of a population it is the best member.
+
     Raises:
         ExperimentError: the directory holds no run.
         ValueError: there is no checkpoint.
     """
     config = load_config(path_of_config(directory))
     env, params = make_environment(config)
-    agent_config = dataclasses.replace(
-        config.agent, checkpoint_dir=Path(directory).absolute() / CHECKPOINTS
-    )
+    checkpoints, member = checkpoints_of(directory, config)
+    agent_config = dataclasses.replace(config.agent, checkpoint_dir=checkpoints)
     agent = agent_class(env, params, config.agent_class)(env, params, agent_config)
-    runner, _ = agent.restore(config.evaluation.mode)
+    runner, _ = agent.restore(config.evaluation.mode, member=member)
     return agent, runner
+
+
+def checkpoints_of(
+    directory: str | PathLike[str], config: ExperimentConfig
+) -> tuple[Path, int | str | None]:
+    """Return a run's folder of checkpoints, and which member plays for it.
+
+    The best member plays for a population; None: a single run.
+    """
+    member = population_of(directory)
+    if member is not None:
+        return member[0] / CHECKPOINTS, member[1]
+    return Path(directory).absolute() / CHECKPOINTS, "best" if config.seeds > 1 else None
 
 
 def _side(env: Any, config: SideConfig) -> Any:

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.runs import read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
@@ -36,7 +38,7 @@ def check_same_beginning(config: ExperimentConfig, directory: Path) -> None:
         ExperimentError: it did not.
     """
     original = read_config(directory)
-    for name in ("env", "seed"):
+    for name in ("env", "seed", "seeds"):
         now, before = getattr(config, name), original.get(name)
         if before not in (now, None):
             raise ExperimentError(
@@ -58,6 +60,13 @@ def replace_config(config: ExperimentConfig, directory: Path) -> None:
     except OSError:  # some file systems have no links
         shutil.copy2(path, earlier)
     save_config(config, path)
+
+
+def as_json(values: Any) -> Any:
+    """Replace NaN and infinities in nested lists by None, because JSON cannot hold them."""
+    if isinstance(values, list):
+        return [as_json(each) for each in values]
+    return values if np.isfinite(values) else None
 
 
 def write_summary(summary: dict[str, Any], directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -28,10 +29,29 @@ class Evaluation(NamedTuple):
     agent: Any = None  # the agent in training
 
     @property
+    def n_members(self) -> int | None:
+        """The number of members of a population; None: a single run."""
+        done = np.shape(self.metrics.get("n_updates_done", 0))
+        return done[0] if done else None
+
+    @property
     def mean_return(self) -> float:
-        """Mean return over episodes and actors; NaN without episodes."""
-        returns = self.metrics.get("returns", np.zeros(0))
-        return float(np.mean(returns, dtype=np.float64)) if np.size(returns) else math.nan
+        """Mean return over episodes, actors and members that have not stopped; NaN without any."""
+        returns = np.asarray(self.metrics.get("returns", np.zeros(0)), np.float64)
+        if self.n_members is not None:
+            returns = returns[np.isfinite(returns)]
+        return float(np.mean(returns)) if returns.size else math.nan
+
+    @property
+    def interquartile_mean_return(self) -> float:
+        """Mean over the middle half of a population's members that have not stopped."""
+        if self.n_members is None:
+            return self.mean_return
+        returns = [self.member(i).mean_return for i in range(self.n_members)]
+        returns = np.sort([each for each in returns if math.isfinite(each)])
+        n_trimmed = len(returns) // 4
+        middle = returns[n_trimmed : len(returns) - n_trimmed]
+        return float(np.mean(middle)) if middle.size else math.nan
 
     def policy(self, observation: Any, carry: Any = None, rng: Any = None) -> Any:
         """Choose every actor's action with the current policies; see the agent's `policy`."""
@@ -41,10 +61,9 @@ class Evaluation(NamedTuple):
         """Return the evaluation of one member of a population."""
         import jax
 
-        return self._replace(
-            metrics={name: values[index] for name, values in self.metrics.items()},
-            runner=jax.tree.map(lambda leaf: leaf[index], self.runner),
-        )
+        runner = None if self.runner is None else jax.tree.map(itemgetter(index), self.runner)
+        metrics = {name: values[index] for name, values in self.metrics.items()}
+        return self._replace(metrics=metrics, runner=runner)
 
     def record(self) -> dict[str, Any]:
         """Reduce the evaluation to plain data: a line of ``metrics.jsonl``, see `JsonLines`."""
@@ -54,6 +73,10 @@ class Evaluation(NamedTuple):
             "seconds": round(float(self.seconds), 3),
             "steps_per_second": round(float(self.steps_per_second), 1),
         }
+        if self.n_members is not None:
+            members = [self.member(i).record() for i in range(self.n_members)]
+            numbers = {"return_iqm": self.interquartile_mean_return}
+            return _replace_nonfinite_by_none({**record, **numbers, "members": members})
         for name, values in self.metrics.items():
             for key, value in _reduce_over_episodes(name, np.asarray(values)).items():
                 record.setdefault(key, value.tolist())
@@ -64,9 +87,16 @@ class Evaluation(NamedTuple):
 
         ``evaluation/return_mean`` is the mean over episodes and actors. Several actors or policies
         have a number each: ``evaluation/return_mean_actor_0``, ``training/kl_policy_0``, ....
-        Progress and speed are under ``time/``.
+        Progress and speed are under ``time/``. A population has ``evaluation/return_iqm``, the
+        interquartile mean over its members, and each one's numbers under ``member_0/``, ....
         """
         scalars = {"evaluation/return_mean": self.mean_return}
+        if self.n_members is not None:
+            scalars["evaluation/return_iqm"] = self.interquartile_mean_return
+            for i in range(self.n_members):
+                own = self.member(i).scalars()
+                scalars |= {f"member_{i}/{name}": value for name, value in own.items()}
+            return {name: value for name, value in scalars.items() if math.isfinite(value)}
         for name, value in self.record().items():
             group, owner = _group_and_owner(name)
             several = isinstance(value, list) and len(value) > 1

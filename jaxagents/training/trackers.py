@@ -4,6 +4,7 @@ import abc
 import importlib
 import json
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,6 +86,25 @@ class Trackers(Tracker):
                 name = type(self._trackers[index]).__name__
                 reason = " ".join(str(error).split()) or type(error).__name__
                 _logger.warning("%s has failed, training goes on: %s", name, reason)
+
+
+@final
+class PerMember(Tracker):
+    """A tracker for each member of a population, as if it were a single run."""
+
+    def __init__(self, trackers: Sequence[Tracker]):
+        self._trackers = tuple(trackers)
+
+    def log(self, evaluation: Evaluation) -> None:
+        """Record the evaluation of each member that has not stopped with its own tracker."""
+        for i, tracker in enumerate(self._trackers):
+            if math.isfinite(evaluation.metrics["n_updates_done"][i]):
+                tracker.log(evaluation.member(i))
+
+    def close(self) -> None:
+        """Close each tracker."""
+        for tracker in self._trackers:
+            tracker.close()
 
 
 @final

@@ -109,6 +109,7 @@ class ExperimentConfig:
         agent_class: Name of a class of agents added by `jaxagents.register_agent`. None chooses
             by the action space.
         seed: Seed of the training.
+        seeds: Number of seeds: seed, seed + 1, ... are trained together, as one population.
         hyperparams: The hyperparameters, each a number or a list of one number per policy.
         stop_at_return: End training early once an evaluation's return, averaged over episodes and
             actors, reaches this. None trains for all agent.n_steps updates.
@@ -125,6 +126,7 @@ class ExperimentConfig:
     side: SideConfig = dataclasses.field(default_factory=SideConfig)
     agent_class: str | None = None
     seed: int = 0
+    seeds: int = 1
     hyperparams: HyperParameters = dataclasses.field(default_factory=HyperParameters)
     stop_at_return: float | None = None
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
@@ -136,6 +138,9 @@ class ExperimentConfig:
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name!r} cannot name a directory; use letters and digits.")
         check_seed("seed", self.seed)
+        if self.seeds < 1:
+            raise ValueError(f"seeds={self.seeds} trains nothing; give at least 1.")
+        check_seed("seed", self.seed + self.seeds - 1)
         for name in changed_fields_not_in_files(self.agent):
             raise ValueError(f"agent.{name} cannot be saved to a file; leave it at its default.")
         for name in ("actor_network", "critic_network"):

@@ -11,7 +11,7 @@ from jaxagents.evaluation.bootstrap import (
     percentile_interval,
     resampled_interquartile_means,
 )
-from jaxagents.evaluation.runs import Run
+from jaxagents.evaluation.runs import Run, population_of
 
 Groups = Mapping[str, Sequence[Run]]
 """Groups of runs that differ only in their seed, by label."""
@@ -42,8 +42,13 @@ def by_environment(groups: Groups) -> dict[str, dict[str, Sequence[Run]]]:
 
 
 def name_of(run: Run) -> str:
-    """Return the name of a run's directory, which is unique among runs of one configured name."""
-    return run.directory.resolve().name  # resolved, as the directory may be given as "."
+    """Return the name of a run's directory, which is unique among runs of one configured name.
+
+    A member of a population has that of the population before its own.
+    """
+    directory = run.directory.resolve()  # resolved, as the directory may be given as "."
+    population = population_of(directory)
+    return directory.name if population is None else f"{population[0].name}, member {population[1]}"
 
 
 def progress(run: Run) -> tuple[int, int]:

@@ -1,0 +1,170 @@
+"""Experiments of several seeds: one population, whose members are read as runs."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from jaxagents.cli import main as cli
+from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.runs import member_directories, population_of, read_groups
+from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.experiments.experiment import Experiment
+from jaxagents.experiments.make_agent import restored_agent
+from jaxagents.ppo.finiteness import NonFiniteError
+from jaxagents.training.checkpoints import Checkpoints
+from jaxagents.training.trackers import read_json_lines
+from tests.agents import assert_trees_equal
+from tests.experiments.test_experiment import TINY_AGENT
+
+SEEDS = (5, 6, 7)
+
+
+def config_in(folder, seeds=3, seed=5, **agent) -> ExperimentConfig:
+    return ExperimentConfig(
+        name="few",
+        env="hunting/discrete",
+        agent=dataclasses.replace(TINY_AGENT, **agent),
+        seed=seed,
+        seeds=seeds,
+        runs_dir=str(folder / "runs"),
+    )
+
+
+@pytest.fixture(scope="module")
+def population(tmp_path_factory):
+    experiment = Experiment(config_in(tmp_path_factory.mktemp("population")))
+    return experiment, experiment.train()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Train the second member's seed by itself."""
+    experiment = Experiment(config_in(tmp_path_factory.mktemp("alone"), seeds=1, seed=6))
+    return experiment, experiment.train()
+
+
+def without_times(records):
+    times = ("seconds", "steps_per_second")
+    return [{name: v for name, v in each.items() if name not in times} for each in records]
+
+
+def test_a_member_is_its_run_alone(population, alone):
+    (experiment, summary), (single, expected) = population, alone
+    assert summary["members"][1] == {name: expected[name] for name in summary["members"][1]}
+    member = experiment.directory / "members" / "1"
+    records = read_json_lines(member / "metrics.jsonl")
+    assert without_times(records) == without_times(
+        read_json_lines(single.directory / "metrics.jsonl")
+    )
+    own = json.loads((member / "summary.json").read_text())
+    assert own["diagnosis"] == expected["diagnosis"]
+    trained = load_config(member / "config.yaml")
+    assert dataclasses.replace(trained, runs_dir="") == dataclasses.replace(
+        load_config(single.directory / "config.yaml"), runs_dir=""
+    )
+
+
+def test_the_summary_has_statistics_over_members(population):
+    experiment, summary = population
+    means = [each["returns"]["mean"] for each in summary["members"]]
+    np.testing.assert_allclose(summary["returns"]["mean"], np.mean(means, axis=0))
+    np.testing.assert_allclose(summary["returns"]["max"], np.max(means, axis=0))
+    assert summary["training"]["n_updates_done"] == 3
+    assert json.loads((experiment.directory / "summary.json").read_text()) == summary
+    assert (experiment.directory / "learning_curve.png").is_file()
+    assert not (experiment.directory / "metrics.jsonl").exists()
+
+
+def test_members_are_read_as_a_group_of_runs(population):
+    experiment, _ = population
+    folders = member_directories(experiment.directory)
+    assert folders == [experiment.directory / "members" / str(i) for i in range(3)]
+    assert population_of(folders[2]) == (experiment.directory.absolute(), 2)
+    assert population_of(experiment.directory) is None
+    ((label, runs),) = read_groups([experiment.directory]).items()
+    assert label == "few"
+    assert [run.config["seed"] for run in runs] == list(SEEDS)
+    assert not any(run.is_unfinished for run in runs)
+
+
+def test_runs_alone_join_the_group(population, alone, tmp_path):
+    other = Experiment(config_in(tmp_path, seeds=1, seed=9))
+    other.train()
+    ((_, runs),) = read_groups([population[0].directory, other.directory]).items()
+    assert [run.config["seed"] for run in runs] == [*SEEDS, 9]
+    with pytest.raises(ExperimentError, match="are the same run, of seed 6"):
+        read_groups([population[0].directory, alone[0].directory])
+
+
+def test_a_member_plays_from_its_directory(population, alone):
+    experiment, summary = population
+    member = Experiment.of_run(experiment.directory / "members" / "1")
+    assert member.evaluate() == summary["members"][1]
+    _, runner = restored_agent(experiment.directory / "members" / "1")
+    assert_trees_equal(runner, restored_agent(alone[0].directory)[1])
+
+
+def test_the_best_member_plays_for_the_population(population):
+    experiment, _ = population
+    agent = Experiment.of_run(experiment.directory).agent
+    _, metrics = agent.restore("best")
+    best = int(np.argmax(np.asarray(metrics["returns"]).mean(axis=(2, 3)).max(axis=1)))
+    expected, _ = agent.restore("best", member=best)
+    assert_trees_equal(restored_agent(experiment.directory)[1], expected)
+    played = Experiment.of_run(experiment.directory).restore()
+    assert_trees_equal(played._collected[0], expected)
+
+
+def test_a_resumed_population_is_that_of_one_go(population, tmp_path):
+    first = Experiment(config_in(tmp_path, n_steps=2))
+    first.train()
+    resumed = Experiment.of_run(first.directory, ["--agent.n_steps", "3"])
+    summary = resumed.resume()
+    expected = population[1]
+    assert summary["members"] == expected["members"]
+    assert_trees_equal(
+        *(
+            Checkpoints(each.directory / "checkpoints").read_runner(3)
+            for each in (first, population[0])
+        )
+    )
+    assert load_config(first.directory / "members" / "2" / "config.yaml").agent.n_steps == 3
+
+
+def test_a_member_is_not_resumed_by_itself(population):
+    with pytest.raises(ExperimentError, match="is a member of a population; resume"):
+        Experiment.of_run(population[0].directory / "members" / "0").resume()
+
+
+def test_the_number_of_seeds_stays(population):
+    experiment = Experiment.of_run(population[0].directory, ["--seeds", "4"])
+    with pytest.raises(ExperimentError, match="seeds=4, but the run began with 3"):
+        experiment.resume()
+
+
+def test_a_number_of_seeds_out_of_range_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="seeds=0 trains nothing"):
+        config_in(tmp_path, seeds=0)
+    with pytest.raises(ValueError, match="seed=4294967296"):
+        config_in(tmp_path, seeds=2, seed=2**32 - 1)
+
+
+def test_commands_take_populations(population, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run = str(population[0].directory)
+    assert cli.main(["eval", run, "--n-evals", "2"]) == 0
+    assert "for each of 3 seeds; statistics are of their means" in capsys.readouterr().out
+    assert cli.main(["plot", run]) == 0
+    assert cli.main(["report", run, "--no-replay"]) == 0
+    page = (population[0].directory / "report.html").read_text()
+    assert "3 runs on hunting/discrete with seeds 5, 6 and 7" in page
+
+
+def test_training_fails_if_all_members_diverge(tmp_path):
+    config = config_in(tmp_path)
+    hyperparams = config.hyperparams.replace(vf_coeff=3e38)
+    with pytest.raises(NonFiniteError, match="update 1 has NaN or infinity"):
+        Experiment(dataclasses.replace(config, hyperparams=hyperparams)).train()
