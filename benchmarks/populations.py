@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxagents as ja
+from jaxagents.training.trackers import JsonLines
 
 N_STEPS, FREQUENCY = 50, 10
 HYPERPARAMS = ja.HyperParameters()
@@ -33,7 +34,7 @@ def make_agent(env_id: str, folder: Path | None, **options: object) -> ja.IPPOBa
         progress_bar=False,
         **options,
     )
-    callbacks = [] if folder is None else [ja.JsonLines(folder / "metrics.jsonl")]
+    callbacks = [] if folder is None else [JsonLines(folder / "metrics.jsonl")]
     return ja.DiscreteIPPO(env, env_params, config, callbacks)
 
 

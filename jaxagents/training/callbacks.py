@@ -47,7 +47,7 @@ class Evaluation(NamedTuple):
         """Mean over the middle half of a population's members that have not stopped."""
         if self.n_members is None:
             return self.mean_return
-        returns = [self.member(i).mean_return for i in range(self.n_members)]
+        returns = [each.mean_return for each in self._metrics_of_members()]
         returns = np.sort([each for each in returns if math.isfinite(each)])
         n_trimmed = len(returns) // 4
         middle = returns[n_trimmed : len(returns) - n_trimmed]
@@ -65,6 +65,11 @@ class Evaluation(NamedTuple):
         metrics = {name: values[index] for name, values in self.metrics.items()}
         return self._replace(metrics=metrics, runner=runner)
 
+    def _metrics_of_members(self) -> "list[Evaluation]":
+        """Return each member's evaluation without its runner, which takes long to slice."""
+        alone = self._replace(runner=None)
+        return [alone.member(i) for i in range(self.n_members or 0)]
+
     def record(self) -> dict[str, Any]:
         """Reduce the evaluation to plain data: a line of ``metrics.jsonl``, see `JsonLines`."""
         record: dict[str, Any] = {
@@ -74,7 +79,7 @@ class Evaluation(NamedTuple):
             "steps_per_second": round(float(self.steps_per_second), 1),
         }
         if self.n_members is not None:
-            members = [self.member(i).record() for i in range(self.n_members)]
+            members = [each.record() for each in self._metrics_of_members()]
             numbers = {"return_iqm": self.interquartile_mean_return}
             return _replace_nonfinite_by_none({**record, **numbers, "members": members})
         for name, values in self.metrics.items():
@@ -93,9 +98,8 @@ class Evaluation(NamedTuple):
         scalars = {"evaluation/return_mean": self.mean_return}
         if self.n_members is not None:
             scalars["evaluation/return_iqm"] = self.interquartile_mean_return
-            for i in range(self.n_members):
-                own = self.member(i).scalars()
-                scalars |= {f"member_{i}/{name}": value for name, value in own.items()}
+            for i, own in enumerate(self._metrics_of_members()):
+                scalars |= {f"member_{i}/{name}": value for name, value in own.scalars().items()}
             return {name: value for name, value in scalars.items() if math.isfinite(value)}
         for name, value in self.record().items():
             group, owner = _group_and_owner(name)

@@ -90,13 +90,14 @@ class Trackers(Tracker):
 
 @final
 class PerMember(Tracker):
-    """A tracker for each member of a population, as if it were a single run."""
+    """A tracker for each member of a population, as if it were a single run, but for the runner."""
 
     def __init__(self, trackers: Sequence[Tracker]):
         self._trackers = tuple(trackers)
 
     def log(self, evaluation: Evaluation) -> None:
         """Record the evaluation of each member that has not stopped with its own tracker."""
+        evaluation = evaluation._replace(runner=None)  # which takes long to slice
         for i, tracker in enumerate(self._trackers):
             if math.isfinite(evaluation.metrics["n_updates_done"][i]):
                 tracker.log(evaluation.member(i))
