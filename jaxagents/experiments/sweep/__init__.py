@@ -1,0 +1,1 @@
+"""Sweeps: searches for configurations, whose trials train as populations."""

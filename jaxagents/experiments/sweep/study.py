@@ -1,0 +1,257 @@
+"""The study of a sweep: which trials there are, in optuna's storage.
+
+Trials that are decided beforehand (a grid, random ones) wait in the storage, and each is taken by
+one process. A process that has died leaves its trials running: they are queued again.
+"""
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
+
+from jaxagents.errors import ExperimentError
+from jaxagents.experiments.sweep.search_space import Choices, Space, Values, as_choice
+
+Sampler = Literal["tpe", "random", "grid"]
+_NAME = "sweep"
+_MOST_DRAWS = 20  # per random trial, to find different ones
+_OWNER, _DEFINITION, _QUEUED = "owner", "definition", "queued"
+
+
+class Result(NamedTuple):
+    """A trial that has ended."""
+
+    number: int
+    values: Values
+    score: float
+    scores: list[float]  # of each seed
+
+
+@final
+class Study:
+    """The trials of a sweep.
+
+    Attributes:
+        n_trials: Number of trials in all.
+
+    Args:
+        directory: Of the sweep; it exists.
+        storage: optuna's URL of a database, "journal:" and a path, or None: a SQLite file in the
+            directory.
+        space: What is varied.
+        sampler: Chooses the values.
+        n_trials: Of all processes; a grid has its own number.
+        seed: Of random trials.
+        definition: What makes two sweeps the same.
+
+    Raises:
+        ExperimentError: optuna is not installed, the storage cannot be reached, or it holds the
+            study of another sweep.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        storage: str | None,
+        space: Space,
+        sampler: Sampler,
+        n_trials: int,
+        seed: int,
+        definition: Mapping[str, Any],
+    ):
+        self._space = space
+        self._optuna = _import_optuna()
+        self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
+        self._distributions = {key: domain.distribution() for key, domain in space.items()}
+        self._lock = directory / "study.lock"
+        with _locked(self._lock):
+            self._study = self._open(directory, storage, sampler)
+            self._check(definition)
+            if not self._study.user_attrs.get(_QUEUED):
+                self._queue(sampler, n_trials, seed)
+            self._requeue_of_dead()
+        self.n_trials: int = self._study.user_attrs[_QUEUED]
+
+    def ask(self, n_trials: int) -> list[tuple[Any, Values]]:
+        """Begin up to a number of trials; none if all of the study have begun."""
+        trials: list[tuple[Any, Values]] = []
+        with _locked(self._lock):
+            while len(trials) < n_trials and self._n_open() > 0:
+                trial = self._study.ask(self._distributions)
+                trial.set_user_attr(_OWNER, _this_process())
+                trials.append((trial, self._decoded(trial.params)))
+        return trials
+
+    def tell(self, trial: Any, scores: Sequence[float]) -> None:
+        """End a trial with the score of each seed; its own is their mean."""
+        trial.set_user_attr("scores", [float(score) for score in scores])
+        score = float(np.mean(scores))
+        if np.isfinite(score):
+            self._study.tell(trial, score)
+        else:
+            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+
+    def results(self) -> list[Result]:
+        """List the trials that have ended, in their order; failed ones score NaN."""
+        states = self._optuna.trial.TrialState
+        return [
+            Result(
+                trial.number,
+                self._decoded(trial.params),
+                float("nan") if trial.value is None else trial.value,
+                trial.user_attrs["scores"],
+            )
+            for trial in self._study.get_trials(states=(states.COMPLETE, states.FAIL))
+            if "scores" in trial.user_attrs
+        ]
+
+    @property
+    def optuna(self) -> Any:
+        """The study as optuna has it, for its pictures."""
+        return self._study
+
+    def _open(self, directory: Path, storage: str | None, sampler: Sampler) -> Any:
+        optuna = self._optuna
+        samplers = optuna.samplers
+        chosen = samplers.TPESampler(constant_liar=True) if sampler == "tpe" else None
+        url = storage or f"sqlite:///{directory / 'study.db'}"
+        try:
+            if url.startswith("journal:"):
+                backend = optuna.storages.journal.JournalFileBackend(url.removeprefix("journal:"))
+                opened: Any = optuna.storages.JournalStorage(backend)
+            else:
+                opened = optuna.storages.RDBStorage(url)
+            return optuna.create_study(
+                storage=opened,
+                study_name=_NAME,
+                sampler=chosen or samplers.RandomSampler(),
+                direction="maximize",
+                load_if_exists=True,
+            )
+        except Exception as error:  # of optuna, SQLAlchemy, or the database's driver
+            reason = " ".join(str(error).split())[:300]
+            raise ExperimentError(f"the storage {url} cannot be used: {reason}") from error
+
+    def _check(self, definition: Mapping[str, Any]) -> None:
+        now = json.loads(json.dumps(definition))
+        before = self._study.user_attrs.get(_DEFINITION)
+        if before is None:
+            self._study.set_user_attr(_DEFINITION, now)
+            return
+        for name in now:
+            if now[name] != before.get(name):
+                raise ExperimentError(
+                    f"the study is of another sweep: its {name} is {before.get(name)}, and this "
+                    f"one's is {now[name]}; sweep in another directory."
+                )
+
+    def _queue(self, sampler: Sampler, n_trials: int, seed: int) -> None:
+        """Queue the configuration as it is, and the trials that are known beforehand."""
+        if sampler == "grid":
+            trials = self._grid()
+        elif sampler == "random":
+            trials = self._random(n_trials, seed)
+        else:
+            trials = []
+        for params in trials:
+            self._study.enqueue_trial(params)
+        self._study.set_user_attr(_QUEUED, len(trials) or n_trials)
+
+    def _random(self, n_trials: int, seed: int) -> list[Values]:
+        """Draw different values; fewer of a space that hardly has as many."""
+        sampler = self._optuna.samplers.RandomSampler(seed=seed)
+        apart = self._optuna.create_study(sampler=sampler)
+        trials: list[Values] = []
+        for _ in range(_MOST_DRAWS * n_trials):
+            params = apart.ask(self._distributions).params
+            if params not in trials:
+                trials.append(params)
+            if len(trials) == n_trials:
+                break
+        return trials
+
+    def _grid(self) -> list[Values]:
+        columns = []
+        for key, domain in self._space.items():
+            if not isinstance(domain, Choices):
+                raise ExperimentError(
+                    f"a grid needs choices, and {key} is a range; list its values, or use "
+                    "--sampler random."
+                )
+            columns.append(domain.values)
+        return [
+            {key: as_choice(value) for key, value in zip(self._space, values, strict=True)}
+            for values in itertools.product(*columns)
+        ]
+
+    def _requeue_of_dead(self) -> None:
+        """Queue the trials of this machine's processes that have died."""
+        states = self._optuna.trial.TrialState
+        for trial in self._study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+            owner = trial.user_attrs.get(_OWNER)
+            if owner is not None and _is_alive(owner):
+                continue
+            if owner is not None and owner["host"] != socket.gethostname():
+                continue
+            self._study.tell(trial.number, state=states.FAIL)
+            self._study.enqueue_trial(trial.params)
+
+    def _n_open(self) -> int:
+        """Return how many trials have not begun."""
+        states = self._optuna.trial.TrialState
+        trials = self._study.get_trials(deepcopy=False)
+        begun = [t for t in trials if t.state in (states.RUNNING, states.COMPLETE)]
+        failed = [t for t in trials if t.state == states.FAIL and "scores" in t.user_attrs]
+        return self._study.user_attrs[_QUEUED] - len(begun) - len(failed)
+
+    def _decoded(self, params: Mapping[str, Any]) -> Values:
+        return {key: self._decode(key, value) for key, value in params.items()}
+
+    def _decode(self, key: str, value: Any) -> Any:
+        domain = self._space[key]
+        if isinstance(domain, Choices):
+            return next(each for each in domain.values if as_choice(each) == value)
+        return value
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ExperimentError(
+            'sweeps need optuna, which is not installed: pip install -e ".[sweep]" in the '
+            "repository of jaxagents."
+        ) from error
+    return optuna
+
+
+def _this_process() -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _start_of(os.getpid())}
+
+
+def _is_alive(owner: Mapping[str, Any]) -> bool:
+    here = owner["host"] == socket.gethostname()
+    return here and _start_of(owner["pid"]) == owner["started"] is not None
+
+
+def _start_of(process_id: int) -> str | None:
+    """Return when a process started, as a later one may have its number; None: it has ended."""
+    try:
+        text = Path(f"/proc/{process_id}/stat").read_text()
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()[19]
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,198 @@
+"""A sweep: asks a study for trials, and trains those of one structure as one population."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxagents.errors import ExperimentError, explained
+from jaxagents.evaluation.comparison import Comparison, Group, compare
+from jaxagents.experiments.config_files.file import load_config, save_config
+from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
+from jaxagents.experiments.make_agent import agent_class, make_environment
+from jaxagents.experiments.sweep.search_space import (
+    Values,
+    configure,
+    load_space,
+    structure_of_trial,
+)
+from jaxagents.experiments.sweep.study import Result, Sampler, Study
+from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ppo.finiteness import NonFiniteError
+
+_FRESH = 1_000_000  # added to the seeds that confirm the best trial
+
+
+class SweepSettings(NamedTuple):
+    """How a sweep searches."""
+
+    n_trials: int = 32
+    n_seeds: int = 2  # per trial
+    n_at_once: int = 8  # trials of a population
+    sampler: Sampler = "tpe"
+    storage: str | None = None
+    n_confirming: int = 8  # fresh seeds of the best trial and of the configuration as it is
+
+
+@final
+class Sweep:
+    """A search for better values of some keys of a configuration.
+
+    A trial's score is the area under its learning curve: the mean return over all evaluations,
+    episodes and actors. So it rewards learning fast, well, and without forgetting.
+
+    Args:
+        config: The configuration file.
+        space: The file of the search space.
+        directory: Of the sweep; if it holds one, that is continued.
+        settings: How it searches.
+        overrides: Changes to the configuration, as for `load_config`.
+
+    Raises:
+        ExperimentError: a file or value is wrong; optuna is not installed; the storage cannot be
+            reached; or the directory holds another sweep.
+    """
+
+    def __init__(
+        self,
+        config: str | PathLike[str],
+        space: str | PathLike[str],
+        directory: str | PathLike[str],
+        settings: SweepSettings | None = None,
+        overrides: Sequence[str] = (),
+    ):
+        settings = SweepSettings() if settings is None else settings
+        _check(settings)
+        self.directory = Path(directory)
+        self._path, self._overrides = config, tuple(overrides)
+        self._settings = settings
+        self.config: ExperimentConfig = load_config(config, overrides)
+        if not self.config.agent.n_evals:
+            raise ExperimentError(
+                "agent.n_evals=0 leaves a sweep nothing to compare; evaluate in training."
+            )
+        self.space = load_space(space, config)
+        with explained(f"{directory} cannot be written: ", kinds=(OSError,)):
+            self.directory.mkdir(parents=True, exist_ok=True)
+        self.study = Study(
+            self.directory,
+            settings.storage,
+            self.space,
+            settings.sampler,
+            settings.n_trials,
+            self.config.seed,
+            {
+                "configuration": to_plain(self.config),
+                "space": {key: list(domain) for key, domain in self.space.items()},
+                "number of seeds": settings.n_seeds,
+                "sampler": settings.sampler,
+            },
+        )
+        self._agents: dict[str, Any] = {}  # by structure: each is compiled once
+
+    def run(self, report: Callable[[Result], None] = lambda result: None) -> list[Result]:
+        """Train until no trial is left; several processes may do so at once.
+
+        Args:
+            report: Called with each trial that has ended.
+
+        Returns:
+            The trials that have ended, the best first.
+        """
+        while asked := self.study.ask(self._settings.n_at_once):
+            by_structure: dict[str, list[tuple[Any, Values]]] = {}
+            for trial, values in asked:
+                key = json.dumps(structure_of_trial(values), sort_keys=True)
+                by_structure.setdefault(key, []).append((trial, values))
+            for trials in by_structure.values():
+                scores = self.train([values for _, values in trials], self._seeds())
+                for (trial, values), own in zip(trials, scores, strict=True):
+                    self.study.tell(trial, own.tolist())
+                    report(Result(trial.number, values, float(np.mean(own)), own.tolist()))
+        return ranked(self.study.results())
+
+    def train(self, trials: Sequence[Values], seeds: Sequence[int]) -> np.ndarray:
+        """Train trials of one structure as one population.
+
+        Returns:
+            The scores, ``[trials, seeds]``; NaN where training has diverged.
+        """
+        configs = [configure(self._path, self._overrides, values) for values in trials]
+        agent = self._agent(configs[0], structure_of_trial(trials[0]))
+        n_policies = agent.policies.n_policies
+        members = [config.hyperparams for config in configs for _ in seeds]
+        keys = jax.vmap(jax.random.key)(np.array([*seeds] * len(trials)))
+        try:
+            _, metrics = agent.train(keys, _stacked(members, n_policies))
+        except NonFiniteError:  # in every one of them
+            return np.full((len(trials), len(seeds)), np.nan)
+        returns = np.asarray(metrics["returns"], np.float64)
+        return returns.mean(axis=(1, 2, 3)).reshape(len(trials), len(seeds))
+
+    def confirm(self, best: Values) -> Comparison:
+        """Compare the best trial with the configuration as it is, by seeds that chose neither."""
+        first = self.config.seed + _FRESH
+        seeds = range(first, first + self._settings.n_confirming)
+        labels = ("the best trial", "the configuration as it is")
+        scores = [self.train([values], seeds)[0] for values in (best, {})]
+        groups = [Group(label, own) for label, own in zip(labels, scores, strict=True)]
+        return compare(groups[0], groups[1])
+
+    def write_best(self, best: Values, path: str | PathLike[str]) -> None:
+        """Write the best trial's configuration; no file is replaced.
+
+        Raises:
+            ExperimentError: the file exists, or cannot be written.
+        """
+        check_is_new(path)
+        with explained():
+            save_config(configure(self._path, self._overrides, best), Path(path))
+
+    def _seeds(self) -> list[int]:
+        return [self.config.seed + i for i in range(self._settings.n_seeds)]
+
+    def _agent(self, config: ExperimentConfig, structure: Values) -> Any:
+        key = json.dumps(structure, sort_keys=True)
+        if key not in self._agents:
+            with explained():
+                env, env_params = make_environment(config)
+                quiet = replace(config.agent, progress_bar=False, on_nonfinite="stop")
+                make = agent_class(env, env_params, config.agent_class)
+                self._agents[key] = make(env, env_params, quiet)
+        return self._agents[key]
+
+
+def check_is_new(path: str | PathLike[str]) -> None:
+    """Raise ExperimentError if a file exists, or has no folder."""
+    if Path(path).exists():
+        raise ExperimentError(f"{path} exists already; name another file.")
+    if not Path(path).absolute().parent.is_dir():
+        raise ExperimentError(f"there is no folder for {path}; create it, or name another file.")
+
+
+def ranked(results: Sequence[Result]) -> list[Result]:
+    """Sort trials, the best first and failed ones last."""
+    return sorted(results, key=lambda each: (np.isnan(each.score), -each.score))
+
+
+def _check(settings: SweepSettings) -> None:
+    for name in ("n_trials", "n_seeds", "n_at_once", "n_confirming"):
+        value = getattr(settings, name)
+        if value < 1:
+            raise ExperimentError(f"{name}={value} is too small; give at least 1.")
+
+
+def _stacked(members: Sequence[HyperParameters], n_policies: int) -> HyperParameters:
+    """Stack members' hyperparameters, ``[members, policies]``."""
+
+    def stack(*values: Any) -> jax.Array:
+        rows = [jnp.broadcast_to(jnp.asarray(value, jnp.float32), n_policies) for value in values]
+        return jnp.stack(rows)
+
+    return jax.tree.map(stack, *members, is_leaf=lambda node: isinstance(node, list | tuple))

@@ -1,0 +1,242 @@
+"""Sweeps: spaces, studies and their trials."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxagents as ja
+from jaxagents.cli import main as cli
+from jaxagents.errors import ExperimentError
+from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.experiment import Experiment
+from jaxagents.experiments.sweep.search_space import Choices, Range, load_space
+from jaxagents.experiments.sweep.sweep import Sweep, SweepSettings
+
+CONFIG = """
+name: tiny
+env: hunting/discrete
+agent:
+  n_steps: 2
+  batch_size: 4
+  minibatch_size: 2
+  rollout_length: 4
+  actor_epochs: 1
+  critic_epochs: 1
+  eval_frequency: 1
+  n_evals: 3
+  progress_bar: false
+"""
+SPACE = """
+hyperparams.gamma: [0.9, 0.99]
+hyperparams.ent_coeff: [0.0, 0.01, 0.02]
+"""
+SETTINGS = SweepSettings(n_trials=4, n_seeds=2, n_at_once=3, sampler="random", n_confirming=2)
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "space.yaml").write_text(SPACE)
+    return tmp_path
+
+
+def sweep_in(files, settings=SETTINGS, to="sweep", **changes) -> Sweep:
+    settings = settings._replace(**changes)
+    return Sweep(files / "config.yaml", files / "space.yaml", files / to, settings)
+
+
+def fake_training(sweep, monkeypatch) -> list:
+    """Let trials score their entropy coefficient, without training; return what was trained."""
+    trained = []
+
+    def train(trials, seeds):
+        trained.extend(trials)
+        return np.array([[each["hyperparams.ent_coeff"]] * len(seeds) for each in trials])
+
+    monkeypatch.setattr(sweep, "train", train)
+    return trained
+
+
+def test_spaces_have_choices_and_ranges(files):
+    (files / "space.yaml").write_text(
+        "hyperparams.gamma: [0.9, 0.99]\n"
+        "hyperparams.ent_coeff: {low: 0.0, high: 0.1}\n"
+        "agent.actor_epochs: {low: 1, high: 4, log: true}\n"
+    )
+    assert load_space(files / "space.yaml", files / "config.yaml") == {
+        "hyperparams.gamma": Choices((0.9, 0.99)),
+        "hyperparams.ent_coeff": Range(0.0, 0.1, False),
+        "agent.actor_epochs": Range(1, 4, True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ("hyperparams.gama: [0.9]", "gama"),
+        ("hyperparams.gamma: [2.0]", "gamma=2.0 is out of range"),
+        ("hyperparams.gamma: []", "has no choices"),
+        ("hyperparams.gamma: {low: 0.9, high: 0.9}", "the range of hyperparams.gamma, 0.9 to 0.9"),
+        ("hyperparams.gamma: {low: 0.9}", "neither a list of choices nor a range"),
+        ("hyperparams.gamma: {low: 1e-3, high: 0.9}", "write 1.0e-3"),
+        ("hyperparams.ent_coeff: {low: 0.0, high: 0.1, log: true}", "has no logarithm"),
+        ("seed: [1, 2]", "seed cannot be varied"),
+        ("[]", "holds no search space"),
+        ("{", "cannot be read as a search space"),
+    ],
+)
+def test_spaces_that_make_no_sense_are_refused(files, space, message):
+    (files / "space.yaml").write_text(space)
+    with pytest.raises(ExperimentError, match=message):
+        sweep_in(files)
+    assert not (files / "sweep").exists()
+
+
+def test_a_trial_is_the_run_of_its_configuration(files):
+    sweep = sweep_in(files)
+    values = {"hyperparams.gamma": 0.9, "hyperparams.ent_coeff": 0.02}
+    others = {"hyperparams.gamma": 0.99, "hyperparams.ent_coeff": 0.0}
+
+    scores = sweep.train([others, values], [0, 1])
+
+    config = load_config(
+        files / "config.yaml",
+        ["--hyperparams.gamma", "0.9", "--hyperparams.ent_coeff", "0.02", "--seed", "1"],
+    )
+    run = Experiment(config, files / "run")
+    run.train()
+    _, history = run.agent.restore("last")
+    np.testing.assert_allclose(scores[1, 1], np.mean(history["returns"], dtype=np.float64))
+    assert scores.shape == (2, 2)
+
+
+def test_trials_of_other_structures_train_apart(files):
+    (files / "space.yaml").write_text(SPACE + "agent.actor_epochs: [1, 2]\n")
+    results = sweep_in(files).run()
+    assert {each.values["agent.actor_epochs"] for each in results} == {1, 2}
+    assert len(results) == 4
+    assert [each.score for each in results] == sorted(
+        (each.score for each in results), reverse=True
+    )
+
+
+def test_a_grid_has_every_combination_once(files, monkeypatch):
+    sweep = sweep_in(files, sampler="grid")
+    trained = fake_training(sweep, monkeypatch)
+    results = sweep.run()
+    assert len(trained) == sweep.study.n_trials == 6
+    assert len({json.dumps(each) for each in trained}) == 6
+    assert [each.score for each in results] == [0.02, 0.02, 0.01, 0.01, 0.0, 0.0]
+    assert sweep.run() == results  # nothing is left
+
+
+def test_random_trials_differ(files, monkeypatch):
+    sweep = sweep_in(files, n_trials=6)
+    trained = fake_training(sweep, monkeypatch)
+    sweep.run()
+    assert len({json.dumps(each, sort_keys=True) for each in trained}) == 6
+    assert sweep_in(files, to="more", n_trials=50).study.n_trials == 6  # there are no more
+
+
+def test_a_grid_of_a_range_is_refused(files):
+    (files / "space.yaml").write_text("hyperparams.gamma: {low: 0.9, high: 0.99}")
+    with pytest.raises(ExperimentError, match=r"a grid needs choices, and hyperparams.gamma is"):
+        sweep_in(files, sampler="grid")
+
+
+def test_two_processes_share_the_trials(files):
+    first, second = (sweep_in(files, sampler="grid", n_at_once=2) for _ in range(2))
+    asked = [first.study.ask(2), second.study.ask(2), first.study.ask(2), second.study.ask(2)]
+    values = [json.dumps(each) for batch in asked for _, each in batch]
+    assert len(values) == len(set(values)) == 6
+
+
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_the_trials_of_a_killed_process_are_trained_again(files, sampler, monkeypatch):
+    script = (
+        "import sys, time\n"
+        "from tests.experiments.sweep.test_sweep import sweep_in\n"
+        "from pathlib import Path\n"
+        f"sweep = sweep_in(Path({str(files)!r}), sampler={sampler!r})\n"
+        "print([values for _, values in sweep.study.ask(2)], flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    root = Path(ja.__file__).parents[1]
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
+        lost = eval(process.stdout.readline())
+        alive = sweep_in(files, sampler=sampler)  # leaves the trials of a process that is alive
+        n_trials = alive.study.n_trials
+        assert alive.study._n_open() == n_trials - 2
+        process.kill()
+
+    sweep = sweep_in(files, sampler=sampler)
+    trained = fake_training(sweep, monkeypatch)
+    sweep.run()
+
+    assert len(trained) == n_trials
+    assert all(each in trained for each in lost)
+
+
+def test_a_trial_that_diverges_counts_as_failed(files):
+    (files / "space.yaml").write_text("hyperparams.vf_coeff: [0.5, 3.0e+38]")
+    results = sweep_in(files, sampler="grid").run()
+    assert [each.values["hyperparams.vf_coeff"] for each in results] == [0.5, 3e38]
+    assert np.isfinite(results[0].score)
+    assert np.isnan(results[1].score)
+
+
+def test_another_sweep_in_the_directory_is_refused(files):
+    sweep_in(files)
+    with pytest.raises(ExperimentError, match="its number of seeds is 2, and this one's is 3"):
+        sweep_in(files, n_seeds=3)
+    (files / "config.yaml").write_text(CONFIG.replace("n_steps: 2", "n_steps: 3"))
+    with pytest.raises(ExperimentError, match="the study is of another sweep: its configuration"):
+        sweep_in(files)
+
+
+@pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all/study.db", "nonsense"])
+def test_a_storage_that_cannot_be_reached_is_an_error(files, storage):
+    with pytest.raises(ExperimentError, match=f"the storage {storage} cannot be used"):
+        sweep_in(files, storage=storage)
+
+
+def test_a_journal_is_a_storage(files, monkeypatch):
+    storage = f"journal:{files / 'journal.log'}"
+    sweep = sweep_in(files, storage=storage)
+    fake_training(sweep, monkeypatch)
+    sweep.run()
+    assert sweep_in(files, storage=storage).study.results() == sweep.study.results()
+
+
+def test_the_command_reports_and_writes_the_best(files, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    command = ["sweep", "config.yaml", "--space", "space.yaml", "--to", "swept", "--trials", "4"]
+    options = ["--sampler", "random", "--confirm", "2", "--best-to", "best.yaml"]
+
+    assert cli.main([*command, *options]) == 0
+
+    output = capsys.readouterr().out
+    assert output.count("trial ") >= 5  # each of four, and the best
+    assert "the configuration as it is" in output
+    page = (files / "swept" / "sweep.html").read_text()
+    assert "4 of 4 trials, 2 seeds each" in page
+    assert page.count("<img") >= 2
+    lines = (files / "swept" / "trials.csv").read_text().splitlines()
+    assert lines[0] == "trial,score,score_0,score_1,hyperparams.ent_coeff,hyperparams.gamma" or (
+        lines[0] == "trial,score,score_0,score_1,hyperparams.gamma,hyperparams.ent_coeff"
+    )
+    assert len(lines) == 5
+    best = load_config(files / "best.yaml").hyperparams
+    assert f"hyperparams.gamma {best.gamma}" in output.split("best:")[1]
+    assert cli.main([*command, *options]) == 2
+    assert "best.yaml exists already" in capsys.readouterr().err
+
+
+def test_settings_out_of_range_are_refused(files):
+    with pytest.raises(ExperimentError, match="n_seeds=0 is too small"):
+        sweep_in(files, n_seeds=0)
