@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jaxagents.environments.sides.opponents import Opponent, RandomOpponent, Scripted
     from jaxagents.environments.sides.side import PastSelves, Side
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
+    from jaxagents.evaluation.cross_play import CrossPlay, cross_play
     from jaxagents.evaluation.payoffs import Payoffs, payoffs
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from jaxagents.training.interruption import Interrupted
     from jaxagents.training.trackers import Tracker, register_tracker
     from jaxagents.types import MetricStats, Observation, Runner
-    from jaxagents.visual.payoff_matrix import draw_payoffs
+    from jaxagents.visual.payoff_matrix import draw_cross_play, draw_payoffs
 
 __version__ = "1.1.0"
 
@@ -44,6 +45,7 @@ _MODULE_OF = {
     "AgentConfig": "config",
     "Box": "environments.spaces",
     "ContinuousIPPO": "ippo.continuous",
+    "CrossPlay": "evaluation.cross_play",
     "Discrete": "environments.spaces",
     "DiscreteIPPO": "ippo.discrete",
     "Environment": "environments.protocol",
@@ -72,6 +74,8 @@ _MODULE_OF = {
     "Side": "environments.sides.side",
     "StopAtReturn": "training.callbacks",
     "Tracker": "training.trackers",
+    "cross_play": "evaluation.cross_play",
+    "draw_cross_play": "visual.payoff_matrix",
     "draw_payoffs": "visual.payoff_matrix",
     "load_config": "experiments.config_files.file",
     "make": "environments.registry",
@@ -92,6 +96,7 @@ __all__ = [
     "AgentConfig",
     "Box",
     "ContinuousIPPO",
+    "CrossPlay",
     "Discrete",
     "DiscreteIPPO",
     "Environment",
@@ -120,6 +125,8 @@ __all__ = [
     "Side",
     "StopAtReturn",
     "Tracker",
+    "cross_play",
+    "draw_cross_play",
     "draw_payoffs",
     "load_config",
     "make",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from jaxagents.evaluation.comparison import Comparison, Group
+    from jaxagents.evaluation.cross_play import CrossPlay
     from jaxagents.experiments.config_files.schema import ExperimentConfig
     from jaxagents.experiments.experiment import Experiment
     from jaxagents.experiments.profiling import Profile
@@ -196,6 +197,24 @@ def comparison_text(comparisons: Sequence["Comparison"]) -> str:
 def _of_runs(group: "Group") -> tuple[float, ...]:
     returns = group.returns
     return (float(returns.mean()), group.iqm, float(returns.min()), float(returns.max()))
+
+
+def cross_play_text(result: "CrossPlay") -> str:
+    """Format the mean returns of all pairs as a table."""
+    rows = [
+        [name, *map(_number, row)]
+        for name, row in zip(result.names, result.mean.tolist(), strict=True)
+    ]
+    interval = result.gap_interval
+    return "\n".join(
+        [
+            table([["", *result.names], *rows], right_from=1),
+            "",
+            f"With itself {_number(result.self_play)}, with others {_number(result.cross_play)}: "
+            f"a gap of {_number(result.gap)} (95 % interval {_number(interval.low)} to "
+            f"{_number(interval.high)}).",
+        ]
+    )
 
 
 def profile_text(profile: "Profile") -> str:

@@ -1,4 +1,4 @@
-"""Commands that show the results of runs: ``plot``, ``compare`` and ``report``."""
+"""Commands that show the results of runs: ``plot``, ``compare``, ``report``, ``crossplay``."""
 
 import argparse
 import os
@@ -11,6 +11,7 @@ def add_to(commands: Commands) -> None:
     _add_plot(commands)
     _add_compare(commands)
     _add_report(commands)
+    _add_cross_play(commands)
 
 
 def _add_plot(commands: Commands) -> None:
@@ -76,6 +77,28 @@ def _add_report(commands: Commands) -> None:
     command.set_defaults(command=report)
 
 
+def _add_cross_play(commands: Commands) -> None:
+    command = commands.add_parser(
+        "crossplay",
+        help="let the policies of seeds play with each other",
+        description=(
+            "Let the policies of runs that differ only in their seed, or of a population, play "
+            "with each other as partners. Each row plays one actor and each column the others, "
+            "for every actor in turn."
+        ),
+        allow_abbrev=False,
+    )
+    add_runs(command)
+    command.add_argument("--n-evals", type=int, metavar="N", help="episodes per pair and actor")
+    command.add_argument(
+        "--to",
+        metavar="FILE",
+        help="a .png or .svg file, beside which the numbers are written as .csv; "
+        "RUN/crossplay.png by default, ./crossplay.png for several runs",
+    )
+    command.set_defaults(command=cross_play)
+
+
 def plot(parsed: argparse.Namespace) -> None:
     """Plot the learning curves of runs."""
     from pathlib import Path
@@ -103,6 +126,23 @@ def compare(parsed: argparse.Namespace) -> None:
     from jaxagents.evaluation.runs import read_groups
 
     print(comparison_text(compare_groups(read_groups(parsed.runs))))
+
+
+def cross_play(parsed: argparse.Namespace) -> None:
+    """Let the policies of seeds play with each other."""
+    from pathlib import Path
+
+    from jaxagents.cli.output import cross_play_text
+    from jaxagents.experiments.cross_play import cross_play_of_runs, write_cross_play
+    from jaxagents.visual.plots import check_replaceable, check_suffix
+
+    directory = parsed.runs[0] if len(parsed.runs) == 1 else "."
+    path = Path(parsed.to or os.path.join(directory, "crossplay.png"))
+    check_suffix(path)
+    check_replaceable(path)
+    table = cross_play_of_runs(parsed.runs, parsed.n_evals)
+    print(cross_play_text(table))
+    print(*write_cross_play(table, path), sep="\n")
 
 
 def report(parsed: argparse.Namespace) -> None:

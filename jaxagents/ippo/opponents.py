@@ -12,6 +12,7 @@ from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors, unique
 from jaxagents.environments.sides.side import Side
 from jaxagents.ippo.actor_critic import ActorCritic
+from jaxagents.ippo.members import member as take_member
 from jaxagents.types import Inference, Observation, PyTree, Runner
 
 
@@ -104,8 +105,8 @@ class FrozenPolicies(Policies):
     Args:
         agent: The agent that trained them: of all actors of the environment, which plays its part
             of them; or of as many actors as it will play.
-        runners: As `train`, `step` or `restore` returned them; several are several members. With
-            names they are a mapping.
+        runners: As `train`, `step` or `restore` returned them; several are several members, as are
+            those of a population. With names they are a mapping.
         greedy: Take the most probable actions instead of sampling.
 
     Raises:
@@ -118,6 +119,9 @@ class FrozenPolicies(Policies):
         runners: Runner | Sequence[Runner] | Mapping[str, Runner],
         greedy: bool = False,
     ):
+        if isinstance(runners, Runner) and np.ndim(runners.n_updates_done):
+            n_members = len(runners.n_updates_done)
+            runners = {f"member {i}": take_member(runners, i) for i in range(n_members)}
         if isinstance(runners, Runner):
             runners = [runners]
         if isinstance(runners, Mapping):

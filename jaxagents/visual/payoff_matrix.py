@@ -1,9 +1,12 @@
-"""Pictures of payoff matrices."""
+"""Pictures of matrices of players: who wins against whom, who earns what with whom."""
 
+from collections.abc import Callable, Sequence
 from os import PathLike
+from typing import Any
 
 import numpy as np
 
+from jaxagents.evaluation.cross_play import CrossPlay
 from jaxagents.evaluation.payoffs import Payoffs
 from jaxagents.visual.style import INK, new_figure, set_title
 
@@ -19,27 +22,73 @@ def draw_payoffs(payoffs: Payoffs, path: str | PathLike[str], title: str = "") -
         path: Of the file to write, in an existing folder.
         title: Above the picture.
     """
-    rates = payoffs.win_rate
-    n_rows, n_columns = rates.shape
+    # Purple wins and orange losses differ for colour-blind readers too; numbers say the rest.
+    figure = _draw(
+        payoffs.win_rate,
+        payoffs.rows,
+        payoffs.columns,
+        title or "Share of episodes that the row wins",
+        is_dark=lambda rate: min(rate, 1 - rate) < _HIGH_CONTRAST,
+        vmin=0,
+        vmax=1,
+        cmap="PuOr",
+    )
+    figure.axes[0].set_xlabel("against")
+    figure.savefig(path)
+
+
+def draw_cross_play(cross_play: CrossPlay, path: str | PathLike[str], title: str = "") -> None:
+    """Draw the mean return of each pair of players; the suffix chooses the format.
+
+    Args:
+        cross_play: Of `cross_play`.
+        path: Of the file to write, in an existing folder.
+        title: Above the picture.
+    """
+    mean = cross_play.mean
+    low, high = float(mean.min()), float(mean.max())
+    low = low if low < high else high - 1.0
+    interval = cross_play.gap_interval
+    text = (
+        f"with itself {cross_play.self_play:,.1f}, with others {cross_play.cross_play:,.1f}\n"
+        f"gap {cross_play.gap:,.1f} (95 % interval {interval.low:,.1f} to {interval.high:,.1f})"
+    )
+    figure = _draw(
+        mean,
+        cross_play.names,
+        cross_play.names,
+        f"{title or 'Mean return of each pair'}\n{text}",
+        is_dark=lambda value: (value - low) / (high - low) > 1 - 2 * _HIGH_CONTRAST,
+        vmin=low,
+        vmax=high,
+        cmap="Purples",
+    )
+    figure.axes[0].set_xlabel("with")
+    figure.savefig(path)
+
+
+def _draw(
+    values: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str,
+    is_dark: Callable[[float], bool],
+    **colours: Any,
+) -> Any:
+    n_rows, n_columns = values.shape
     figure = new_figure(_MARGIN + _CELL * n_columns, _MARGIN + _CELL * n_rows)
     axes = figure.subplots()
-    # Purple wins and orange losses differ for colour-blind readers too; numbers say the rest.
-    axes.imshow(rates, vmin=0, vmax=1, cmap="PuOr", aspect="equal")
-    for (row, column), rate in np.ndenumerate(rates):
-        is_dark = min(rate, 1 - rate) < _HIGH_CONTRAST
+    axes.imshow(values, aspect="equal", **colours)
+    n_digits = 2 if np.abs(values).max() < 100 else 0
+    for (row, column), value in np.ndenumerate(values):
+        colour = "white" if is_dark(value) else INK
         axes.text(
-            column,
-            row,
-            f"{rate:.2f}",
-            ha="center",
-            va="center",
-            color="white" if is_dark else INK,
+            column, row, f"{value:.{n_digits}f}", ha="center", va="center", color=colour, size=9
         )
-    axes.set_xticks(range(n_columns), payoffs.columns, rotation=30, ha="right")
-    axes.set_yticks(range(n_rows), payoffs.rows)
-    axes.set_xlabel("against")
+    axes.set_xticks(range(n_columns), columns, rotation=30, ha="right")
+    axes.set_yticks(range(n_rows), rows)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    set_title(axes, title or "Share of episodes that the row wins")
-    figure.savefig(path)
+    set_title(axes, title)
+    return figure

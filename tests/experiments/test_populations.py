@@ -158,6 +158,10 @@ def test_commands_take_populations(population, capsys, monkeypatch, tmp_path):
     assert cli.main(["eval", run, "--n-evals", "2"]) == 0
     assert "for each of 3 seeds; statistics are of their means" in capsys.readouterr().out
     assert cli.main(["plot", run]) == 0
+    assert cli.main(["crossplay", run, "--n-evals", "2"]) == 0
+    assert "a gap of" in capsys.readouterr().out
+    lines = (population[0].directory / "crossplay.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["", "seed 5", "seed 6", "seed 7"]
     assert cli.main(["report", run, "--no-replay"]) == 0
     page = (population[0].directory / "report.html").read_text()
     assert "3 runs on hunting/discrete with seeds 5, 6 and 7" in page

@@ -1,0 +1,73 @@
+"""Cross-play of runs that differ only in their seed."""
+
+import csv
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+import jax
+
+from jaxagents.errors import ExperimentError, explained
+from jaxagents.evaluation.cross_play import CrossPlay, cross_play
+from jaxagents.evaluation.runs import read_groups
+from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.config_files.schema import EvaluationConfig
+from jaxagents.experiments.make_agent import make_environment, restored_agent
+from jaxagents.visual.payoff_matrix import draw_cross_play
+
+
+def cross_play_of_runs(
+    directories: Sequence[str | PathLike[str]], n_episodes: int | None = None
+) -> CrossPlay:
+    """Let the policies of runs play with each other, as each run's evaluation does.
+
+    Args:
+        directories: Of populations, or of runs that differ only in their seed.
+        n_episodes: Per pair and part; None: as the runs are evaluated.
+
+    Raises:
+        ExperimentError: a directory holds no run; the runs differ in more than the seed; there is
+            only one; or the actors are no team.
+    """
+    from jaxagents.ippo.opponents import FrozenPolicies
+
+    groups = read_groups(directories)
+    if len(groups) > 1:
+        raise ExperimentError(
+            f"{', '.join(groups)} differ in more than the seed; partners must play the same game."
+        )
+    (runs,) = groups.values()
+    config = load_config(runs[0].directory / "config.yaml")
+    if config.side.actors:
+        raise ExperimentError("the runs play one side of an environment; use jaxagents.payoffs.")
+    how: EvaluationConfig = config.evaluation
+    with explained():
+        env, env_params = make_environment(config)
+        trained = [restored_agent(run.directory) for run in runs]
+        names = [f"seed {run.config.get('seed', 0)}" for run in runs]
+        runners = dict(zip(names, (runner for _, runner in trained), strict=True))
+        return cross_play(
+            env,
+            env_params,
+            FrozenPolicies(trained[0][0], runners, greedy=how.greedy),
+            jax.random.key(how.seed),
+            how.n_evals if n_episodes is None else n_episodes,
+            max_episode_steps=config.agent.max_episode_steps,
+        )
+
+
+def write_cross_play(table: CrossPlay, path: Path, title: str = "") -> list[Path]:
+    """Draw the matrix, and write its means as CSV beside the picture.
+
+    Raises:
+        ExperimentError: a file cannot be written.
+    """
+    numbers = path.with_suffix(".csv")
+    with explained():
+        draw_cross_play(table, path, title)
+        with numbers.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["", *table.names])
+            for name, row in zip(table.names, table.mean.tolist(), strict=True):
+                writer.writerow([name, *row])
+    return [path, numbers]
