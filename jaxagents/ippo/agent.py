@@ -120,7 +120,9 @@ class Agent(Frozen, abc.ABC):
         }
         self._recorder = Recorder(config, callbacks, structure)
         self._run: TrainingRun = self._make_run()
-        self._member_run: TrainingRun = self._make_run(reports=False)
+        self._member_run: TrainingRun = self._run  # whose programs report nothing, either
+        if self._recorder.has_work:
+            self._member_run = self._make_run(reports=False)
         self._collected: tuple[Runner, Metrics | Leaves] | None = None
         self._freeze()
 

@@ -357,6 +357,7 @@ def assert_ended_after_a_block(folder: Path, output: str, error: str) -> tuple[P
     return run, n_done
 
 
+@pytest.mark.slow
 def test_a_training_ended_by_a_signal_can_be_resumed(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(TINY)

@@ -24,6 +24,7 @@ print("updates:", int(runner.n_updates_done))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
 def test_a_training_with_checkpoints_ends_on_one_processor(tmp_path):
     """With one thread, XLA would wait for a callback that waits for XLA."""

@@ -7,6 +7,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.evaluation.cross_play import CrossPlay, cross_play
+from jaxagents.ippo.members import stack
 from tests.agents import FAST, shared_agent
 from tests.probes import Coordination
 
@@ -71,7 +72,8 @@ def test_parts_can_be_named():
 
 def test_members_of_a_population_are_the_players():
     agent = shared_agent(Coordination(), n_steps=1)
-    runner, _ = agent.train(jax.random.split(KEY, 3), FAST)
+    runners = [agent.init(key, FAST) for key in jax.random.split(KEY, 3)]
+    runner = stack(runners)
     players = ja.FrozenPolicies(agent, runner, greedy=True)
     assert players.names == ("member 0", "member 1", "member 2")
     table = cross_play(agent.env, None, players, KEY, n_episodes=8)

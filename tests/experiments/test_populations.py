@@ -118,6 +118,7 @@ def test_the_best_member_plays_for_the_population(population):
     assert_trees_equal(played._collected[0], expected)
 
 
+@pytest.mark.slow
 def test_a_resumed_population_is_that_of_one_go(population, tmp_path):
     first = Experiment(config_in(tmp_path, n_steps=2))
     first.train()

@@ -305,6 +305,7 @@ class Generous(Coordination):
         return observation, state, reward + 100.0, *rest
 
 
+@pytest.mark.slow
 def test_a_constant_added_to_the_rewards_of_one_step_episodes_changes_no_policy():
     actors = []
     for env in (Coordination(), Generous()):

@@ -27,7 +27,12 @@ def assert_members_are_runs(agent, runner, metrics, hyperparams, keys=KEYS):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"recurrent": "gru", "parameter_sharing": "independent"}], ids=["mlp", "gru"]
+    "changes",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"recurrent": "gru", "parameter_sharing": "independent"},
+    ],
+    ids=["mlp", "gru"],
 )
 def test_each_member_is_its_run_alone(changes):
     agent = shared_agent(COORDINATION, **EVALUATED, **changes)
@@ -118,15 +123,18 @@ def test_a_resumed_population_is_bit_identical(tmp_path):
 
 
 def test_an_interrupted_population_resumes_bit_for_bit(tmp_path):
-    whole, expected = shared_agent(COORDINATION, **EVALUATED).train(KEYS, FAST)
+    longer = {**EVALUATED, "n_steps": 40}  # the signal takes a while
+    whole, expected = shared_agent(COORDINATION, **longer).train(KEYS, FAST)
 
     def interrupt(evaluation):
         if evaluation.n_updates_done == 2:
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(ja.Interrupted):
-        saving(tmp_path, [interrupt]).train(KEYS, FAST)
-    runner, metrics = saving(tmp_path).resume()
+        saving(tmp_path, [interrupt], **longer).train(KEYS, FAST)
+    agent = saving(tmp_path, **longer)
+    assert agent.restore("last")[0].n_updates_done[0] < 40
+    runner, metrics = agent.resume()
     assert_trees_equal(runner, whole)
     assert_trees_equal(metrics, expected)
 

@@ -1,7 +1,7 @@
 """Environments that are stepped together, outside jax. Numpy only: callbacks of jax call them."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class PoolSettings(NamedTuple):
     on_worker_failure: OnWorkerFailure
 
 
+@runtime_checkable
 class Pool(Protocol):
     """Environments ``0`` to ``n_envs - 1``."""
 

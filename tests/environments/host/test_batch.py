@@ -233,6 +233,7 @@ def test_a_run_resumes_with_new_episodes(tmp_path):
     assert metrics["returns"].shape[0] == 3
 
 
+@pytest.mark.slow
 def test_a_fault_is_raised_by_the_public_method_with_its_traceback(caplog):
     agent = shared_agent(host(functools.partial(Faulty, "raise")), n_steps=2, eval_frequency=2)
     message = r"environment \d at step \d+ raised ZeroDivisionError: the stairs are broken"

@@ -96,6 +96,7 @@ def test_spaces_that_make_no_sense_are_refused(files, space, message):
     assert not (files / "sweep").exists()
 
 
+@pytest.mark.slow
 def test_a_trial_is_the_run_of_its_configuration(files):
     sweep = sweep_in(files)
     values = {"hyperparams.gamma": 0.9, "hyperparams.ent_coeff": 0.02}
@@ -114,6 +115,7 @@ def test_a_trial_is_the_run_of_its_configuration(files):
     assert scores.shape == (2, 2)
 
 
+@pytest.mark.slow
 def test_trials_of_other_structures_train_apart(files):
     (files / "space.yaml").write_text(SPACE + "agent.actor_epochs: [1, 2]\n")
     results = sweep_in(files).run()
