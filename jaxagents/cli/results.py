@@ -53,6 +53,12 @@ def _add_compare(commands: Commands) -> None:
         allow_abbrev=False,
     )
     add_runs(command)
+    command.add_argument("--csv", metavar="FILE", help="write the numbers to a new file, too")
+    command.add_argument(
+        "--profiles",
+        metavar="FILE",
+        help="a .png or .svg file of performance profiles: the share of runs above each return",
+    )
     command.set_defaults(command=compare)
 
 
@@ -121,11 +127,39 @@ def plot(parsed: argparse.Namespace) -> None:
 
 def compare(parsed: argparse.Namespace) -> None:
     """Compare the returns of groups of runs."""
-    from jaxagents.cli.output import comparison_text
-    from jaxagents.evaluation.comparison import compare_groups
-    from jaxagents.evaluation.runs import read_groups
+    import csv
+    from pathlib import Path
 
-    print(comparison_text(compare_groups(read_groups(parsed.runs))))
+    from jaxagents.cli.output import comparison_text
+    from jaxagents.errors import ExperimentError, explained
+    from jaxagents.evaluation.comparison import compare_groups, performance_profiles, table_of
+    from jaxagents.evaluation.runs import read_groups
+    from jaxagents.visual.plots import check_replaceable, check_suffix, plot_profiles
+
+    if parsed.csv is not None and os.path.exists(parsed.csv):
+        raise ExperimentError(f"{parsed.csv} exists already; name another file.")
+    if parsed.profiles is not None:
+        check_suffix(Path(parsed.profiles))
+        check_replaceable(Path(parsed.profiles))
+    runs = read_groups(parsed.runs)
+    comparisons = compare_groups(runs)
+    print(comparison_text(comparisons))
+    with explained(kinds=(OSError,)):
+        if parsed.csv is not None:
+            rows = table_of(comparisons)
+            with open(parsed.csv, "w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, rows[0])
+                writer.writeheader()
+                writer.writerows(rows)
+            print(parsed.csv)
+        if parsed.profiles is not None:
+            groups = {
+                each.label: each for pair in comparisons for each in (pair.first, pair.second)
+            }
+            (env,) = {of_group[0].config["env"] for of_group in runs.values()}
+            profiles = performance_profiles(list(groups.values()))
+            plot_profiles(profiles, Path(parsed.profiles), env)
+            print(parsed.profiles)
 
 
 def cross_play(parsed: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ Source: Agarwal et al. 2021, https://arxiv.org/abs/2108.13264.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +15,7 @@ from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.bootstrap import (
     interquartile_mean,
     percentile_interval,
+    resampled_counts,
     resampled_interquartile_means,
 )
 from jaxagents.evaluation.runs import Run
@@ -112,6 +113,52 @@ def probability_of_improvement(
     """
     difference = first[:, None] - second[None, :]
     return float(np.mean((1 + np.sign(difference)) / 2))
+
+
+class Profile(NamedTuple):
+    """A group's performance profile: the share of its runs that earn more than each score."""
+
+    scores: Float[np.ndarray, "scores"]
+    share: Float[np.ndarray, "scores"]
+    band: Float[np.ndarray, "2 scores"]  # 95 % bootstrap interval, over runs
+
+
+def performance_profiles(groups: Sequence[Group], n_scores: int = 101) -> dict[str, Profile]:
+    """Return the performance profile of each group, by its label.
+
+    Args:
+        groups: Runs of one environment.
+        n_scores: Number of scores, from the lowest return of all groups to the highest.
+    """
+    everything = np.concatenate([group.returns for group in groups])
+    scores = np.linspace(everything.min(), everything.max(), n_scores)
+    profiles = {}
+    for group in groups:
+        above = (group.returns[:, None] > scores).astype(np.float64)
+        n_runs = len(above)
+        shares = [c @ above / n_runs for c in resampled_counts(n_runs, np.random.default_rng(0))]
+        band = percentile_interval(np.concatenate(shares))
+        profiles[group.label] = Profile(scores, above.mean(axis=0), band)
+    return profiles
+
+
+def table_of(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """Return the numbers of comparisons as rows, for a table file."""
+    return [
+        {
+            "first": each.first.label,
+            "second": each.second.label,
+            "n_first": len(each.first.returns),
+            "n_second": len(each.second.returns),
+            "iqm_first": each.first.iqm,
+            "iqm_second": each.second.iqm,
+            "difference": each.difference,
+            "low": None if each.interval is None else each.interval.low,
+            "high": None if each.interval is None else each.interval.high,
+            "probability_of_improvement": each.probability,
+        }
+        for each in comparisons
+    ]
 
 
 def describe(comparison: Comparison) -> str:

@@ -22,8 +22,8 @@ from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_trac
 from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.agent import Agent
-from jaxagents.ippo.members import count_members, split_hyperparams, stack
-from jaxagents.ippo.population import Population, check_can_be_population
+from jaxagents.ippo.members import count_members
+from jaxagents.ippo.population import resume_population, train_population
 from jaxagents.ippo.rollout import (
     Acting,
     Record,
@@ -150,7 +150,7 @@ class IPPOBase(Agent):
         n_members = count_members(given, hyperparams)
         self._recorder.prepare(given)
         if n_members is not None:
-            return self._train_population(n_members, rng, hyperparams, runner)
+            return train_population(self, n_members, rng, hyperparams, runner)
         if runner is None:
             return self._run.train(self.init(rng, hyperparams), 0, initial)
         rng = key_of(runner.rng, self.config.prng_impl)
@@ -174,53 +174,12 @@ class IPPOBase(Agent):
         """
         n_members = self._recorder.saved_n_members()
         if n_members is not None:
-            return self._resume_population(n_members, hyperparams)
+            return resume_population(self, n_members, hyperparams)
         runner, history = self._recorder.restore_to_resume(self._runner_shapes())
         if hyperparams is not None:
             runner = runner.replace(hyperparams=self._checked(hyperparams))
         n_updates_done = int(runner.n_updates_done)
         return self._run.train(runner, n_updates_done, initial=False, history=history)
-
-    def _train_population(
-        self, n_members: int, rng: Any, hyperparams: HyperParameters, runner: Runner | None
-    ) -> tuple[Runner, Metrics]:
-        check_can_be_population(self)
-        population = Population(self, self._member_run, n_members)
-        of_members = self._checked_of_members(hyperparams, n_members)
-        if runner is None:
-            runner = population.begin(rng, of_members)
-            return population.train(runner, 0, self.config.initial_evaluation)
-        if np.shape(runner.n_updates_done) != (n_members,):
-            raise ValueError(
-                f"the runner is of {np.size(runner.n_updates_done)} member(s), and hyperparams "
-                f"are for {n_members}; give hyperparams for the runner's members."
-            )
-        n_updates_done = int(np.max(runner.n_updates_done))
-        runner = runner.replace(hyperparams=stack(of_members))
-        return population.train(runner, n_updates_done, self.config.initial_evaluation)
-
-    def _resume_population(
-        self, n_members: int, hyperparams: HyperParameters | None
-    ) -> tuple[Runner, Metrics]:
-        check_can_be_population(self)
-        recorder = self._recorder.of_population(n_members)
-        runner, history = recorder.restore_to_resume(self._runner_shapes(n_members))
-        if hyperparams is not None:
-            of_members = self._checked_of_members(hyperparams, n_members)
-            runner = runner.replace(hyperparams=stack(of_members))
-        return Population(self, self._member_run, n_members).train(
-            runner,
-            int(np.max(runner.n_updates_done)),
-            initial=False,
-            history=history,
-            best=recorder.restore_best_members(),
-        )
-
-    def _checked_of_members(
-        self, hyperparams: HyperParameters, n_members: int
-    ) -> list[HyperParameters]:
-        each = split_hyperparams(hyperparams, n_members, self.policies.n_policies)
-        return [self._checked(of_member) for of_member in each]
 
     def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
         """Build the initial runner.

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from jaxagents.compiler.switch import is_plain
 from jaxagents.compiler.threads import is_on_cpu
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.frozen import Frozen
-from jaxagents.ippo.members import member, members_first, stack
+from jaxagents.ippo.members import member, members_first, split_hyperparams, stack
 from jaxagents.ippo.training_run import Trainee, TrainingRun
 from jaxagents.ppo.finiteness import describe_nonfinite, raise_nonfinite
 from jaxagents.training.blocks import block_sizes, run_blocks
@@ -40,7 +40,66 @@ class Members(NamedTuple):
     stop: np.bool_  # all members have stopped, or the host requests it
 
 
-def check_can_be_population(agent: Trainee) -> None:
+@runtime_checkable
+class PopulationTrainee(Trainee, Protocol):
+    """What the training of a population uses of an agent beside that of a single run."""
+
+    _member_run: TrainingRun
+
+    def _checked(self, hyperparams: HyperParameters) -> HyperParameters: ...
+    def _runner_shapes(self, n_members: int | None = None) -> Runner: ...
+
+
+def train_population(
+    agent: PopulationTrainee,
+    n_members: int,
+    rng: Any,
+    hyperparams: HyperParameters,
+    runner: Runner | None,
+) -> tuple[Runner, Metrics]:
+    """Train from the beginning, or from a population's runner; see `IPPOBase.train`."""
+    population = Population(agent, n_members)
+    of_members = _checked_of_members(agent, hyperparams, n_members)
+    if runner is None:
+        runner = population.begin(rng, of_members)
+        return population.train(runner, 0, agent.config.initial_evaluation)
+    if np.shape(runner.n_updates_done) != (n_members,):
+        raise ValueError(
+            f"the runner is of {np.size(runner.n_updates_done)} member(s), and hyperparams are for "
+            f"{n_members}; give hyperparams for the runner's members."
+        )
+    n_updates_done = int(np.max(runner.n_updates_done))
+    runner = runner.replace(hyperparams=stack(of_members))
+    return population.train(runner, n_updates_done, agent.config.initial_evaluation)
+
+
+def resume_population(
+    agent: PopulationTrainee, n_members: int, hyperparams: HyperParameters | None
+) -> tuple[Runner, Metrics]:
+    """Continue the population in the agent's directory; see `IPPOBase.resume`."""
+    population = Population(agent, n_members)
+    recorder = agent._recorder.of_population(n_members)
+    runner, history = recorder.restore_to_resume(agent._runner_shapes(n_members))
+    if hyperparams is not None:
+        of_members = _checked_of_members(agent, hyperparams, n_members)
+        runner = runner.replace(hyperparams=stack(of_members))
+    return population.train(
+        runner,
+        int(np.max(runner.n_updates_done)),
+        initial=False,
+        history=history,
+        best=recorder.restore_best_members(),
+    )
+
+
+def _checked_of_members(
+    agent: PopulationTrainee, hyperparams: HyperParameters, n_members: int
+) -> list[HyperParameters]:
+    each = split_hyperparams(hyperparams, n_members, agent.policies.n_policies)
+    return [agent._checked(of_member) for of_member in each]
+
+
+def _check_can_be_population(agent: Trainee) -> None:
     """Raise ValueError if an agent cannot train several members together."""
     if not agent.environments.can_be_vmapped:
         raise ValueError(
@@ -63,13 +122,16 @@ class Population(Frozen):
 
     Args:
         agent: The agent.
-        run: Trains one member, without reports to the host.
         n_members: The number of members.
+
+    Raises:
+        ValueError: the agent cannot train several members together.
     """
 
-    def __init__(self, agent: Trainee, run: TrainingRun, n_members: int):
+    def __init__(self, agent: PopulationTrainee, n_members: int):
+        _check_can_be_population(agent)
         self._agent = agent
-        self._member_run = run
+        self._member_run = agent._member_run
         self._n_members = n_members
         self._recorder = agent._recorder.of_population(n_members)
         self._freeze()

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxagents.evaluation.cross_play import CrossPlay
 from jaxagents.evaluation.payoffs import Payoffs
-from jaxagents.visual.style import INK, new_figure, set_title
+from jaxagents.visual.style import INK, new_figure, set_title, write_figure
 
 _CELL, _MARGIN = 0.75, 2.2  # inches
 _HIGH_CONTRAST = 0.2  # rates this close to 0 or 1 have dark cells, and white numbers
@@ -34,7 +34,7 @@ def draw_payoffs(payoffs: Payoffs, path: str | PathLike[str], title: str = "") -
         cmap="PuOr",
     )
     figure.axes[0].set_xlabel("against")
-    figure.savefig(path)
+    write_figure(figure, path)
 
 
 def draw_cross_play(cross_play: CrossPlay, path: str | PathLike[str], title: str = "") -> None:
@@ -64,7 +64,7 @@ def draw_cross_play(cross_play: CrossPlay, path: str | PathLike[str], title: str
         cmap="Purples",
     )
     figure.axes[0].set_xlabel("with")
-    figure.savefig(path)
+    write_figure(figure, path)
 
 
 def _draw(

@@ -13,10 +13,12 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.comparison import Profile
 from jaxagents.evaluation.learning_curves import Panel, make_panels
 from jaxagents.evaluation.runs import Run
 from jaxagents.visual.style import (
     INK,
+    METADATA,
     colour_of,
     draw_line,
     draw_spread,
@@ -24,16 +26,12 @@ from jaxagents.visual.style import (
     set_title,
     style_axes,
     write_caption,
+    write_figure,
 )
 
 _MAX_WITH_EXTREMES = 4  # with more curves, their minima and maxima overlap too much
 _MAX_LEGEND_ROWS = 18
 _SUFFIXES = (".png", ".svg", ".pdf")
-# Marks the plots of runs as made by jaxagents: only marked files are overwritten.
-_METADATA = {
-    ".png": {"Software": "jaxagents"},
-    ".svg": {"Creator": "jaxagents", "Date": None},  # without a date, equal plots are equal files
-}
 _QUANTITIES = {
     "return": "Episode return",
     "kl": "KL divergence (nats)",
@@ -222,7 +220,28 @@ def plot_runs(
     panels = [make_panels(groups, metric) for metric in metrics]
     figure = _draw_panels(panels, groups)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(figure, path)
+    write_figure(figure, path)
+
+
+def plot_profiles(profiles: Mapping[str, Profile], path: Path, env: str) -> None:
+    """Plot performance profiles to a file.
+
+    Args:
+        profiles: By group label, see `performance_profiles`.
+        path: A .png or .svg file.
+        env: The environment, for the title.
+    """
+    figure = new_figure(7.0, 4.5)
+    axes = figure.subplots()
+    for i, (label, profile) in enumerate(profiles.items()):
+        draw_line(axes, profile.scores, profile.share, label, i, len(profiles))
+        axes.fill_between(profile.scores, *profile.band, color=colour_of(i), alpha=0.2, linewidth=0)
+    axes.set_xlabel("final return")
+    axes.set_ylabel("share of runs with more")
+    axes.set_ylim(-0.02, 1.02)
+    set_title(axes, f"Performance profiles on {env}; bands are 95 % intervals over runs")
+    axes.legend()
+    write_figure(figure, path)
 
 
 def check_suffix(path: Path) -> None:
@@ -231,7 +250,7 @@ def check_suffix(path: Path) -> None:
     Raises:
         ExperimentError: The suffix is neither .png nor .svg.
     """
-    if path.suffix.lower() not in _METADATA:
+    if path.suffix.lower() not in METADATA:
         raise ExperimentError(f"{path} does not end in .png or .svg, which selects the format.")
 
 
@@ -243,21 +262,13 @@ def check_replaceable(path: Path) -> None:
     """
     if not path.exists():
         return
-    mark = next(iter(_METADATA[path.suffix.lower()].values()))
+    mark = next(iter(METADATA[path.suffix.lower()].values()))
     with path.open("rb") as file:
         is_ours = mark.encode() in file.read(2_000)
     if not is_ours:
         raise ExperimentError(
             f"{path} exists and was not made by jaxagents plot; choose another file with --to."
         )
-
-
-def _write(figure: Any, path: Path) -> None:
-    import matplotlib
-
-    # Keep text as text, and make the ids of an SVG's elements reproducible.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxagents"}):
-        figure.savefig(path, metadata=_METADATA[path.suffix.lower()])
 
 
 def _draw_panels(metrics: Sequence[Sequence[Panel]], groups: Mapping[str, Sequence[Run]]) -> Any:

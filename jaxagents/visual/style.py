@@ -4,6 +4,8 @@ Nothing here needs a display or touches matplotlib's global state.
 """
 
 from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,11 @@ INK, FAINT_INK, GRID = "#333333", "#767676", "#E4E4E4"
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 _N_MARKERS = 8  # per curve
+METADATA = {
+    ".png": {"Software": "jaxagents"},
+    ".svg": {"Creator": "jaxagents", "Date": None},  # without a date, equal plots are equal files
+}
+"""Marks pictures as made by jaxagents: commands overwrite only those."""
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -28,6 +35,15 @@ def new_figure(width: float, height: float) -> Any:
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def write_figure(figure: Any, path: str | PathLike[str]) -> None:
+    """Write a figure; the suffix chooses the format."""
+    import matplotlib
+
+    # Keep text as text, and make the ids of an SVG's elements reproducible.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxagents"}):
+        figure.savefig(path, metadata=METADATA.get(Path(path).suffix.lower()))
 
 
 def colour_of(curve_index: int) -> str:

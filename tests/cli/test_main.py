@@ -177,6 +177,7 @@ def own_run(run, tmp_path, monkeypatch) -> Path:
     return Path(shutil.copytree(run, tmp_path / "runs" / run.name))
 
 
+@pytest.mark.slow
 def test_resume_extends_a_run_as_if_it_had_always_been_longer(own_run, capsys):
     (own_run / "metrics.jsonl").write_bytes(b"")  # it is not needed
     before = (own_run / "config.yaml").read_text()

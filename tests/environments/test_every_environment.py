@@ -19,7 +19,6 @@ TRAITS = {
     "turn-based": ("jaxmarl/hanabi", {}, "shared"),
     "images": ("jaxmarl/overcooked", {}, "shared"),
 }
-LONG = ("unequal observations and actions", "unequal dimensions and teams", "turn-based", "images")
 COMBINATIONS = TRAITS | {
     "unequal dimensions": ("jaxmarl/MPE_simple_world_comm_v3", {}, "shared"),
     "unequal teams": ("jaxmarl/MPE_simple_tag_v3", {}, "team"),
@@ -60,13 +59,8 @@ def train(env_id, env_kwargs, sharing, **changes):
     return metrics
 
 
-@pytest.mark.parametrize(
-    ("env_id", "env_kwargs", "sharing"),
-    [
-        pytest.param(*of_trait, id=trait, marks=[pytest.mark.slow] if trait in LONG else [])
-        for trait, of_trait in TRAITS.items()
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("env_id", "env_kwargs", "sharing"), TRAITS.values(), ids=TRAITS)
 def test_each_trait_trains_and_starts_every_update_at_ratio_1(env_id, env_kwargs, sharing):
     """In the first minibatch of the first epoch, the new policy equals the old one."""
     metrics = train(env_id, env_kwargs, sharing, actor_epochs=1, minibatch_size=2)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from jaxagents.cli import main as cli
 from jaxagents.cli.output import comparison_text
 from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.comparison import (
@@ -14,7 +15,9 @@ from jaxagents.evaluation.comparison import (
     compare,
     compare_groups,
     describe,
+    performance_profiles,
     probability_of_improvement,
+    table_of,
 )
 from jaxagents.evaluation.runs import read_groups
 from tests.fabricated import write_run
@@ -36,6 +39,50 @@ def test_the_probability_of_improvement_is_mann_and_whitneys_statistic():
     first, second = draw(0, 5, 7).astype(float), draw(0, 5, 9).astype(float)
     u = scipy.stats.mannwhitneyu(first, second).statistic
     assert probability_of_improvement(first, second) == pytest.approx(u / 63)
+
+
+def test_a_profile_is_the_share_of_runs_above_each_score():
+    groups = [group("a", 0.0, 4.0, 10.0), group("b", 10.0, 10.0)]
+    profiles = performance_profiles(groups, n_scores=11)
+    np.testing.assert_array_equal(profiles["a"].scores, np.arange(11.0))
+    np.testing.assert_allclose(profiles["a"].share, [2 / 3] * 4 + [1 / 3] * 6 + [0])
+    np.testing.assert_array_equal(profiles["b"].share, [1.0] * 10 + [0])
+    low, high = profiles["a"].band
+    assert (low <= profiles["a"].share).all()
+    assert (profiles["a"].share <= high).all()
+    np.testing.assert_array_equal(profiles["b"].band[0], profiles["b"].share)  # both alike
+
+
+def test_comparisons_are_written_as_numbers():
+    one = compare(group("a", 3.0, 2.0), group("b", 1.0))
+    (row,) = table_of([one])
+    assert row == {
+        "first": "a",
+        "second": "b",
+        "n_first": 2,
+        "n_second": 1,
+        "iqm_first": 2.5,
+        "iqm_second": 1.0,
+        "difference": 1.5,
+        "low": None,
+        "high": None,
+        "probability_of_improvement": 1.0,
+    }
+
+
+def test_the_command_writes_numbers_and_profiles(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [
+        str(write_run(tmp_path / f"{name}-{seed}", name=name, seed=seed, final_returns=[seed]))
+        for name in ("one", "other")
+        for seed in (0, 1)
+    ]
+    options = ["--csv", "numbers.csv", "--profiles", "profiles.png"]
+    assert cli.main(["compare", *runs, *options]) == 0
+    assert (tmp_path / "numbers.csv").read_text().startswith("first,second,n_first")
+    assert (tmp_path / "profiles.png").stat().st_size > 5_000
+    assert cli.main(["compare", *runs, *options]) == 2
+    assert "numbers.csv exists already" in capsys.readouterr().err
 
 
 def test_groups_differ_by_their_interquartile_means():

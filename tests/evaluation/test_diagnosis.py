@@ -203,6 +203,7 @@ def optimizers(actor, critic):
     )
 
 
+@pytest.mark.slow
 def test_an_agent_that_learns_is_healthy():
     assert trained(Coordination(), optimizers(3e-3, 3e-3)) == []
 

@@ -74,7 +74,10 @@ def test_actors_of_one_policy_with_the_same_observation_differ_by_their_id(agent
 
 @pytest.mark.parametrize(
     "squash",
-    [pytest.param(False, marks=pytest.mark.slow, id="clipped"), pytest.param(True, id="squashed")],
+    [
+        pytest.param(False, marks=pytest.mark.slow, id="clipped"),
+        pytest.param(True, id="squashed"),
+    ],
 )
 def test_continuous_actors_learn_to_hit_what_they_observe(squash):
     """The optimum is 0; the action 0 gives -2 * 0.8² / 3 = -0.43."""

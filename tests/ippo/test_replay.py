@@ -54,7 +54,7 @@ def test_the_buffer_holds_the_latest_rollouts():
     ("options", "first"),
     [
         pytest.param({}, 1, marks=pytest.mark.slow),
-        ({"replay_updates": 2}, 2),
+        pytest.param({"replay_updates": 2}, 2, marks=pytest.mark.slow),
         pytest.param({"warmup_updates": 2}, 2, marks=pytest.mark.slow),
     ],
 )

@@ -27,7 +27,8 @@ def test_a_loaded_rollout_is_what_was_saved(tmp_path):
     assert_trees_equal(loaded, rollout)
 
 
-@pytest.mark.parametrize("cell", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_recurrent_agents_learn_the_same_from_a_file(cell, tmp_path):
     agent = shared_agent(recurrent=cell)
     memory = jax.tree.map(

@@ -284,6 +284,7 @@ def coordinated():
     return shared_agent(COORDINATION, n_steps=4)
 
 
+@pytest.mark.slow
 def test_training_under_vmap_over_keys_equals_training_one_by_one():
     agent, rngs = coordinated(), jax.random.split(jax.random.key(0), 3)
     together, metrics = jax.vmap(agent.train, in_axes=(0, None))(rngs, FAST)

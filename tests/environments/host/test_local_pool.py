@@ -81,6 +81,7 @@ def test_training_is_that_of_workers_bit_for_bit():
     assert_trees_equal(*results)
 
 
+@pytest.mark.slow
 def test_a_fault_in_training_is_raised_as_it_was(tmp_path):
     once = tmp_path / "once"
     once.touch()
