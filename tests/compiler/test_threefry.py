@@ -81,6 +81,7 @@ class Keyed(Walk):
         return observation, (rng, inner), reward + jax.random.normal(kept), *rest
 
 
+@pytest.mark.slow
 def test_environments_may_keep_keys_in_their_states():
     config = ja.AgentConfig(n_steps=1, batch_size=2, minibatch_size=1, rollout_length=4)
     agent = ja.DiscreteIPPO(Keyed(), None, config)

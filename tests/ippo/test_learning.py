@@ -103,6 +103,7 @@ def test_actors_learn_several_choices_at_once():
     assert agent.environments.observation.action_mask.shape == (2, 5)
 
 
+@pytest.mark.slow
 def test_rewards_that_no_action_changes_do_not_hide_those_that_it_does():
     """By chance half of the actions are right. The entropy bonus keeps its share of the loss."""
     config = ja.AgentConfig(**{**CONFIG, "rollout_length": 32, "anneal_learning_rate": False})

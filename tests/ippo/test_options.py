@@ -651,6 +651,7 @@ def test_without_adaptation_there_is_no_rate_to_keep():
 # Compute dtype and random numbers.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -682,6 +683,7 @@ def test_the_compute_dtype_does_not_change_the_initial_parameters():
     assert largest_change(runner.actor.params, other.actor.params) > 0
 
 
+@pytest.mark.slow
 def test_a_run_with_another_random_generator_is_resumed_bit_for_bit(tmp_path):
     options = {"keep_latest": 9, "checkpoint_dir": tmp_path, "n_evals": 0, "n_steps": 4}
     agent = ja.DiscreteIPPO(WALK, None, tiny(prng_impl="rbg", **options))

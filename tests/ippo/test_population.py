@@ -53,6 +53,7 @@ def test_members_may_differ_in_hyperparameters():
     )
 
 
+@pytest.mark.slow
 def test_one_key_trains_stacked_hyperparameters():
     agent = shared_agent(COORDINATION, **EVALUATED)
     key, rates = jax.random.key(5), [[1e-2], [1e-3]]
@@ -65,6 +66,7 @@ def test_one_key_trains_stacked_hyperparameters():
     assert_members_are_runs(agent, runner, metrics, each, [key, key])
 
 
+@pytest.mark.slow
 def test_members_do_not_depend_on_how_many_there_are():
     agent = shared_agent(COORDINATION, **EVALUATED)
     runner, metrics = agent.train(KEYS, FAST)
@@ -122,6 +124,7 @@ def test_a_resumed_population_is_bit_identical(tmp_path):
     assert_trees_equal(agent.restore("best")[0], saving(tmp_path / "whole").restore("best")[0])
 
 
+@pytest.mark.slow
 def test_an_interrupted_population_resumes_bit_for_bit(tmp_path):
     longer = {**EVALUATED, "n_steps": 40}  # the signal takes a while
     whole, expected = shared_agent(COORDINATION, **longer).train(KEYS, FAST)

@@ -171,6 +171,7 @@ def test_replayed_rewards_are_divided_by_the_scale_of_the_new():
     np.testing.assert_allclose(metrics["largest_reward"], [5.0 / (np.sqrt(32) / 3)], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_kl_divergence_is_that_of_the_new_rollout():
     """The policy stays as it is, so it is 0, though the old rollout is of another policy."""
     agent = shared_agent(**REPLAY)

@@ -158,6 +158,7 @@ def test_a_shared_torso_works_with_other_options(options):
     assert all_finite((runner.actor, runner.critic, metrics))
 
 
+@pytest.mark.slow
 @with_other_options
 def test_a_critic_trains_its_own_layers_and_never_the_torso(options):
     agent = make(**options)

@@ -129,6 +129,7 @@ def test_a_callback_ends_the_training_of_all():
     assert [int(runner.n_updates_done) for runner, _ in results.values()] == [0, 0]
 
 
+@pytest.mark.slow
 def test_nan_ends_the_training_of_all(tmp_path):
     """No agent keeps a checkpoint of the block that failed."""
     env = Pennies()
@@ -208,6 +209,7 @@ def test_sides_of_different_parameters_are_refused():
         ja.train_together(agents, KEY, FAST)
 
 
+@pytest.mark.slow
 def test_agents_do_not_resume_from_each_others_checkpoints(tmp_path):
     """And nothing is removed from the directories."""
     ja.train_together(pennies_agents(tmp_path), KEY, FAST)

@@ -149,6 +149,7 @@ def echo_agent():
     return shared_agent(host(Echo), n_steps=30, n_evals=32, **ECHO)
 
 
+@pytest.mark.slow
 def test_an_agent_learns_the_optimum():
     agent = echo_agent()
     runner, metrics = trained(agent)

@@ -72,6 +72,7 @@ def test_an_environment_that_cannot_be_made_is_an_error(tmp_path):
         local_pool(functools.partial(Unstartable, tmp_path / "made"))
 
 
+@pytest.mark.slow
 def test_training_is_that_of_workers_bit_for_bit():
     config, key = tiny(n_steps=2), jax.random.key(0)
     results = []

@@ -184,6 +184,7 @@ def test_the_trials_of_a_killed_process_are_trained_again(files, sampler, monkey
     assert all(each in trained for each in lost)
 
 
+@pytest.mark.slow
 def test_a_trial_that_diverges_counts_as_failed(files):
     (files / "space.yaml").write_text("hyperparams.vf_coeff: [0.5, 3.0e+38]")
     results = sweep_in(files, sampler="grid").run()
