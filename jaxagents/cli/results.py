@@ -167,13 +167,18 @@ def cross_play(parsed: argparse.Namespace) -> None:
     from pathlib import Path
 
     from jaxagents.cli.output import cross_play_text
-    from jaxagents.experiments.cross_play import cross_play_of_runs, write_cross_play
+    from jaxagents.experiments.cross_play import (
+        cross_play_of_runs,
+        table_beside,
+        write_cross_play,
+    )
     from jaxagents.visual.plots import check_replaceable, check_suffix
 
     directory = parsed.runs[0] if len(parsed.runs) == 1 else "."
     path = Path(parsed.to or os.path.join(directory, "crossplay.png"))
     check_suffix(path)
     check_replaceable(path)
+    table_beside(path)
     table = cross_play_of_runs(parsed.runs, parsed.n_evals)
     print(cross_play_text(table))
     print(*write_cross_play(table, path), sep="\n")

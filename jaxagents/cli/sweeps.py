@@ -70,14 +70,14 @@ def sweep(parsed: argparse.Namespace) -> None:
         n_at_once=parsed.at_once,
         sampler=parsed.sampler,
         storage=parsed.storage,
-        n_confirming=max(parsed.confirm, 1),
+        n_confirming=parsed.confirm,
     )
     search = Sweep(parsed.config, parsed.space, parsed.to, settings, parsed.overrides)
 
     best, *_ = search.run(lambda result: print(result_text(result), flush=True)) or [None]
     if best is None or best.score != best.score:
         raise ExperimentError(f"no trial of {parsed.to} has a score: all have diverged.")
-    comparison = search.confirm(best.values) if parsed.confirm else None
+    comparison = search.confirm(best.values)
     print(f"\nbest: {result_text(best)}")
     if comparison is not None:
         print(describe(comparison))

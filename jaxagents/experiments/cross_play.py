@@ -15,6 +15,23 @@ from jaxagents.experiments.config_files.schema import EvaluationConfig
 from jaxagents.experiments.make_agent import make_environment, restored_agent
 from jaxagents.visual.payoff_matrix import draw_cross_play
 
+_MARK = "jaxagents crossplay"  # the first cell of a table: only marked files are replaced
+
+
+def table_beside(path: Path) -> Path:
+    """Return the path of the table of numbers beside a picture.
+
+    Raises:
+        ExperimentError: another file is there.
+    """
+    numbers = path.with_suffix(".csv")
+    if numbers.exists() and not numbers.read_bytes().startswith(_MARK.encode()):
+        raise ExperimentError(
+            f"{numbers} exists and was not made by jaxagents crossplay; choose another file with "
+            "--to."
+        )
+    return numbers
+
 
 def cross_play_of_runs(
     directories: Sequence[str | PathLike[str]], n_episodes: int | None = None
@@ -62,12 +79,12 @@ def write_cross_play(table: CrossPlay, path: Path, title: str = "") -> list[Path
     Raises:
         ExperimentError: a file cannot be written.
     """
-    numbers = path.with_suffix(".csv")
+    numbers = table_beside(path)
     with explained():
         draw_cross_play(table, path, title)
         with numbers.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(["", *table.names])
+            writer.writerow([_MARK, *table.names])
             for name, row in zip(table.names, table.mean.tolist(), strict=True):
                 writer.writerow([name, *row])
     return [path, numbers]

@@ -100,11 +100,15 @@ class Experiment:
         if not self.directory.exists():  # a run that exists is evaluated without its trackers
             require_trackers(config)
         with explained():
+            from jaxagents.ippo.population import check_can_be_population
+
             env, env_params = make_environment(config)
             self.agent: IPPOBase = agent_class(env, env_params, config.agent_class)(
                 env, env_params, agent_config, callbacks=[self._record, *callbacks]
             )
             check_hyperparams(config.hyperparams, self.agent.policies.n_policies)
+            if self._is_population:
+                check_can_be_population(self.agent)
 
     @classmethod
     def of_run(

@@ -26,7 +26,7 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.cloning import Cloning
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
-from jaxagents.ippo.members import best_member, member, members_first
+from jaxagents.ippo.members import best_member, member_of, members_first
 from jaxagents.ippo.opponents import Policies
 from jaxagents.ippo.player import Player
 from jaxagents.ippo.replay import Replay
@@ -328,7 +328,7 @@ class Agent(Frozen, abc.ABC):
         n_members = len(jax.tree.leaves(tree)[0])
         if not 0 <= index < n_members:
             raise IndexError(f"member {index} of a population of {n_members}; they begin with 0.")
-        return member(tree, index)
+        return member_of(tree, index)
 
     def restore(
         self,

@@ -17,7 +17,7 @@ def stack(members: Sequence[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
 
 
-def member(tree: PyTree, index: int) -> PyTree:
+def member_of(tree: PyTree, index: int) -> PyTree:
     """Return one member's part of a tree, ``[members, ...]``."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 

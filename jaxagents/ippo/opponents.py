@@ -12,7 +12,7 @@ from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors, unique
 from jaxagents.environments.sides.side import Side
 from jaxagents.ippo.actor_critic import ActorCritic
-from jaxagents.ippo.members import member as take_member
+from jaxagents.ippo.members import member_of
 from jaxagents.types import Inference, Observation, PyTree, Runner
 
 
@@ -121,7 +121,7 @@ class FrozenPolicies(Policies):
     ):
         if isinstance(runners, Runner) and np.ndim(runners.n_updates_done):
             n_members = len(runners.n_updates_done)
-            runners = {f"member {i}": take_member(runners, i) for i in range(n_members)}
+            runners = {f"member {i}": member_of(runners, i) for i in range(n_members)}
         if isinstance(runners, Runner):
             runners = [runners]
         if isinstance(runners, Mapping):

@@ -22,7 +22,7 @@ from jaxagents.compiler.switch import is_plain
 from jaxagents.compiler.threads import is_on_cpu
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.frozen import Frozen
-from jaxagents.ippo.members import member, members_first, split_hyperparams, stack
+from jaxagents.ippo.members import member_of, members_first, split_hyperparams, stack
 from jaxagents.ippo.training_run import Trainee, TrainingRun
 from jaxagents.ppo.finiteness import describe_nonfinite, raise_nonfinite
 from jaxagents.training.blocks import block_sizes, run_blocks
@@ -99,7 +99,7 @@ def _checked_of_members(
     return [agent._checked(of_member) for of_member in each]
 
 
-def _check_can_be_population(agent: Trainee) -> None:
+def check_can_be_population(agent: Trainee) -> None:
     """Raise ValueError if an agent cannot train several members together."""
     if not agent.environments.can_be_vmapped:
         raise ValueError(
@@ -129,7 +129,7 @@ class Population(Frozen):
     """
 
     def __init__(self, agent: PopulationTrainee, n_members: int):
-        _check_can_be_population(agent)
+        check_can_be_population(agent)
         self._agent = agent
         self._member_run = agent._member_run
         self._n_members = n_members
@@ -196,7 +196,7 @@ class Population(Frozen):
     def _first_block(self, runner: Runner, history: Leaves | None) -> Members:
         trainings = []
         for i in range(self._n_members):
-            training = self._member_run.first_block(member(runner, i))
+            training = self._member_run.first_block(member_of(runner, i))
             if history and np.isnan(history["n_updates_done"][-1, i]):
                 training = training._replace(stop=jnp.ones((), bool))
             trainings.append(training)
@@ -244,7 +244,7 @@ def _train_as_one_batch(
     run: TrainingRun, trainings: Sequence[Training], n_updates: Int[Array, ""]
 ) -> list[tuple[Training, Metrics]]:
     results = _train_batch(run, stack(trainings), n_updates)
-    return [member(results, i) for i in range(len(trainings))]
+    return [member_of(results, i) for i in range(len(trainings))]
 
 
 @partial(jax.jit, static_argnames=("run",))

@@ -163,10 +163,30 @@ def test_commands_take_populations(population, capsys, monkeypatch, tmp_path):
         assert cli.main(["crossplay", run, "--n-evals", "2"]) == 0
     assert "a gap of" in capsys.readouterr().out
     lines = (population[0].directory / "crossplay.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in lines] == ["", "seed 5", "seed 6", "seed 7"]
+    assert [line.split(",")[0] for line in lines] == [
+        "jaxagents crossplay",
+        "seed 5",
+        "seed 6",
+        "seed 7",
+    ]
     assert cli.main(["report", run, "--no-replay"]) == 0
     page = (population[0].directory / "report.html").read_text()
     assert "3 runs on hunting/discrete with seeds 5, 6 and 7" in page
+
+
+def test_environments_outside_of_jax_are_refused_before_anything_is_written(tmp_path):
+    config = dataclasses.replace(config_in(tmp_path), env="gymnasium/CartPole-v1")
+    with pytest.raises(ExperimentError, match="played by one member at a time"):
+        Experiment(config)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_table_of_the_users_is_not_replaced(population, tmp_path, capsys):
+    (tmp_path / "mine.csv").write_text("my,numbers")
+    to = str(tmp_path / "mine.png")
+    assert cli.main(["crossplay", str(population[0].directory), "--to", to]) == 2
+    assert "was not made by jaxagents crossplay" in capsys.readouterr().err
+    assert (tmp_path / "mine.csv").read_text() == "my,numbers"
 
 
 def test_training_fails_if_all_members_diverge(tmp_path):

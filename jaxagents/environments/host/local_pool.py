@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxagents.environments.host.errors import HostEnvironmentError
 from jaxagents.environments.host.pool import Frame, PoolSettings, describe
+from jaxagents.environments.host.shared_arrays import new_arrays
 from jaxagents.environments.host.stepper import Stepper
 
 
@@ -33,10 +34,7 @@ class LocalPool:
         self.n_restarts = np.zeros(n_envs, np.int32)
         self.is_open = True
         self._n_steps = 0
-        self._arrays = {
-            name: np.zeros((field.n_rows(n_envs), *field.shape), field.dtype)
-            for name, field in settings.layout.items()
-        }
+        self._arrays = new_arrays(settings.layout, n_envs)
         self._envs = range(n_envs)
         self._stepper = Stepper(settings.making, self._envs, self._arrays)
         self._do(self._stepper.make)

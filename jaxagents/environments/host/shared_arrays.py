@@ -33,6 +33,14 @@ Layout = Mapping[str, Field]
 """The arrays by name."""
 
 
+def new_arrays(layout: Layout, n_envs: int) -> dict[str, np.ndarray]:
+    """Return arrays of this process alone, ``[envs, *shape]`` by name, all zero."""
+    return {
+        name: np.zeros((field.n_rows(n_envs), *field.shape), field.dtype)
+        for name, field in layout.items()
+    }
+
+
 def new_memory(layout: Layout, n_envs: int) -> IO[bytes]:
     """Create a file that holds the arrays of ``n_envs`` environments, all zero."""
     folder = _IN_MEMORY if os.path.isdir(_IN_MEMORY) else None

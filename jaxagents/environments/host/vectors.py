@@ -9,6 +9,7 @@ import numpy as np
 from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
 from jaxagents.environments.host.errors import HostEnvironmentError, WrongValueError
 from jaxagents.environments.host.pool import Frame, PoolSettings
+from jaxagents.environments.host.shared_arrays import new_arrays
 from jaxagents.environments.host.value_checks import not_finite
 
 _MASK, _FINAL = "action_mask", "final_obs"  # in a vector's infos
@@ -80,10 +81,7 @@ class VectorPool:
             [space],
             settings.making.images,
         )
-        self._arrays = {
-            name: np.zeros((n_envs, *field.shape), field.dtype)
-            for name, field in settings.layout.items()
-        }
+        self._arrays = new_arrays(settings.layout, n_envs)
         self._sight = [name for name in Sight._fields if name in settings.layout]
         self._resets_next = np.zeros(n_envs, bool)
 
@@ -119,6 +117,7 @@ class VectorPool:
     def _reset(self, seed: int) -> None:
         observations, infos = self._vector.reset(seed=seed)
         self._observe(observations, infos)
+        self._check("features")
         self._arrays["alive"][:] = True
 
     def _step(self, action: np.ndarray) -> None:

@@ -14,6 +14,7 @@ from jaxagents.experiments.report.config_section import (
     non_defaults,
     reproduction,
 )
+from jaxagents.experiments.report.document import document
 from jaxagents.experiments.report.figures import episodes, learning_curves, training_curves
 from jaxagents.experiments.report.formatting import Groups
 from jaxagents.experiments.report.headline import (
@@ -30,7 +31,6 @@ from jaxagents.training.atomic_write import write_atomically
 
 _GENERATOR = "jaxagents report"
 _MARK = f'<meta name="generator" content="{_GENERATOR}">'
-_SECURITY_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def write_report(
@@ -96,18 +96,7 @@ def _page(groups: Groups, replay: bool, directories: Sequence[str | PathLike[str
         _section("How to reproduce", *reproduction(groups)),
         element("footer", *_footer(directories)),
     ]
-    style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
-    head = [
-        element("meta", charset="utf-8"),
-        Markup(_MARK),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        # Keeps the page from loading or running anything, whatever it contains.
-        element("meta", http_equiv="Content-Security-Policy", content=_SECURITY_POLICY),
-        element("title", name),
-        element("style", Markup(style)),
-    ]
-    body = element("body", element("main", *content))
-    return "<!doctype html>\n" + element("html", element("head", *head), body, lang="en") + "\n"
+    return document(name, *content, mark=_MARK)
 
 
 def _section(title: str, *content: str) -> Markup:

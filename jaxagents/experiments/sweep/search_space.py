@@ -54,13 +54,16 @@ Space = dict[str, Range | Choices]
 """What is varied, by dotted key of the configuration."""
 
 
-def load_space(path: str | PathLike[str], config: str | PathLike[str]) -> Space:
+def load_space(
+    path: str | PathLike[str], config: str | PathLike[str], overrides: Sequence[str] = ()
+) -> Space:
     """Read a search space, and check it against the configuration that it varies.
 
     Args:
         path: A YAML file: dotted keys with lists of choices, or with ``low``, ``high`` and
             optionally ``log: true``.
         config: The configuration file.
+        overrides: Changes to it, as for `load_config`.
 
     Raises:
         ExperimentError: the file cannot be read, a range is empty, a key is unknown or may not be
@@ -84,7 +87,7 @@ def load_space(path: str | PathLike[str], config: str | PathLike[str]) -> Space:
             raise ExperimentError(f"{path}: {key} cannot be varied by a sweep; leave it out.")
         ends = domain.values if isinstance(domain, Choices) else (domain.low, domain.high)
         for value in ends:
-            _check(load_config(config, as_overrides({key: value})), f"{path}: {key}: ")
+            _check(configure(config, overrides, {key: value}), f"{path}: {key}: ")
     return space
 
 
@@ -137,7 +140,8 @@ def structure_of_trial(values: Values) -> Values:
     return {key: value for key, value in values.items() if not key.startswith(_HYPERPARAMS)}
 
 
-def configure(path: str | PathLike[str], overrides: Sequence[str], values: Values) -> Any:
+def configure(
+    path: str | PathLike[str], overrides: Sequence[str], values: Values
+) -> ExperimentConfig:
     """Return the configuration of a trial."""
-    config: ExperimentConfig = load_config(path, [*overrides, *as_overrides(values)])
-    return config
+    return load_config(path, [*overrides, *as_overrides(values)])

@@ -20,6 +20,8 @@ from jaxagents.errors import ExperimentError
 from jaxagents.experiments.sweep.search_space import Choices, Space, Values, as_choice
 
 Sampler = Literal["tpe", "random", "grid"]
+LOCK = "study.lock"
+"""A file of every sweep's directory."""
 _NAME = "sweep"
 _MOST_DRAWS = 20  # per random trial, to find different ones
 _OWNER, _DEFINITION, _QUEUED = "owner", "definition", "queued"
@@ -70,7 +72,7 @@ class Study:
         self._optuna = _import_optuna()
         self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
         self._distributions = {key: domain.distribution() for key, domain in space.items()}
-        self._lock = directory / "study.lock"
+        self._lock = directory / LOCK
         with _locked(self._lock):
             self._study = self._open(directory, storage, sampler)
             self._check(definition)

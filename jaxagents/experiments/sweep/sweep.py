@@ -22,7 +22,7 @@ from jaxagents.experiments.sweep.search_space import (
     load_space,
     structure_of_trial,
 )
-from jaxagents.experiments.sweep.study import Result, Sampler, Study
+from jaxagents.experiments.sweep.study import LOCK, Result, Sampler, Study
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo.finiteness import NonFiniteError
 
@@ -37,7 +37,7 @@ class SweepSettings(NamedTuple):
     n_at_once: int = 8  # trials of a population
     sampler: Sampler = "tpe"
     storage: str | None = None
-    n_confirming: int = 8  # fresh seeds of the best trial and of the configuration as it is
+    n_confirming: int = 8  # fresh seeds of the best trial and of the configuration; 0: none
 
 
 @final
@@ -77,7 +77,8 @@ class Sweep:
             raise ExperimentError(
                 "agent.n_evals=0 leaves a sweep nothing to compare; evaluate in training."
             )
-        self.space = load_space(space, config)
+        self.space = load_space(space, config, overrides)
+        _check_is_a_sweeps(self.directory)
         with explained(f"{directory} cannot be written: ", kinds=(OSError,)):
             self.directory.mkdir(parents=True, exist_ok=True)
         self.study = Study(
@@ -135,8 +136,14 @@ class Sweep:
         returns = np.asarray(metrics["returns"], np.float64)
         return returns.mean(axis=(1, 2, 3)).reshape(len(trials), len(seeds))
 
-    def confirm(self, best: Values) -> Comparison:
-        """Compare the best trial with the configuration as it is, by seeds that chose neither."""
+    def confirm(self, best: Values) -> Comparison | None:
+        """Compare the best trial with the configuration as it is, by seeds that chose neither.
+
+        Returns:
+            The comparison; None without such seeds.
+        """
+        if not self._settings.n_confirming:
+            return None
         first = self.config.seed + _FRESH
         seeds = range(first, first + self._settings.n_confirming)
         labels = ("the best trial", "the configuration as it is")
@@ -161,10 +168,14 @@ class Sweep:
         key = json.dumps(structure, sort_keys=True)
         if key not in self._agents:
             with explained():
+                from jaxagents.ippo.population import check_can_be_population
+
                 env, env_params = make_environment(config)
                 quiet = replace(config.agent, progress_bar=False, on_nonfinite="stop")
                 make = agent_class(env, env_params, config.agent_class)
-                self._agents[key] = make(env, env_params, quiet)
+                agent = make(env, env_params, quiet)
+                check_can_be_population(agent)
+                self._agents[key] = agent
         return self._agents[key]
 
 
@@ -182,10 +193,18 @@ def ranked(results: Sequence[Result]) -> list[Result]:
 
 
 def _check(settings: SweepSettings) -> None:
-    for name in ("n_trials", "n_seeds", "n_at_once", "n_confirming"):
+    for name, least in (("n_trials", 1), ("n_seeds", 1), ("n_at_once", 1), ("n_confirming", 0)):
         value = getattr(settings, name)
-        if value < 1:
-            raise ExperimentError(f"{name}={value} is too small; give at least 1.")
+        if value < least:
+            raise ExperimentError(f"{name}={value} is too small; give at least {least}.")
+
+
+def _check_is_a_sweeps(directory: Path) -> None:
+    """Raise ExperimentError if a directory, whose files are replaced, holds no sweep."""
+    if directory.is_dir() and any(directory.iterdir()) and not (directory / LOCK).exists():
+        raise ExperimentError(
+            f"{directory} holds other files and no sweep; name a new directory by --to."
+        )
 
 
 def _stacked(members: Sequence[HyperParameters], n_policies: int) -> HyperParameters:

@@ -109,6 +109,14 @@ def test_faults_are_errors(fault, text):
     assert not pool.is_open
 
 
+def test_a_reset_that_observes_nan_is_an_error():
+    space = spaces.Box(-1.0, 1.0, (2,))
+    pool = pool_of(functools.partial(Observed, space, np.zeros(2, np.float32)))
+    pool._vector.reset = lambda seed: (np.full((2, 2), np.nan, np.float32), {})
+    with pytest.raises(HostEnvironmentError, match="at the reset: environment 0 returned an obs"):
+        pool.reset(SEEDS)
+
+
 class Silent(SyncVectorEnv):
     """A vector that does not say when it resets."""
 

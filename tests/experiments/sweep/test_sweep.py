@@ -240,6 +240,19 @@ def test_the_command_reports_and_writes_the_best(files, capsys, monkeypatch):
     assert "best.yaml exists already" in capsys.readouterr().err
 
 
+def test_a_directory_of_other_files_is_refused(files):
+    (files / "mine").mkdir()
+    (files / "mine" / "importance.png").write_text("a picture")
+    with pytest.raises(ExperimentError, match="holds other files and no sweep"):
+        sweep_in(files, to="mine")
+
+
+def test_environments_outside_of_jax_are_refused(files):
+    (files / "config.yaml").write_text(CONFIG.replace("hunting/discrete", "gymnasium/CartPole-v1"))
+    with pytest.raises(ExperimentError, match="played by one member at a time"):
+        sweep_in(files).run()
+
+
 def test_settings_out_of_range_are_refused(files):
     with pytest.raises(ExperimentError, match="n_seeds=0 is too small"):
         sweep_in(files, n_seeds=0)
