@@ -78,6 +78,22 @@ def test_a_reset_in_a_step_of_its_own_is_a_step_without_actors():
     assert frame["reward"][:, 0].tolist() == [0, 1]
 
 
+def test_what_a_reset_step_pays_and_ends_counts_for_nothing():
+    pool = pool_of(functools.partial(Stairs, top=1.25))
+    pool.reset(SEEDS)
+    act(pool, 0, 1)  # the second has ended
+    step = pool._vector.step
+
+    def generous(actions):
+        observations, rewards, terminated, _truncated, infos = step(actions)
+        return observations, rewards + 5, terminated, np.array([False, True]), infos
+
+    pool._vector.step = generous
+    frame = act(pool, 1, 1)
+    assert frame["reward"][:, 0].tolist() == [6, 0]
+    assert not frame["truncated"].any()
+
+
 def test_observations_and_masks_of_any_space_are_read():
     space = spaces.Dict({"place": spaces.Discrete(3), "speed": spaces.Box(-1, 1, (2,))})
     value = {"place": 1, "speed": np.array([0.5, -0.5], np.float32)}
