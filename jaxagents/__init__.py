@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jaxagents.ippo.discrete import DiscreteIPPO
     from jaxagents.ippo.minari_datasets import rollouts_from_minari
     from jaxagents.ippo.opponents import FrozenPolicies
+    from jaxagents.ippo.population.population_based_training import PopulationBasedTraining
+    from jaxagents.ippo.population.successive_halving import SuccessiveHalving
     from jaxagents.ippo.registry import register_agent
     from jaxagents.ippo.rollout import Rollout
     from jaxagents.ippo.together import resume_together, train_together
@@ -65,6 +67,7 @@ _MODULE_OF = {
     "OptimizerParams": "hyperparameters",
     "PastSelves": "environments.sides.side",
     "Payoffs": "evaluation.payoffs",
+    "PopulationBasedTraining": "ippo.population.population_based_training",
     "Profile": "experiments.profiling",
     "RandomOpponent": "environments.sides.opponents",
     "RecurrentNetwork": "networks.recurrent",
@@ -73,6 +76,7 @@ _MODULE_OF = {
     "Scripted": "environments.sides.opponents",
     "Side": "environments.sides.side",
     "StopAtReturn": "training.callbacks",
+    "SuccessiveHalving": "ippo.population.successive_halving",
     "Tracker": "training.trackers",
     "cross_play": "evaluation.cross_play",
     "draw_cross_play": "visual.payoff_matrix",
@@ -116,6 +120,7 @@ __all__ = [
     "OptimizerParams",
     "PastSelves",
     "Payoffs",
+    "PopulationBasedTraining",
     "Profile",
     "RandomOpponent",
     "RecurrentNetwork",
@@ -124,6 +129,7 @@ __all__ = [
     "Scripted",
     "Side",
     "StopAtReturn",
+    "SuccessiveHalving",
     "Tracker",
     "cross_play",
     "draw_cross_play",

@@ -1,6 +1,7 @@
 """Hyperparameters: traced values, which change without recompiling."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -201,3 +202,17 @@ def flat_items(hyperparams: HyperParameters) -> dict[str, Any]:
         else:
             items[name] = value
     return items
+
+
+def with_items(hyperparams: HyperParameters, changes: Mapping[str, Any]) -> HyperParameters:
+    """Replace hyperparameters by dotted name, as `flat_items` lists them."""
+    by_group: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        group, _, field = name.rpartition(".")
+        by_group.setdefault(group, {})[field] = value
+    groups = {
+        group: getattr(hyperparams, group).replace(**fields)
+        for group, fields in by_group.items()
+        if group
+    }
+    return hyperparams.replace(**groups, **by_group.get("", {}))

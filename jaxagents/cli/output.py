@@ -110,7 +110,11 @@ def summary_text(summary: dict[str, Any]) -> str:
         rows = [[f"return of actor {i}", *each] for i, each in enumerate(values)]
     length = _number(summary["means"]["episode_lengths"])
     n_seeds = len(summary.get("members", ()))
-    of_seeds = f", for each of {n_seeds} seeds; statistics are of their means" if n_seeds else ""
+    of_seeds = ""
+    if "best_member" in summary:
+        of_seeds = f", by the best of {n_seeds} seeds that went on from each other"
+    elif n_seeds:
+        of_seeds = f", for each of {n_seeds} seeds; statistics are of their means"
     return "\n".join(
         [
             f"\n{summary['name']} ({summary['env']}), the {evaluation['mode']} checkpoint: "

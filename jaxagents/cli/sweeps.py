@@ -43,6 +43,13 @@ def add_to(commands: Commands) -> None:
         help="optuna's storage: a database, or journal:FILE; by default a file in DIRECTORY",
     )
     command.add_argument(
+        "--halving",
+        type=int,
+        metavar="N",
+        help="of the trials that train together, let the best 1/N go on after 1/N of the updates, "
+        "and likewise before",
+    )
+    command.add_argument(
         "--confirm",
         type=int,
         default=8,
@@ -71,6 +78,7 @@ def sweep(parsed: argparse.Namespace) -> None:
         sampler=parsed.sampler,
         storage=parsed.storage,
         n_confirming=parsed.confirm,
+        halving=parsed.halving,
     )
     search = Sweep(parsed.config, parsed.space, parsed.to, settings, parsed.overrides)
 

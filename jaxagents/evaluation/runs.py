@@ -98,6 +98,19 @@ def path_of_config(directory: str | PathLike[str]) -> Path:
     return path
 
 
+def is_population_based(config: Mapping[str, Any]) -> bool:
+    """Return True if a population's members went on from each other: they are one run together."""
+    return bool((config.get("population_based_training") or {}).get("vary"))
+
+
+def independent_runs(directory: str | PathLike[str]) -> list[Path]:
+    """List the directories of the independent runs in a run's directory: it, or its members."""
+    members = member_directories(directory)
+    if members and is_population_based(read_config(directory)):
+        return [Path(directory)]
+    return members or [Path(directory)]
+
+
 def member_directories(directory: str | PathLike[str]) -> list[Path]:
     """List the directories of a population's members, in their order; none for a single run."""
     folders = [each for each in Path(directory, MEMBERS).glob("*") if each.name.isdigit()]
@@ -113,13 +126,13 @@ def population_of(directory: str | PathLike[str]) -> tuple[Path, int] | None:
 
 
 def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Run]]:
-    """Read runs, of populations all members, and group them by `group_runs`.
+    """Read runs, of populations all independent members, and group them by `group_runs`.
 
     Raises:
         ExperimentError: As for `read_run`; or two runs of a group have the same seed, and thus
             are not independent samples.
     """
-    every = [each for given in directories for each in member_directories(given) or [given]]
+    every = [each for given in directories for each in independent_runs(given)]
     groups = group_runs([read_run(directory) for directory in every])
     for group in groups.values():
         by_seed: dict[Any, Run] = {}

@@ -18,12 +18,20 @@ import numpy as np
 
 import jaxagents
 from jaxagents.errors import OF_FILES, ExperimentError, explained
+from jaxagents.evaluation.lineages import read_lineages
 from jaxagents.evaluation.runs import path_of_config, population_of, read_groups
 from jaxagents.experiments.config_files.file import load_config, locating_errors, save_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.experiments.configured_trackers import open_trackers, require_trackers
 from jaxagents.experiments.make_agent import agent_class, checkpoints_of, make_environment
-from jaxagents.experiments.members import combine, configs_of, directory_of, seeds_of, write_members
+from jaxagents.experiments.members import (
+    combine,
+    configs_of,
+    directory_of,
+    of_best,
+    seeds_of,
+    write_members,
+)
 from jaxagents.experiments.provenance import append_start, describe_start
 from jaxagents.experiments.run_directory import (
     as_json,
@@ -34,9 +42,9 @@ from jaxagents.experiments.run_directory import (
     replace_config,
     write_summary,
 )
-from jaxagents.hyperparameters import check_hyperparams
+from jaxagents.hyperparameters import HyperParameters, check_hyperparams
 from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
-from jaxagents.training.trackers import JsonLines, PerMember, Tracker, Trackers
+from jaxagents.training.trackers import JsonLines, OfBestMember, PerMember, Tracker, Trackers
 
 if typing.TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
@@ -61,7 +69,9 @@ class Experiment:
 
     With ``config.seeds`` above 1 it is a population's, and ``members/0``, ... have each member's
     ``config.yaml``, ``metrics.jsonl`` and ``summary.json``: a member's directory is read as any
-    run's. Replays, exports and `restore` are of the best member.
+    run's. Replays, exports and `restore` are of the best member. With
+    ``config.population_based_training`` the run's own files are those of the best member, and
+    ``lineages.png`` shows who went on from whom.
 
     Args:
         config: The configuration.
@@ -100,13 +110,14 @@ class Experiment:
         if not self.directory.exists():  # a run that exists is evaluated without its trackers
             require_trackers(config)
         with explained():
-            from jaxagents.ippo.population import check_can_be_population
+            from jaxagents.ippo.population.training import check_can_be_population
 
             env, env_params = make_environment(config)
             self.agent: IPPOBase = agent_class(env, env_params, config.agent_class)(
                 env, env_params, agent_config, callbacks=[self._record, *callbacks]
             )
             check_hyperparams(config.hyperparams, self.agent.policies.n_policies)
+            self._selection = config.population_based_training.rule(config.seed)
             if self._is_population:
                 check_can_be_population(self.agent)
 
@@ -146,6 +157,7 @@ class Experiment:
             ExperimentError: the directory exists already, or cannot be written.
         """
         require_trackers(self.config)
+        hyperparams = self._initial_hyperparams()
         if self.directory.exists():
             raise ExperimentError(
                 f"{self.directory} exists already; name another directory, or go on with the run "
@@ -163,7 +175,9 @@ class Experiment:
         if self._is_population:
             rng = jax.vmap(jax.random.key)(np.array(seeds_of(self.config)))
         with explained(kinds=OF_FILES):
-            return self._finish(lambda: self.agent.train(rng, self.config.hyperparams))
+            return self._finish(
+                lambda: self.agent.train(rng, hyperparams, selection=self._selection)
+            )
 
     def resume(self) -> dict[str, Any]:
         """Continue from the run's last undamaged checkpoint, as if it had never been interrupted.
@@ -193,13 +207,25 @@ class Experiment:
                 return summary
             self._track(self._metrics_if_writable())
             self._start = describe_start()
+            # Population-based training has changed them.
+            hyperparams = None if self._selection else self.config.hyperparams
             return self._finish(
-                lambda: self.agent.resume(self.config.hyperparams), n_updates_before
+                lambda: self.agent.resume(hyperparams, self._selection), n_updates_before
             )
 
     @property
     def _is_population(self) -> bool:
         return self.config.seeds > 1
+
+    def _initial_hyperparams(self) -> HyperParameters:
+        """Return the hyperparameters to begin with, of a population perhaps each member's."""
+        config = self.config
+        if self._selection is None:
+            return config.hyperparams
+        with explained():
+            self._selection.check(config.seeds)
+            n_policies = self.agent.policies.n_policies
+            return self._selection.spread(config.hyperparams, config.seeds, n_policies)
 
     def _folders(self) -> list[Path]:
         """Return the folders of metrics and summaries: one, or one per member."""
@@ -209,6 +235,9 @@ class Experiment:
 
     def _open_metrics(self) -> Tracker:
         files = [JsonLines(folder / "metrics.jsonl") for folder in self._folders()]
+        if self._selection is not None:
+            best = OfBestMember(JsonLines(self.directory / "metrics.jsonl"))
+            return Trackers([PerMember(files), best])
         return PerMember(files) if self._is_population else files[0]
 
     def _metrics_if_writable(self) -> list[Tracker]:
@@ -274,7 +303,8 @@ class Experiment:
         for i, seed in enumerate(seeds_of(self.config)):
             own_runner, own_metrics = self.agent.member((runner, dict(metrics)), i)
             diagnosis = self.agent.diagnose(own_runner, own_metrics)
-            diagnoses += [f"seed {seed}: {sentence}" for sentence in diagnosis]
+            if summary.get("best_member", i) == i:
+                diagnoses += [f"seed {seed}: {sentence}" for sentence in diagnosis]
             own = {**summary["members"][i], "diagnosis": diagnosis, **about}
             write_summary(own, directory_of(self.directory, i))
         return summary | {"diagnosis": diagnoses, **about}
@@ -372,7 +402,7 @@ class Experiment:
         Returns:
             Plain data: the run, the checkpoint, the evaluation's settings, statistics of
             ``returns`` per actor, and means over episodes of the other evaluation metrics. Of a
-            population see `members.combine`.
+            population see `members.combine`; of population-based training, `members.of_best`.
 
         Raises:
             ExperimentError: there is no such checkpoint.
@@ -380,9 +410,15 @@ class Experiment:
         how = how or self.config.evaluation
         if not self._is_population:
             return self._evaluate(how, self._restore(how.mode, self._member))
-        runners = self._restore(how.mode)
+        with explained():
+            runners, metrics = self.agent.restore(how.mode)
         members = [self.agent.member(runners, i) for i in range(self.config.seeds)]
-        return combine([self._evaluate(how, runner) for runner in members])
+        evaluations = [self._evaluate(how, runner) for runner in members]
+        if self._selection is not None:
+            from jaxagents.ippo.population.members import best_member
+
+            return of_best(evaluations, best_member(metrics, how.mode))
+        return combine(evaluations)
 
     def _evaluate(self, how: EvaluationConfig, runner: Any) -> dict[str, Any]:
         rng, n_updates_done = jax.random.key(how.seed), int(runner.n_updates_done)
@@ -427,11 +463,14 @@ class Experiment:
                 replace_config(member, folder)
 
     def _plot(self, metrics: Mapping[str, Any]) -> None:
+        from jaxagents.visual.lineages import draw_lineages
         from jaxagents.visual.plots import plot_learning_curve, plot_runs
 
         if self._is_population:
             groups = read_groups([self.directory])
             plot_runs(groups, self.directory / "learning_curve.png", metrics=["return"])
+            if self._selection is not None:
+                draw_lineages(read_lineages(self.directory), self.directory / "lineages.png")
             return
 
         n_updates_done = np.asarray(metrics["n_updates_done"])

@@ -37,6 +37,15 @@ def write_members(config: ExperimentConfig, directory: Path) -> None:
         save_config(member, folder / "config.yaml")
 
 
+def of_best(evaluations: Sequence[dict[str, Any]], index: int) -> dict[str, Any]:
+    """Return the evaluation of a population whose members are not independent: the best one's.
+
+    Returns:
+        As that of a single run; ``best_member`` is its index, ``members`` all evaluations.
+    """
+    return {**evaluations[index], "best_member": index, "members": list(evaluations)}
+
+
 def combine(evaluations: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Combine the evaluations of all members.
 

@@ -26,9 +26,10 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.cloning import Cloning
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
-from jaxagents.ippo.members import best_member, member_of, members_first
 from jaxagents.ippo.opponents import Policies
 from jaxagents.ippo.player import Player
+from jaxagents.ippo.population.members import best_member, member_of, members_first
+from jaxagents.ippo.population.selection import VARIED
 from jaxagents.ippo.replay import Replay
 from jaxagents.ippo.rollout import Acting
 from jaxagents.ippo.training_run import TrainingRun
@@ -234,7 +235,10 @@ class Agent(Frozen, abc.ABC):
             runner: As `train` returned it.
             metrics: Likewise.
         """
-        discount = np.broadcast_to(runner.hyperparams.gamma, self.policies.n_policies)
+        # Of a member that was selected among others, the largest that it had.
+        varied = metrics.get(f"{VARIED}gamma")
+        gamma = runner.hyperparams.gamma if varied is None else np.nanmax(varied, axis=0)
+        discount = np.broadcast_to(gamma, self.policies.n_policies)
         task = Task(
             discount=discount.tolist(),
             max_episode_steps=self.environments.time_limit.last_step_of_returns,

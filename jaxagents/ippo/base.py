@@ -22,8 +22,9 @@ from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_trac
 from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.agent import Agent
-from jaxagents.ippo.members import count_members
-from jaxagents.ippo.population import resume_population, train_population
+from jaxagents.ippo.population.members import count_members
+from jaxagents.ippo.population.selection import Selection
+from jaxagents.ippo.population.training import resume_population, train_population
 from jaxagents.ippo.rollout import (
     Acting,
     Record,
@@ -87,6 +88,7 @@ class IPPOBase(Agent):
         rng: PRNGKeyArray | None,
         hyperparams: HyperParameters,
         runner: Runner | None = None,
+        selection: Selection | None = None,
     ) -> tuple[Runner, Metrics]:
         """Train for ``n_steps`` updates, evaluating every ``eval_frequency`` of them.
 
@@ -107,6 +109,10 @@ class IPPOBase(Agent):
             hyperparams: Each leaf a scalar or one value per policy; with a key per member also one
                 value per member; or ``[members, policies]``.
             runner: Continue from here, up to ``n_steps`` updates in all.
+            selection: Selects among a population's members between blocks of updates:
+                `PopulationBasedTraining` or `SuccessiveHalving`. The metrics then have ``parents``,
+                ``[n_evaluations]`` per member: the index of the member whose runner the block began
+                with, or -1 where it did not train; and ``hyperparams.<name>`` of those varied.
 
         Returns:
             The runner after training, and the metrics: float32, one row per evaluation.
@@ -131,8 +137,9 @@ class IPPOBase(Agent):
             TypeError: ``rng`` is not a random key, or ``hyperparams`` not `HyperParameters`.
             ValueError: a hyperparameter is out of range; ``checkpoint_dir`` already holds a run,
                 or cannot be written; the key's generator could not be restored from a checkpoint;
-                nothing is left to train; or, under a jax transformation, the agent has checkpoints,
-                callbacks or ``prng_impl``, or a runner is given.
+                nothing is left to train; a selection does not fit, or there is no population; or,
+                under a jax transformation, the agent has checkpoints, callbacks or ``prng_impl``,
+                or a runner or a selection is given.
             NonFiniteError: a quantity of an update (a reward, observation, running statistic,
                 value, loss, gradient or parameter) is NaN or infinite, and ``on_nonfinite`` is
                 "stop". (Under `jax.vmap` the rows from there on are NaN instead.)
@@ -142,7 +149,7 @@ class IPPOBase(Agent):
         """
         initial = self.config.initial_evaluation
         if is_traced((rng, hyperparams, runner)):
-            check_can_be_traced(self, runner)
+            check_can_be_traced(self, runner, selection)
             rng = as_key(rng)
             training, metrics = train_under_vmap(self._run, rng, self._checked(hyperparams))
             return training.runner, metrics
@@ -150,18 +157,25 @@ class IPPOBase(Agent):
         n_members = count_members(given, hyperparams)
         self._recorder.prepare(given)
         if n_members is not None:
-            return train_population(self, n_members, rng, hyperparams, runner)
+            return train_population(self, n_members, rng, hyperparams, runner, selection)
+        if selection is not None:
+            raise ValueError("selection needs a population to select among; give a key per member.")
         if runner is None:
             return self._run.train(self.init(rng, hyperparams), 0, initial)
         rng = key_of(runner.rng, self.config.prng_impl)
         runner = runner.replace(rng=rng, hyperparams=self._checked(hyperparams))
         return self._run.train(runner, int(runner.n_updates_done), initial)
 
-    def resume(self, hyperparams: HyperParameters | None = None) -> tuple[Runner, Metrics]:
+    def resume(
+        self,
+        hyperparams: HyperParameters | None = None,
+        selection: Selection | None = None,
+    ) -> tuple[Runner, Metrics]:
         """Continue the run in ``checkpoint_dir`` from its last checkpoint to ``n_steps``.
 
         Args:
             hyperparams: Replace those of the checkpoint.
+            selection: That of the run, if it is of a population.
 
         Returns:
             As `train`; the metrics begin with those of the run so far.
@@ -174,7 +188,7 @@ class IPPOBase(Agent):
         """
         n_members = self._recorder.saved_n_members()
         if n_members is not None:
-            return resume_population(self, n_members, hyperparams)
+            return resume_population(self, n_members, hyperparams, selection)
         runner, history = self._recorder.restore_to_resume(self._runner_shapes())
         if hyperparams is not None:
             runner = runner.replace(hyperparams=self._checked(hyperparams))

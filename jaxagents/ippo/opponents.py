@@ -12,7 +12,7 @@ from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors, unique
 from jaxagents.environments.sides.side import Side
 from jaxagents.ippo.actor_critic import ActorCritic
-from jaxagents.ippo.members import member_of
+from jaxagents.ippo.population.members import member_of
 from jaxagents.types import Inference, Observation, PyTree, Runner
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.compiler.threads import map_in_threads, vmap_by_members
 from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ippo.population.selection import Selection
 from jaxagents.ippo.training_run import Trainee, TrainingRun
 from jaxagents.training.blocks import block_sizes
 from jaxagents.types import Metrics, Runner, Training
@@ -17,7 +18,7 @@ from jaxagents.types import Metrics, Runner, Training
 Member = tuple[PRNGKeyArray, HyperParameters]
 
 
-def check_can_be_traced(agent: Trainee, runner: Runner | None) -> None:
+def check_can_be_traced(agent: Trainee, runner: Runner | None, selection: Selection | None) -> None:
     """Raise ValueError if training cannot be a part of a `jax.vmap` or a compiled program."""
     if not agent.environments.can_be_vmapped:
         raise ValueError(
@@ -33,6 +34,11 @@ def check_can_be_traced(agent: Trainee, runner: Runner | None) -> None:
         raise ValueError(
             "train cannot continue a runner under jax transformations; call it outside of jax.vmap "
             "and jax.jit."
+        )
+    if selection is not None:
+        raise ValueError(
+            "train selects among the members of a population, which jax.vmap does not know; give "
+            "train a key per member instead."
         )
     if agent.config.prng_impl is not None:
         raise ValueError(

@@ -1,6 +1,7 @@
 """Records an agent's runs on the host: metrics, checkpoints, callbacks, progress, signals."""
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, final
@@ -28,6 +29,7 @@ Result = TypeVar("Result")
 
 # Metadata that checkpoints of version 1.0 lack, with the values that its agents had.
 _BEFORE_IT_WAS_SAVED = {"observes_time": False, "replay_updates": 0}
+_SELECTION = "selection"  # metadata that only a run's training needs, not its policies
 _SHARE_OF_WAITING = 0.01  # part of a block's time that may be spent on waiting for its checkpoint
 
 
@@ -73,9 +75,17 @@ class Recorder:
         """True if evaluations need to be reported: there are checkpoints or callbacks."""
         return self._config.checkpoint_dir is not None or bool(self._callbacks)
 
-    def of_population(self, n_members: int) -> "Recorder":
-        """Return the recorder of a population, in the same directory."""
-        recorder = Recorder(self._config, self._callbacks, self._metadata, n_members)
+    def of_population(
+        self, n_members: int, selection: Mapping[str, Any] | None = None
+    ) -> "Recorder":
+        """Return the recorder of a population, in the same directory.
+
+        Args:
+            n_members: Number of members.
+            selection: Settings of the rule that selects among them.
+        """
+        metadata = {**self._metadata, _SELECTION: selection}
+        recorder = Recorder(self._config, self._callbacks, metadata, n_members)
         recorder._interruption = self._interruption
         return recorder
 
@@ -251,6 +261,7 @@ class Recorder:
         self._interruption.wait_for_abandoned_work()
         runner, history = self.restore(template, "last", highest_return)
         self._check_n_evals(history)
+        self._check_selection()
         return runner, history
 
     def restore(self, template: Runner, mode: str, best_fn: BestFn) -> tuple[Runner, Leaves]:
@@ -333,6 +344,16 @@ class Recorder:
                 f"{n_evals} episodes each; use n_evals={n_evals}."
             )
 
+    def _check_selection(self) -> None:
+        checkpoints = self._checkpoints()
+        saved = checkpoints.read_latest(checkpoints.read_metadata)[1].get(_SELECTION)
+        mine = json.loads(json.dumps(self._metadata.get(_SELECTION)))
+        if saved != mine:
+            raise CheckpointError(
+                f"the run in {self._config.checkpoint_dir} was trained with selection={saved}; "
+                f"resume it with the same, not with {mine}."
+            )
+
     def _as_runner(self, template: Runner, leaves: Leaves) -> Runner:
         # The run may have scalar hyperparameters and the template one value per policy.
         hyperparams = subtree(leaves, "hyperparams", template.hyperparams)
@@ -347,6 +368,8 @@ class Recorder:
     def _refuse_another_structure(self, saved: Mapping[str, Any]) -> None:
         """Raise if an agent of another structure trained the run."""
         for name, mine in self._metadata.items():
+            if name == _SELECTION:
+                continue
             before = saved.get(name, _BEFORE_IT_WAS_SAVED.get(name))
             if before != mine:
                 raise CheckpointError(

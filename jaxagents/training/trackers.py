@@ -109,6 +109,26 @@ class PerMember(Tracker):
 
 
 @final
+class OfBestMember(Tracker):
+    """A tracker of whichever member of a population has the highest return at the time."""
+
+    def __init__(self, tracker: Tracker):
+        self._tracker = tracker
+
+    def log(self, evaluation: Evaluation) -> None:
+        """Record the evaluation of the best member."""
+        evaluation = evaluation._replace(runner=None)
+        members = [evaluation.member(i) for i in range(evaluation.n_members or 0)]
+        living = [each for each in members if math.isfinite(each.mean_return)]
+        if living:
+            self._tracker.log(max(living, key=lambda each: each.mean_return))
+
+    def close(self) -> None:
+        """Close the tracker."""
+        self._tracker.close()
+
+
+@final
 class JsonLines(Tracker):
     """Appends each evaluation to a file, as one line of JSON.
 

@@ -7,7 +7,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.evaluation.cross_play import CrossPlay, cross_play
-from jaxagents.ippo.members import stack
+from jaxagents.ippo.population.members import stack
 from tests.agents import FAST, shared_agent
 from tests.probes import Coordination
 

@@ -13,6 +13,7 @@ from jaxagents.experiments.config_files.documented_fields import (
     fields_of,
 )
 from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ippo.population.population_based_training import PopulationBasedTraining
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,36 @@ class SideConfig:
 
 
 @dataclass(frozen=True)
+class PopulationBasedTrainingConfig:
+    """Weak seeds go on from strong ones; see `jaxagents.PopulationBasedTraining`.
+
+    Attributes:
+        vary: The lowest and highest value of each hyperparameter that is varied, by dotted name, as
+            in {ent_coeff: [0.001, 0.1], actor_optimizer_params.learning_rate: [0.0001, 0.01]}. The
+            first seed begins with the values in hyperparams, the others between these. Empty: the
+            seeds do not meet.
+        every: Number of evaluations between selections.
+        share: Part of the seeds that is replaced at a time.
+        factors: One of these multiplies the value of a seed that goes on from another.
+    """
+
+    vary: dict[str, Any] = dataclasses.field(default_factory=dict)
+    every: int = 1
+    share: float = 0.25
+    factors: tuple[float, ...] = (0.8, 1.25)
+
+    def __post_init__(self) -> None:
+        use_python_integers(self)
+        self.rule(0)
+
+    def rule(self, seed: int) -> PopulationBasedTraining | None:
+        """Return the rule of selection, or None."""
+        if not self.vary:
+            return None
+        return PopulationBasedTraining(self.vary, self.every, self.share, self.factors, seed)
+
+
+@dataclass(frozen=True)
 class TrackingConfig:
     """Where evaluations are logged, in addition to the run's metrics.jsonl.
 
@@ -110,6 +141,7 @@ class ExperimentConfig:
             by the action space.
         seed: Seed of the training.
         seeds: Number of seeds: seed, seed + 1, ... are trained together, as one population.
+        population_based_training: Selection among these seeds.
         hyperparams: The hyperparameters, each a number or a list of one number per policy.
         stop_at_return: End training early once an evaluation's return, averaged over episodes and
             actors, reaches this. None trains for all agent.n_steps updates.
@@ -127,6 +159,9 @@ class ExperimentConfig:
     agent_class: str | None = None
     seed: int = 0
     seeds: int = 1
+    population_based_training: PopulationBasedTrainingConfig = dataclasses.field(
+        default_factory=PopulationBasedTrainingConfig
+    )
     hyperparams: HyperParameters = dataclasses.field(default_factory=HyperParameters)
     stop_at_return: float | None = None
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
@@ -157,6 +192,10 @@ class ExperimentConfig:
         if self.stop_at_return is not None and math.isnan(self.stop_at_return):
             raise ValueError(
                 f"stop_at_return={self.stop_at_return} is not a return; give a number."
+            )
+        if self.population_based_training.vary and not self.agent.n_evals:
+            raise ValueError(
+                "population_based_training needs evaluations during training, but agent.n_evals=0."
             )
         if self.stop_at_return is not None and not self.agent.n_evals:
             raise ValueError(

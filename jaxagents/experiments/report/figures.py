@@ -3,12 +3,13 @@
 import base64
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.learning_curves import health_metrics
-from jaxagents.evaluation.runs import Run
+from jaxagents.evaluation.lineages import read_lineages
+from jaxagents.evaluation.runs import Run, is_population_based
 from jaxagents.experiments.report.formatting import (
     Groups,
     between,
@@ -48,6 +49,25 @@ def training_curves(groups: Groups) -> list[Markup]:
     return _with_titles(pictures, drawn)
 
 
+def lineages(groups: Groups) -> list[Markup]:
+    """Draw the lineages of each run of population-based training."""
+    from jaxagents.visual.lineages import draw_lineages
+
+    drawn = [
+        run
+        for runs in groups.values()
+        for run in runs
+        if is_population_based(run.config) and _values(run, "return_mean")
+    ]
+    pictures = []
+    for run in drawn:
+        history = read_lineages(run.directory)
+        names = listed(["the return", *history.hyperparams])
+        alt = f"Lineages of {name_of(run)}: {names} of each member over environment steps."
+        pictures.append(_drawn(lambda path, history=history: draw_lineages(history, path), alt))
+    return pictures
+
+
 def _with_titles(pictures: Sequence[Markup], groups: Groups) -> list[Markup]:
     """Title each picture with its environment, if there are several."""
     envs = list(by_environment(groups))
@@ -81,10 +101,14 @@ def _start_and_end(runs: Sequence[Run]) -> str:
 def _curves(groups: Groups, metrics: Sequence[str], alt: str) -> Markup:
     from jaxagents.visual.plots import plot_runs
 
+    return _drawn(lambda path: plot_runs(groups, path, metrics=metrics), alt)
+
+
+def _drawn(draw: Callable[[Path], None], alt: str) -> Markup:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "curves.svg"
         try:
-            plot_runs(groups, path, metrics=metrics)
+            draw(path)
         except ExperimentError as error:  # the runs cannot be plotted together
             return element("p", f"No plot: {error}")
         # At its original width, so that its text has the intended size.

@@ -15,7 +15,12 @@ from jaxagents.experiments.report.config_section import (
     reproduction,
 )
 from jaxagents.experiments.report.document import document
-from jaxagents.experiments.report.figures import episodes, learning_curves, training_curves
+from jaxagents.experiments.report.figures import (
+    episodes,
+    learning_curves,
+    lineages,
+    training_curves,
+)
 from jaxagents.experiments.report.formatting import Groups
 from jaxagents.experiments.report.headline import (
     comparisons,
@@ -89,6 +94,7 @@ def _page(groups: Groups, replay: bool, directories: Sequence[str | PathLike[str
         *(element("p", note, class_="note") for note in diagnoses(groups)),
         key_figures(groups),
         _section("Learning curves", *learning_curves(groups)),
+        *(_section("Lineages", each) for each in lineages(groups)),
         _section("Evaluation", *evaluation_tables(groups)),
         _section("Episode", *(episodes(groups) if replay else [_without_replay()])),
         _section("Training", *training_curves(groups)),

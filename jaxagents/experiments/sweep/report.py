@@ -40,8 +40,14 @@ def write_sweep_report(sweep: Sweep, comparison: Comparison | None = None) -> Pa
     _write_table(results, sweep.directory / "trials.csv")
     pictures = _draw(sweep)
     keys = list(sweep.space)
+    is_halved = any(result.n_updates is not None for result in results)
     rows = [
-        [str(result.number), _number(result.score), *(_text(result.values[key]) for key in keys)]
+        [
+            str(result.number),
+            _number(result.score),
+            *([_end(result)] if is_halved else []),
+            *(_text(result.values[key]) for key in keys),
+        ]
         for result in results[:_MOST_ROWS]
     ]
     title = f"Sweep of {sweep.config.name} on {sweep.config.env}"
@@ -54,7 +60,11 @@ def write_sweep_report(sweep: Sweep, comparison: Comparison | None = None) -> Pa
         element("h1", title),
         element("p", about, class_="summary"),
         *confirmed,
-        table(["trial", "score", *keys], rows, f"The best {len(rows)} trials"),
+        table(
+            ["trial", "score", *(["updates"] if is_halved else []), *keys],
+            rows,
+            f"The best {len(rows)} trials",
+        ),
         *(
             element(
                 "figure",
@@ -73,7 +83,8 @@ def write_sweep_report(sweep: Sweep, comparison: Comparison | None = None) -> Pa
 def result_text(result: Result) -> str:
     """Describe a trial in a line."""
     values = ", ".join(f"{key} {_text(value)}" for key, value in result.values.items())
-    return f"trial {result.number}: {_number(result.score)} with {values}"
+    end = "" if result.n_updates is None else f", ended after {result.n_updates:,} updates,"
+    return f"trial {result.number}: {_number(result.score)}{end} with {values}"
 
 
 def _write_table(results: Sequence[Result], path: Path) -> None:
@@ -81,10 +92,13 @@ def _write_table(results: Sequence[Result], path: Path) -> None:
         writer = csv.writer(file)
         keys = list(results[0].values)
         n_seeds = len(results[0].scores)
-        writer.writerow(["trial", "score", *(f"score_{i}" for i in range(n_seeds)), *keys])
+        scores = [f"score_{i}" for i in range(n_seeds)]
+        writer.writerow(["trial", "score", *scores, "ended_after_updates", *keys])
         for result in results:
             values = [_text(result.values[key]) for key in keys]
-            writer.writerow([result.number, result.score, *result.scores, *values])
+            writer.writerow(
+                [result.number, result.score, *result.scores, result.n_updates, *values]
+            )
 
 
 def _draw(sweep: Sweep) -> list[tuple[Path, str]]:
@@ -138,6 +152,10 @@ def _short(key: str) -> str:
 
 def _data_uri(path: Path) -> str:
     return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def _end(result: Result) -> str:
+    return "all" if result.n_updates is None else f"{result.n_updates:,}"
 
 
 def _number(value: float) -> str:

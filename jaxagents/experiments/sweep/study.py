@@ -34,6 +34,7 @@ class Result(NamedTuple):
     values: Values
     score: float
     scores: list[float]  # of each seed
+    n_updates: int | None = None  # after which it ended early; None: it did not
 
 
 @final
@@ -91,26 +92,38 @@ class Study:
                 trials.append((trial, self._decoded(trial.params)))
         return trials
 
-    def tell(self, trial: Any, scores: Sequence[float]) -> None:
-        """End a trial with the score of each seed; its own is their mean."""
+    def tell(self, trial: Any, scores: Sequence[float], n_updates: int | None = None) -> None:
+        """End a trial with the score of each seed; its own is their mean.
+
+        Args:
+            trial: Of `ask`.
+            scores: NaN: it has diverged.
+            n_updates: After which it ended early; None: it did not.
+        """
+        states = self._optuna.trial.TrialState
         trial.set_user_attr("scores", [float(score) for score in scores])
         score = float(np.mean(scores))
-        if np.isfinite(score):
+        if not np.isfinite(score):
+            self._study.tell(trial, state=states.FAIL)
+        elif n_updates is None:
             self._study.tell(trial, score)
         else:
-            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+            trial.report(score, n_updates)
+            self._study.tell(trial, state=states.PRUNED)
 
     def results(self) -> list[Result]:
         """List the trials that have ended, in their order; failed ones score NaN."""
         states = self._optuna.trial.TrialState
+        ended = (states.COMPLETE, states.PRUNED, states.FAIL)
         return [
             Result(
                 trial.number,
                 self._decoded(trial.params),
-                float("nan") if trial.value is None else trial.value,
+                float(np.mean(trial.user_attrs["scores"])),
                 trial.user_attrs["scores"],
+                trial.last_step,
             )
-            for trial in self._study.get_trials(states=(states.COMPLETE, states.FAIL))
+            for trial in self._study.get_trials(states=ended)
             if "scores" in trial.user_attrs
         ]
 
@@ -209,7 +222,7 @@ class Study:
         """Return how many trials have not begun."""
         states = self._optuna.trial.TrialState
         trials = self._study.get_trials(deepcopy=False)
-        begun = [t for t in trials if t.state in (states.RUNNING, states.COMPLETE)]
+        begun = [t for t in trials if t.state in (states.RUNNING, states.COMPLETE, states.PRUNED)]
         failed = [t for t in trials if t.state == states.FAIL and "scores" in t.user_attrs]
         return self._study.user_attrs[_QUEUED] - len(begun) - len(failed)
 

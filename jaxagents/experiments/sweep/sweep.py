@@ -1,7 +1,8 @@
 """A sweep: asks a study for trials, and trains those of one structure as one population."""
 
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, final
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.comparison import Comparison, Group, compare
@@ -24,6 +26,8 @@ from jaxagents.experiments.sweep.search_space import (
 )
 from jaxagents.experiments.sweep.study import LOCK, Result, Sampler, Study
 from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ippo.population.selection import ENDED, PARENTS
+from jaxagents.ippo.population.successive_halving import SuccessiveHalving
 from jaxagents.ppo.finiteness import NonFiniteError
 
 _FRESH = 1_000_000  # added to the seeds that confirm the best trial
@@ -38,6 +42,14 @@ class SweepSettings(NamedTuple):
     sampler: Sampler = "tpe"
     storage: str | None = None
     n_confirming: int = 8  # fresh seeds of the best trial and of the configuration; 0: none
+    halving: int | None = None  # factor of `SuccessiveHalving` among the trials of a population
+
+
+class Scores(NamedTuple):
+    """Of the trials of a population."""
+
+    values: Float[np.ndarray, "trials seeds"]  # mean returns of all evaluations; NaN: diverged
+    n_updates: list[int | None]  # after which a trial ended early
 
 
 @final
@@ -45,7 +57,8 @@ class Sweep:
     """A search for better values of some keys of a configuration.
 
     A trial's score is the area under its learning curve: the mean return over all evaluations,
-    episodes and actors. So it rewards learning fast, well, and without forgetting.
+    episodes and actors. So it rewards learning fast, well, and without forgetting. With halving,
+    most trials end early, and rank below those that did not.
 
     Args:
         config: The configuration file.
@@ -93,6 +106,7 @@ class Sweep:
                 "space": {key: list(domain) for key, domain in self.space.items()},
                 "number of seeds": settings.n_seeds,
                 "sampler": settings.sampler,
+                "halving": settings.halving,
             },
         )
         self._agents: dict[str, Any] = {}  # by structure: each is compiled once
@@ -112,29 +126,38 @@ class Sweep:
                 key = json.dumps(structure_of_trial(values), sort_keys=True)
                 by_structure.setdefault(key, []).append((trial, values))
             for trials in by_structure.values():
-                scores = self.train([values for _, values in trials], self._seeds())
-                for (trial, values), own in zip(trials, scores, strict=True):
-                    self.study.tell(trial, own.tolist())
-                    report(Result(trial.number, values, float(np.mean(own)), own.tolist()))
+                scores = self.train(
+                    [values for _, values in trials], self._seeds(), self._settings.halving
+                )
+                for (trial, values), own, end in zip(trials, *scores, strict=True):
+                    self.study.tell(trial, own.tolist(), end)
+                    report(Result(trial.number, values, float(np.mean(own)), own.tolist(), end))
         return ranked(self.study.results())
 
-    def train(self, trials: Sequence[Values], seeds: Sequence[int]) -> np.ndarray:
+    def train(
+        self, trials: Sequence[Values], seeds: Sequence[int], halving: int | None = None
+    ) -> Scores:
         """Train trials of one structure as one population.
 
-        Returns:
-            The scores, ``[trials, seeds]``; NaN where training has diverged.
+        Args:
+            trials: Values of the varied keys.
+            seeds: Seeds of each trial.
+            halving: Factor of successive halving; None trains all to the end.
         """
         configs = [configure(self._path, self._overrides, values) for values in trials]
         agent = self._agent(configs[0], structure_of_trial(trials[0]))
         n_policies = agent.policies.n_policies
         members = [config.hyperparams for config in configs for _ in seeds]
         keys = jax.vmap(jax.random.key)(np.array([*seeds] * len(trials)))
+        rule = None
+        if halving is not None:
+            n_blocks = math.ceil(agent.config.n_steps / agent.config.eval_frequency)
+            rule = SuccessiveHalving(n_blocks, halving, group_size=len(seeds))
         try:
-            _, metrics = agent.train(keys, _stacked(members, n_policies))
+            _, metrics = agent.train(keys, _stacked(members, n_policies), selection=rule)
         except NonFiniteError:  # in every one of them
-            return np.full((len(trials), len(seeds)), np.nan)
-        returns = np.asarray(metrics["returns"], np.float64)
-        return returns.mean(axis=(1, 2, 3)).reshape(len(trials), len(seeds))
+            return Scores(np.full((len(trials), len(seeds)), np.nan), [None] * len(trials))
+        return score_trials(jax.device_get(metrics), len(trials))
 
     def confirm(self, best: Values) -> Comparison | None:
         """Compare the best trial with the configuration as it is, by seeds that chose neither.
@@ -147,7 +170,7 @@ class Sweep:
         first = self.config.seed + _FRESH
         seeds = range(first, first + self._settings.n_confirming)
         labels = ("the best trial", "the configuration as it is")
-        scores = [self.train([values], seeds)[0] for values in (best, {})]
+        scores = [self.train([values], seeds).values[0] for values in (best, {})]
         groups = [Group(label, own) for label, own in zip(labels, scores, strict=True)]
         return compare(groups[0], groups[1])
 
@@ -168,7 +191,7 @@ class Sweep:
         key = json.dumps(structure, sort_keys=True)
         if key not in self._agents:
             with explained():
-                from jaxagents.ippo.population import check_can_be_population
+                from jaxagents.ippo.population.training import check_can_be_population
 
                 env, env_params = make_environment(config)
                 quiet = replace(config.agent, progress_bar=False, on_nonfinite="stop")
@@ -188,14 +211,40 @@ def check_is_new(path: str | PathLike[str]) -> None:
 
 
 def ranked(results: Sequence[Result]) -> list[Result]:
-    """Sort trials, the best first and failed ones last."""
-    return sorted(results, key=lambda each: (np.isnan(each.score), -each.score))
+    """Sort trials, the best first; those that ended early after the others, failed ones last."""
+
+    def key(result: Result) -> tuple[bool, float, float]:
+        n_updates = math.inf if result.n_updates is None else result.n_updates
+        return (math.isnan(result.score), -n_updates, -result.score)
+
+    return sorted(results, key=key)
+
+
+def score_trials(metrics: Mapping[str, np.ndarray], n_trials: int) -> Scores:
+    """Score the trials of a population by its metrics, ``[members, evaluations, ...]``."""
+    returns = metrics["returns"].astype(np.float64).mean(axis=(2, 3))
+    has_diverged = np.isnan(returns)
+    ends: list[int | None] = [None] * n_trials
+    if PARENTS in metrics:
+        has_ended = metrics[PARENTS] == ENDED
+        has_diverged &= ~has_ended
+        ends = [
+            int(np.nanmax(done)) if ended[:, -1].all() else None
+            for done, ended in zip(
+                np.split(metrics["n_updates_done"], n_trials),
+                np.split(has_ended, n_trials),
+                strict=True,
+            )
+        ]
+    values = np.where(has_diverged.any(axis=1), np.nan, np.nanmean(returns, axis=1))
+    return Scores(values.reshape(n_trials, -1), ends)
 
 
 def _check(settings: SweepSettings) -> None:
-    for name, least in (("n_trials", 1), ("n_seeds", 1), ("n_at_once", 1), ("n_confirming", 0)):
+    least_values = {"n_trials": 1, "n_seeds": 1, "n_at_once": 1, "n_confirming": 0, "halving": 2}
+    for name, least in least_values.items():
         value = getattr(settings, name)
-        if value < least:
+        if value is not None and value < least:
             raise ExperimentError(f"{name}={value} is too small; give at least {least}.")
 
 

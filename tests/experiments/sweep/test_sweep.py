@@ -14,7 +14,7 @@ from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.sweep.search_space import Choices, Range, load_space
-from jaxagents.experiments.sweep.sweep import Sweep, SweepSettings
+from jaxagents.experiments.sweep.sweep import Scores, Sweep, SweepSettings, score_trials
 
 CONFIG = """
 name: tiny
@@ -53,9 +53,11 @@ def fake_training(sweep, monkeypatch) -> list:
     """Let trials score their entropy coefficient, without training; return what was trained."""
     trained = []
 
-    def train(trials, seeds):
+    def train(trials, seeds, halving):
         trained.extend(trials)
-        return np.array([[each["hyperparams.ent_coeff"]] * len(seeds) for each in trials])
+        scores = np.array([[each["hyperparams.ent_coeff"]] * len(seeds) for each in trials])
+        ends = [1 if halving and each["hyperparams.gamma"] == 0.9 else None for each in trials]
+        return Scores(scores, ends)
 
     monkeypatch.setattr(sweep, "train", train)
     return trained
@@ -111,8 +113,10 @@ def test_a_trial_is_the_run_of_its_configuration(files):
     run = Experiment(config, files / "run")
     run.train()
     _, history = run.agent.restore("last")
-    np.testing.assert_allclose(scores[1, 1], np.mean(history["returns"], dtype=np.float64))
-    assert scores.shape == (2, 2)
+    expected = np.mean(history["returns"], dtype=np.float64)
+    np.testing.assert_allclose(scores.values[1, 1], expected)
+    assert scores.values.shape == (2, 2)
+    assert scores.n_updates == [None, None]
 
 
 @pytest.mark.slow
@@ -193,6 +197,39 @@ def test_a_trial_that_diverges_counts_as_failed(files):
     assert np.isnan(results[1].score)
 
 
+def test_trials_that_end_early_rank_below_the_others(files, monkeypatch):
+    sweep = sweep_in(files, sampler="grid", halving=2)
+    fake_training(sweep, monkeypatch)
+    results = sweep.run()
+    assert [each.n_updates for each in results] == [None] * 3 + [1] * 3
+    assert [each.score for each in results] == [0.02, 0.01, 0.0] * 2
+    assert sweep.run() == results
+    with pytest.raises(ExperimentError, match="its halving is 2, and this one's is None"):
+        sweep_in(files, sampler="grid")
+
+
+def test_scores_tell_ended_trials_from_those_that_have_diverged():
+    returns = np.array(
+        # Two seeds each of a trial that trains to the end, one that ends, and one that diverges.
+        [[1, 2, 3], [3, 4, 5], [1, 3, np.nan], [1, 1, np.nan], [1, np.nan, np.nan], [1, 1, np.nan]]
+    )
+    metrics = {
+        "returns": returns[:, :, None, None],
+        "n_updates_done": np.where(np.isnan(returns), np.nan, [0, 10, 20]),
+        "parents": np.array([[i, i, i if i < 2 else -1] for i in range(6)]),
+    }
+    scores = score_trials(metrics, 3)
+    np.testing.assert_array_equal(scores.values, [[2, 4], [2, 1], [np.nan, 1]])
+    assert scores.n_updates == [None, 10, 10]
+
+
+@pytest.mark.slow
+def test_halving_ends_most_trials_early(files):
+    (files / "config.yaml").write_text(CONFIG.replace("n_steps: 2", "n_steps: 3"))
+    results = sweep_in(files, sampler="grid", halving=3, n_at_once=6).run()
+    assert [each.n_updates for each in results] == [None, None, 1, 1, 1, 1]
+
+
 def test_another_sweep_in_the_directory_is_refused(files):
     sweep_in(files)
     with pytest.raises(ExperimentError, match="its number of seeds is 2, and this one's is 3"):
@@ -230,9 +267,7 @@ def test_the_command_reports_and_writes_the_best(files, capsys, monkeypatch):
     assert "4 of 4 trials, 2 seeds each" in page
     assert page.count("<img") >= 2
     lines = (files / "swept" / "trials.csv").read_text().splitlines()
-    assert lines[0] == "trial,score,score_0,score_1,hyperparams.ent_coeff,hyperparams.gamma" or (
-        lines[0] == "trial,score,score_0,score_1,hyperparams.gamma,hyperparams.ent_coeff"
-    )
+    assert lines[0].startswith("trial,score,score_0,score_1,ended_after_updates,hyperparams.")
     assert len(lines) == 5
     best = load_config(files / "best.yaml").hyperparams
     assert f"hyperparams.gamma {best.gamma}" in output.split("best:")[1]

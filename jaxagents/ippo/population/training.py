@@ -1,13 +1,14 @@
 """Training of a population: the same agent from many random keys or hyperparameters.
 
 On a CPU the members train in threads, one per core, each by the programs of a run of its own: a
-member is bit-identical to its run alone. On other devices they train as one batch. All members
-wait for each other at every evaluation, where one checkpoint holds them all.
+member is bit-identical to its run alone. On other devices they train as one batch, or in as many as
+fit the memory. All members wait for each other at every evaluation, where one checkpoint holds them
+all, and a rule may select among them.
 """
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Protocol, final, runtime_checkable
@@ -15,16 +16,25 @@ from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.compiler.switch import is_plain
 from jaxagents.compiler.threads import is_on_cpu
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.frozen import Frozen
-from jaxagents.ippo.members import member_of, members_first, split_hyperparams, stack
+from jaxagents.ippo.population.members import member_of, members_first, split_hyperparams, stack
+from jaxagents.ippo.population.memory import members_at_once, parts
+from jaxagents.ippo.population.selection import (
+    Generation,
+    Selection,
+    applied,
+    hyperparams_of,
+    row_of,
+)
 from jaxagents.ippo.training_run import Trainee, TrainingRun
 from jaxagents.ppo.finiteness import describe_nonfinite, raise_nonfinite
+from jaxagents.training.best_members import scores_of
 from jaxagents.training.blocks import block_sizes, run_blocks
 from jaxagents.training.metric_tables import joined
 from jaxagents.training.named_arrays import Leaves, strip_keys
@@ -38,6 +48,7 @@ class Members(NamedTuple):
 
     trainings: tuple[Training, ...]
     stop: np.bool_  # all members have stopped, or the host requests it
+    returns: Float[np.ndarray, "evaluations members"]  # means of the evaluations so far
 
 
 @runtime_checkable
@@ -56,9 +67,10 @@ def train_population(
     rng: Any,
     hyperparams: HyperParameters,
     runner: Runner | None,
+    selection: Selection | None,
 ) -> tuple[Runner, Metrics]:
     """Train from the beginning, or from a population's runner; see `IPPOBase.train`."""
-    population = Population(agent, n_members)
+    population = Population(agent, n_members, selection)
     of_members = _checked_of_members(agent, hyperparams, n_members)
     if runner is None:
         runner = population.begin(rng, of_members)
@@ -74,11 +86,14 @@ def train_population(
 
 
 def resume_population(
-    agent: PopulationTrainee, n_members: int, hyperparams: HyperParameters | None
+    agent: PopulationTrainee,
+    n_members: int,
+    hyperparams: HyperParameters | None,
+    selection: Selection | None,
 ) -> tuple[Runner, Metrics]:
     """Continue the population in the agent's directory; see `IPPOBase.resume`."""
-    population = Population(agent, n_members)
-    recorder = agent._recorder.of_population(n_members)
+    population = Population(agent, n_members, selection)
+    recorder = population.recorder
     runner, history = recorder.restore_to_resume(agent._runner_shapes(n_members))
     if hyperparams is not None:
         of_members = _checked_of_members(agent, hyperparams, n_members)
@@ -113,6 +128,23 @@ def check_can_be_population(agent: Trainee) -> None:
         )
 
 
+def check_can_be_selected(agent: Trainee, n_members: int, selection: Selection) -> None:
+    """Raise an error if a rule cannot select among the members of a population.
+
+    Raises:
+        TypeError: it is no rule.
+        ValueError: it does not fit.
+    """
+    if not isinstance(selection, Selection):
+        raise TypeError(
+            f"selection={selection!r} is no rule; pass PopulationBasedTraining or "
+            "SuccessiveHalving."
+        )
+    if not agent.config.n_evals:
+        raise ValueError("n_evals=0 leaves selection nothing to go by; evaluate in training.")
+    selection.check(n_members)
+
+
 @final
 class Population(Frozen):
     """Trains a number of members together.
@@ -123,17 +155,28 @@ class Population(Frozen):
     Args:
         agent: The agent.
         n_members: The number of members.
+        selection: Selects among them between blocks.
+
+    Attributes:
+        recorder: Records it.
 
     Raises:
-        ValueError: the agent cannot train several members together.
+        ValueError: the agent cannot train several members together, or not by this selection.
     """
 
-    def __init__(self, agent: PopulationTrainee, n_members: int):
+    def __init__(
+        self, agent: PopulationTrainee, n_members: int, selection: Selection | None = None
+    ):
         check_can_be_population(agent)
+        if selection is not None:
+            check_can_be_selected(agent, n_members, selection)
         self._agent = agent
         self._member_run = agent._member_run
         self._n_members = n_members
-        self._recorder = agent._recorder.of_population(n_members)
+        self._selection = selection
+        self.recorder = agent._recorder.of_population(
+            n_members, None if selection is None else selection.settings
+        )
         self._freeze()
 
     def begin(self, rng: Any, hyperparams: Sequence[HyperParameters]) -> Runner:
@@ -166,7 +209,7 @@ class Population(Frozen):
         Returns:
             The runners and the metrics, ``[members, ...]``.
         """
-        agent, recorder = self._agent, self._recorder
+        agent, recorder = self._agent, self.recorder
         sizes = block_sizes(n_updates_done, agent.config, initial)
         members = self._first_block(runner, history)
 
@@ -200,20 +243,52 @@ class Population(Frozen):
             if history and np.isnan(history["n_updates_done"][-1, i]):
                 training = training._replace(stop=jnp.ones((), bool))
             trainings.append(training)
-        return Members(tuple(trainings), np.bool_(False))
+        returns = np.zeros((0, self._n_members))
+        if history and "returns" in history:
+            returns = np.stack([scores_of(each) for each in history["returns"]])
+        return Members(tuple(trainings), np.bool_(False), returns)
 
     def _run_block(self, members: Members, n_updates: Int[Array, ""]) -> tuple[Members, Leaves]:
         """Do some updates of every member, evaluate it, and report all of them to the host."""
-        train = _train_in_threads if self._uses_threads(members) else _train_as_one_batch
-        results = train(self._member_run, members.trainings, n_updates)
-        members = Members(tuple(training for training, _ in results), np.bool_(False))
-        rows = [jax.device_get(row) for _, row in results]
-        row = {name: np.stack([each[name] for each in rows]) for name in rows[0]}
+        members, selected = self._select(members)
+        train = _train_in_threads if self._uses_threads(members) else self._train_in_batches
+        living = [i for i, training in enumerate(members.trainings) if not training.stop]
+        results = train(self._member_run, [members.trainings[i] for i in living], n_updates)
+        members, row = _joined(members, dict(zip(living, results, strict=True)))
+        row |= selected
         stop = all(bool(training.stop) for training in members.trainings)
         # No checkpoint of a block in which all have failed: a resumed run would fail again.
-        if self._recorder.has_work and not stop:
-            stop = self._recorder.on_evaluation(_on_host(members), row)
+        if self.recorder.has_work and not stop:
+            stop = self.recorder.on_evaluation(_on_host(members), row)
         return members._replace(stop=np.bool_(stop)), row
+
+    def _select(self, members: Members) -> tuple[Members, Leaves]:
+        """Select among the members; also return the metrics that record it."""
+        rule, trainings = self._selection, members.trainings
+        if rule is None:
+            return members, {}
+        decision = None
+        if len(members.returns):
+            n_updates_done = max(int(training.runner.n_updates_done) for training in trainings)
+            decision = rule.select(
+                Generation(
+                    n_updates_done=n_updates_done,
+                    n_blocks_done=-(-n_updates_done // self._agent.config.eval_frequency),
+                    returns=members.returns,
+                    hyperparams=hyperparams_of(rule, trainings),
+                )
+            )
+        if decision is not None:
+            trainings = applied(decision, trainings)
+        return members._replace(trainings=trainings), row_of(rule, decision, trainings)
+
+    def _train_in_batches(
+        self, run: TrainingRun, trainings: Sequence[Training], n_updates: Int[Array, ""]
+    ) -> list[tuple[Training, Metrics]]:
+        results = []
+        for part in parts(len(trainings), members_at_once(self._agent)):
+            results += _train_as_one_batch(run, trainings[part], n_updates)
+        return results
 
     def _uses_threads(self, members: Members) -> bool:
         return not is_plain() and is_on_cpu(members.trainings[0].stop)
@@ -230,6 +305,25 @@ class Population(Frozen):
             if each.any():
                 text = describe_nonfinite(each, n_updates_done)
                 _logger.warning("member %d has stopped, the others went on: %s", i, text)
+
+
+def _joined(
+    members: Members, results: Mapping[int, tuple[Training, Metrics]]
+) -> tuple[Members, Leaves]:
+    """Put the results of those that trained in their places; also return the row of metrics."""
+    trainings = list(members.trainings)
+    rows: dict[int, Leaves] = {}
+    for i, (training, row) in results.items():
+        trainings[i], rows[i] = training, jax.device_get(row)
+    stopped = {
+        name: np.full_like(value, np.nan) for name, value in next(iter(rows.values())).items()
+    }
+    each = [rows.get(i, stopped) for i in range(len(trainings))]
+    row = {name: np.stack([values[name] for values in each]) for name in stopped}
+    returns = members.returns
+    if "returns" in row:
+        returns = np.concatenate([returns, scores_of(row["returns"])[None]])
+    return members._replace(trainings=tuple(trainings), returns=returns), row
 
 
 def _train_in_threads(

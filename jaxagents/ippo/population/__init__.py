@@ -1,0 +1,1 @@
+"""Populations: members, their training, and the selection among them."""

@@ -1,0 +1,68 @@
+"""Populations that an accelerator's memory does not hold at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxagents as ja
+from jaxagents.compiler.switch import plain_jax
+from jaxagents.ippo.population import memory, training
+from tests.agents import COORDINATION, FAST, shared_agent, tiny
+
+
+@pytest.mark.parametrize(
+    ("n_members", "at_once", "sizes"),
+    [
+        (5, None, [5]),
+        (5, 8, [5]),
+        (6, 3, [3, 3]),
+        (7, 3, [3, 3, 1]),
+        (8, 6, [4, 4]),
+        (3, 1, [1] * 3),
+    ],
+)
+def test_parts_are_of_equal_size_but_for_one(n_members, at_once, sizes):
+    members = list(range(n_members))
+    parts = [members[part] for part in memory.parts(n_members, at_once)]
+    assert [len(part) for part in parts] == sizes
+    assert [member for part in parts for member in part] == members
+
+
+def test_the_formula_counts_state_and_samples():
+    config = {"n_steps": 1, "batch_size": 8, "rollout_length": 5}
+    agent = shared_agent(COORDINATION, **config)
+    runner, _ = agent.train(jax.random.key(0), FAST)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(runner.replace(rng=None)))
+    observation_size = runner.observation.features[0, 0].size
+    widest = max(leaf.shape[-1] for leaf in jax.tree.leaves(runner.actor.params))
+    n_samples = 5 * 8 * COORDINATION.n_actors
+    expected = 2 * size + 12 * n_samples * (observation_size + 0.8 * widest + 4)
+    assert memory.bytes_of_member(agent) == pytest.approx(expected, rel=0.01)
+
+
+def test_as_many_members_train_at_once_as_fit(monkeypatch):
+    class Device:
+        def memory_stats(self):
+            return {"bytes_limit": 2.6 * memory.bytes_of_member(agent) / 0.8}
+
+    agent = shared_agent(COORDINATION)
+    assert memory.members_at_once(agent) is None  # a CPU does not tell
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device()])
+    assert memory.members_at_once(agent) == 2
+
+
+@pytest.mark.slow
+def test_parts_train_like_the_whole_batch(monkeypatch):
+    keys = jax.vmap(jax.random.key)(jnp.arange(3))
+    config = tiny(n_steps=2, eval_frequency=1, n_evals=2)
+    with plain_jax():
+        whole = ja.DiscreteIPPO(COORDINATION, None, config).train(keys, FAST)
+        monkeypatch.setattr(training, "members_at_once", lambda agent: 2)
+        in_parts = ja.DiscreteIPPO(COORDINATION, None, config).train(keys, FAST)
+    for mine, other in zip(
+        jax.tree.leaves((in_parts[0].actor, in_parts[1])),
+        jax.tree.leaves((whole[0].actor, whole[1])),
+        strict=True,
+    ):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
