@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
+    from jaxagents.evaluation.aggregates import Aggregate, Improvement
     from jaxagents.evaluation.comparison import Comparison, Group
     from jaxagents.evaluation.cross_play import CrossPlay
     from jaxagents.experiments.config_files.schema import ExperimentConfig
@@ -196,6 +197,40 @@ def comparison_text(comparisons: Sequence["Comparison"]) -> str:
     return "\n".join(
         [table([titles, *rows], right_from=1), "", *map(describe, comparisons), "", *notes]
     )
+
+
+def aggregates_text(methods: Sequence["Aggregate"], pairs: Sequence["Improvement"]) -> str:
+    """Format methods' results on several environments as a table, with a sentence per pair."""
+    from jaxagents.evaluation.bootstrap import interquartile_mean
+
+    envs = list(methods[0].returns)
+    rows = [
+        [
+            each.label,
+            *(_number(float(interquartile_mean(each.returns[env]))) for env in envs),
+            f"{each.iqm:.3f}",
+            *(["", ""] if each.interval is None else (f"{end:.3f}" for end in each.interval)),
+        ]
+        for each in methods
+    ]
+    sentences = [
+        f"{each.first} earns more than {each.second} in {100 * each.probability:.0f} % of pairs "
+        "of runs on the same environment"
+        + (
+            ", but a single seed tells nothing about others: train with several seeds."
+            if each.interval is None
+            else f" (95 % interval {100 * each.interval.low:.0f} to {100 * each.interval.high:.0f}"
+            " %)."
+        )
+        for each in pairs
+    ]
+    notes = [
+        "Columns of environments are interquartile means of the runs' returns. The score is the",
+        "interquartile mean over all runs, on a scale from the return before training, 0, to the",
+        "best method's on each environment, 1; bootstrap intervals resample runs within each.",
+    ]
+    titles = ["", *envs, "score", "95 % from", "to"]
+    return "\n".join([table([titles, *rows], right_from=1), "", *sentences, "", *notes])
 
 
 def _of_runs(group: "Group") -> tuple[float, ...]:

@@ -2,8 +2,14 @@
 
 import argparse
 import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from jaxagents.cli.arguments import Commands, add_runs
+
+if TYPE_CHECKING:
+    from jaxagents.evaluation.comparison import Profile
+    from jaxagents.evaluation.runs import Run
 
 
 def add_to(commands: Commands) -> None:
@@ -48,7 +54,8 @@ def _add_compare(commands: Commands) -> None:
         help="compare the returns of runs",
         description=(
             "Compare the returns in the summaries of groups of runs. Runs that differ only in "
-            "their seed form a group."
+            "their seed form a group. Over several environments, runs are compared by their name, "
+            "on one scale."
         ),
         allow_abbrev=False,
     )
@@ -127,39 +134,84 @@ def plot(parsed: argparse.Namespace) -> None:
 
 def compare(parsed: argparse.Namespace) -> None:
     """Compare the returns of groups of runs."""
-    import csv
     from pathlib import Path
 
-    from jaxagents.cli.output import comparison_text
-    from jaxagents.errors import ExperimentError, explained
-    from jaxagents.evaluation.comparison import compare_groups, performance_profiles, table_of
+    from jaxagents.errors import ExperimentError
     from jaxagents.evaluation.runs import read_groups
-    from jaxagents.visual.plots import check_replaceable, check_suffix, plot_profiles
+    from jaxagents.visual.plots import check_replaceable, check_suffix
 
     if parsed.csv is not None and os.path.exists(parsed.csv):
         raise ExperimentError(f"{parsed.csv} exists already; name another file.")
     if parsed.profiles is not None:
         check_suffix(Path(parsed.profiles))
         check_replaceable(Path(parsed.profiles))
-    runs = read_groups(parsed.runs)
+    groups = read_groups(parsed.runs)
+    envs = {runs[0].config["env"] for runs in groups.values()}
+    compare_on = _compare_on_one if len(envs) == 1 else _compare_on_several
+    compare_on(groups, parsed.csv, parsed.profiles)
+
+
+def _compare_on_one(
+    runs: "Mapping[str, Sequence[Run]]", table: str | None, picture: str | None
+) -> None:
+    from jaxagents.cli.output import comparison_text
+    from jaxagents.evaluation.comparison import compare_groups, performance_profiles, table_of
+
     comparisons = compare_groups(runs)
     print(comparison_text(comparisons))
+    if table is not None:
+        _write_table(table, table_of(comparisons))
+    if picture is not None:
+        groups = {each.label: each for pair in comparisons for each in (pair.first, pair.second)}
+        profiles = performance_profiles(list(groups.values()))
+        (env,) = {of_group[0].config["env"] for of_group in runs.values()}
+        _draw_profiles(picture, profiles, env, "final return")
+
+
+def _compare_on_several(
+    runs: "Mapping[str, Sequence[Run]]", table: str | None, picture: str | None
+) -> None:
+    from jaxagents.cli.output import aggregates_text
+    from jaxagents.evaluation.aggregates import (
+        aggregate,
+        aggregate_profiles,
+        improvements,
+        table_of_aggregates,
+    )
+
+    methods = aggregate(runs)
+    print(aggregates_text(methods, improvements(methods)))
+    if table is not None:
+        _write_table(table, table_of_aggregates(methods))
+    if picture is not None:
+        where = f"{len(methods[0].returns)} environments"
+        _draw_profiles(picture, aggregate_profiles(methods), where, "score")
+
+
+def _write_table(path: str, rows: "Sequence[Mapping[str, Any]]") -> None:
+    import csv
+
+    from jaxagents.errors import explained
+
+    with (
+        explained(kinds=(OSError,)),
+        open(path, "w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    print(path)
+
+
+def _draw_profiles(path: str, profiles: "Mapping[str, Profile]", env: str, quantity: str) -> None:
+    from pathlib import Path
+
+    from jaxagents.errors import explained
+    from jaxagents.visual.plots import plot_profiles
+
     with explained(kinds=(OSError,)):
-        if parsed.csv is not None:
-            rows = table_of(comparisons)
-            with open(parsed.csv, "w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, rows[0])
-                writer.writeheader()
-                writer.writerows(rows)
-            print(parsed.csv)
-        if parsed.profiles is not None:
-            groups = {
-                each.label: each for pair in comparisons for each in (pair.first, pair.second)
-            }
-            (env,) = {of_group[0].config["env"] for of_group in runs.values()}
-            profiles = performance_profiles(list(groups.values()))
-            plot_profiles(profiles, Path(parsed.profiles), env)
-            print(parsed.profiles)
+        plot_profiles(profiles, Path(path), env, quantity)
+    print(path)
 
 
 def cross_play(parsed: argparse.Namespace) -> None:

@@ -203,10 +203,10 @@ def _interval(first: Group, second: Group) -> Interval:
 
 
 def _make_group(label: str, runs: Sequence[Run]) -> Group:
-    return Group(label, np.array([_final_return(run) for run in runs]))
+    return Group(label, np.array([final_return(run) for run in runs]))
 
 
-def _final_return(run: Run) -> float:
+def final_return(run: Run) -> float:
     """Return a run's final mean return, averaged over its actors."""
     if run.final_summary is None:
         no_summary = run.summary is None

@@ -223,20 +223,23 @@ def plot_runs(
     write_figure(figure, path)
 
 
-def plot_profiles(profiles: Mapping[str, Profile], path: Path, env: str) -> None:
+def plot_profiles(
+    profiles: Mapping[str, Profile], path: Path, env: str, quantity: str = "final return"
+) -> None:
     """Plot performance profiles to a file.
 
     Args:
-        profiles: By group label, see `performance_profiles`.
+        profiles: By group label, see `performance_profiles` and `aggregate_profiles`.
         path: A .png or .svg file.
-        env: The environment, for the title.
+        env: The environment, or how many there are, for the title.
+        quantity: What the profiles are of.
     """
     figure = new_figure(7.0, 4.5)
     axes = figure.subplots()
     for i, (label, profile) in enumerate(profiles.items()):
         draw_line(axes, profile.scores, profile.share, label, i, len(profiles))
         axes.fill_between(profile.scores, *profile.band, color=colour_of(i), alpha=0.2, linewidth=0)
-    axes.set_xlabel("final return")
+    axes.set_xlabel(quantity)
     axes.set_ylabel("share of runs with more")
     axes.set_ylim(-0.02, 1.02)
     set_title(axes, f"Performance profiles on {env}; bands are 95 % intervals over runs")

@@ -1,0 +1,125 @@
+"""Comparison of methods over several environments."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from jaxagents.cli import main as cli
+from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.aggregates import aggregate, aggregate_profiles, improvements
+from jaxagents.evaluation.runs import read_groups
+from tests.fabricated import returns, write_run
+
+# On one environment returns rise from 0, on the other from -100.
+RUNS = {
+    ("a", "hunting/discrete"): (0.0, [8.0, 12.0]),
+    ("b", "hunting/discrete"): (0.0, [5.0, 5.0]),
+    ("a", "gymnax/CartPole-v1"): (-100.0, [-80.0, -80.0]),
+    ("b", "gymnax/CartPole-v1"): (-100.0, [-50.0, -70.0]),
+}
+
+
+def write_runs(folder, runs=RUNS):
+    return [
+        write_run(
+            folder / f"{name}-{env.split('/')[0]}-{seed}",
+            name=name,
+            env=env,
+            seed=seed,
+            metrics=returns(start, end),
+            final_returns=[end],
+        )
+        for (name, env), (start, ends) in runs.items()
+        for seed, end in enumerate(ends)
+    ]
+
+
+def test_scores_reach_from_the_return_before_training_to_the_best_methods(tmp_path):
+    a, b = aggregate(read_groups(write_runs(tmp_path)))
+    # The best means are 10 and -60: scores are return / 10 and (return + 100) / 40.
+    np.testing.assert_allclose(a.scores["hunting/discrete"], [0.8, 1.2])
+    np.testing.assert_allclose(a.scores["gymnax/CartPole-v1"], [0.5, 0.5])
+    np.testing.assert_allclose(b.scores["hunting/discrete"], [0.5, 0.5])
+    np.testing.assert_allclose(b.scores["gymnax/CartPole-v1"], [1.25, 0.75])
+    # The middle halves are 0.5 and 0.8, and 0.5 and 0.75.
+    assert a.iqm == pytest.approx(0.65)
+    assert b.iqm == pytest.approx(0.625)
+    # Resampled within environments: hunting's runs are (0.8, 0.8), (0.8, 1.2) or (1.2, 1.2).
+    np.testing.assert_allclose(a.interval, [0.65, 0.85])
+
+
+def test_improvement_is_averaged_over_environments(tmp_path):
+    (only,) = improvements(aggregate(read_groups(write_runs(tmp_path))))
+    assert (only.first, only.second) == ("a", "b")
+    assert only.probability == 0.5  # 1 on hunting and 0 on CartPole
+    assert only.interval == (0.5, 0.5)  # in every resample
+
+
+def test_profiles_are_of_all_scores(tmp_path):
+    methods = aggregate(read_groups(write_runs(tmp_path)))
+    profile = aggregate_profiles(methods, n_scores=4)["a"]
+    np.testing.assert_allclose(profile.scores, [0.5, 0.75, 1.0, 1.25])
+    np.testing.assert_allclose(profile.share, [0.5, 0.5, 0.25, 0.0])
+    low, high = profile.band
+    np.testing.assert_allclose((low[2], high[2]), (0.0, 0.5))
+
+
+def test_a_single_run_has_no_interval(tmp_path):
+    few = {key: (start, ends[:1]) for key, (start, ends) in RUNS.items()}
+    methods = aggregate(read_groups(write_runs(tmp_path, few)))
+    assert [each.interval for each in methods] == [None, None]
+    assert improvements(methods)[0].interval is None
+
+
+def test_the_command_compares_by_name_and_writes_table_and_profiles(tmp_path, capsys):
+    runs = [str(each) for each in write_runs(tmp_path)]
+    table, picture = tmp_path / "scores.csv", tmp_path / "profiles.svg"
+    options = ["--csv", str(table), "--profiles", str(picture)]
+    assert cli.main(["compare", *runs, *options]) == 0
+    output = capsys.readouterr().out
+    assert "a earns more than b in 50 % of pairs of runs on the same environment" in output
+    row = next(line.split() for line in output.splitlines() if line.startswith("a "))
+    assert row == ["a", "-80.00", "10.00", "0.650", "0.650", "0.850"]
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    assert rows[0]["method"] == "a"
+    assert "2 environments" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        (
+            {key: RUNS[key] for key in list(RUNS)[:3]},
+            "b has no run on gymnax/CartPole-v1; over several environments methods are compared",
+        ),
+        (
+            {
+                **RUNS,
+                ("b", "gymnax/CartPole-v1"): (-10.0, [-80.0]),
+                ("a", "gymnax/CartPole-v1"): (-10.0, [-80.0]),
+            },
+            "no method earns more on gymnax/CartPole-v1 than before training",
+        ),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(tmp_path, runs, message):
+    with pytest.raises(ExperimentError, match=message):
+        aggregate(read_groups(write_runs(tmp_path, runs)))
+
+
+def test_a_name_stands_for_one_method(tmp_path):
+    runs = write_runs(tmp_path)
+    changed = write_run(tmp_path / "changed", name="a", env="hunting/discrete", agent={"x": 1})
+    with pytest.raises(ExperimentError, match="a names several configurations on hunting"):
+        aggregate(read_groups([*runs, changed]))
+
+
+def test_runs_without_an_evaluation_before_training_are_refused(tmp_path):
+    runs = write_runs(tmp_path)
+    lines = (runs[0] / "metrics.jsonl").read_text().splitlines()
+    (runs[0] / "metrics.jsonl").write_text("\n".join(lines[1:]))
+    with pytest.raises(ExperimentError, match="was not evaluated before training"):
+        aggregate(read_groups(runs))
