@@ -2,14 +2,19 @@
 
 Trials that are decided beforehand (a grid, random ones) wait in the storage, and each is taken by
 one process. A process that has died leaves its trials running: they are queued again.
+
+Processes in one directory take turns by a lock file. Those on other machines share the storage
+alone: one of them creates the study, and a trial that was begun beyond the last is given back.
 """
 
 import contextlib
+import datetime
 import fcntl
 import itertools
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
@@ -24,7 +29,9 @@ LOCK = "study.lock"
 """A file of every sweep's directory."""
 _NAME = "sweep"
 _MOST_DRAWS = 20  # per random trial, to find different ones
-_OWNER, _DEFINITION, _QUEUED = "owner", "definition", "queued"
+_OWNER, _DEFINITION, _QUEUED, _PARAMS = "owner", "definition", "queued", "params"
+_SECONDS_TO_QUEUE = 30.0  # all trials, by the process that has created the study
+_SECONDS_TO_OWN = 60.0  # a trial that has begun, by a process on another machine
 
 
 class Result(NamedTuple):
@@ -75,7 +82,9 @@ class Study:
         self._distributions = {key: domain.distribution() for key, domain in space.items()}
         self._lock = directory / LOCK
         with _locked(self._lock):
-            self._study = self._open(directory, storage, sampler)
+            self._study, is_new = self._open(directory, storage, sampler)
+            if not is_new:
+                self._wait_until_queued()
             self._check(definition)
             if not self._study.user_attrs.get(_QUEUED):
                 self._queue(sampler, n_trials, seed)
@@ -89,6 +98,9 @@ class Study:
             while len(trials) < n_trials and self._n_open() > 0:
                 trial = self._study.ask(self._distributions)
                 trial.set_user_attr(_OWNER, _this_process())
+                if self._is_surplus(trial.number):
+                    self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+                    break
                 trials.append((trial, self._decoded(trial.params)))
         return trials
 
@@ -132,27 +144,36 @@ class Study:
         """The study as optuna has it, for its pictures."""
         return self._study
 
-    def _open(self, directory: Path, storage: str | None, sampler: Sampler) -> Any:
+    def _open(self, directory: Path, storage: str | None, sampler: Sampler) -> tuple[Any, bool]:
+        """Create the study or load it; also return whether it is new."""
         optuna = self._optuna
         samplers = optuna.samplers
         chosen = samplers.TPESampler(constant_liar=True) if sampler == "tpe" else None
         url = storage or f"sqlite:///{directory / 'study.db'}"
         try:
-            if url.startswith("journal:"):
-                backend = optuna.storages.journal.JournalFileBackend(url.removeprefix("journal:"))
-                opened: Any = optuna.storages.JournalStorage(backend)
-            else:
-                opened = optuna.storages.RDBStorage(url)
-            return optuna.create_study(
-                storage=opened,
-                study_name=_NAME,
-                sampler=chosen or samplers.RandomSampler(),
-                direction="maximize",
-                load_if_exists=True,
-            )
+            opened = self._open_storage(url)
+            chosen = chosen or samplers.RandomSampler()
+            arguments = {"storage": opened, "study_name": _NAME, "sampler": chosen}
+            try:
+                return optuna.create_study(**arguments, direction="maximize"), True
+            except optuna.exceptions.DuplicatedStudyError:
+                return optuna.load_study(**arguments), False
         except Exception as error:  # of optuna, SQLAlchemy, or the database's driver
             reason = " ".join(str(error).split())[:300]
             raise ExperimentError(f"the storage {url} cannot be used: {reason}") from error
+
+    def _open_storage(self, url: str) -> Any:
+        storages = self._optuna.storages
+        if url.startswith("journal:"):
+            backend = storages.journal.JournalFileBackend(url.removeprefix("journal:"))
+            return storages.JournalStorage(backend)
+        try:
+            return storages.RDBStorage(url)
+        except Exception as error:
+            if "already exists" not in str(error):
+                raise
+            time.sleep(1.0)  # another process creates the database's tables
+            return storages.RDBStorage(url)
 
     def _check(self, definition: Mapping[str, Any]) -> None:
         now = json.loads(json.dumps(definition))
@@ -175,8 +196,11 @@ class Study:
             trials = self._random(n_trials, seed)
         else:
             trials = []
+        # A process may have died after it had queued some.
+        queued = [each.user_attrs.get(_PARAMS) for each in self._study.get_trials(deepcopy=False)]
         for params in trials:
-            self._study.enqueue_trial(params)
+            if params not in queued:
+                self._study.enqueue_trial(params, user_attrs={_PARAMS: params})
         self._study.set_user_attr(_QUEUED, len(trials) or n_trials)
 
     def _random(self, n_trials: int, seed: int) -> list[Values]:
@@ -206,25 +230,42 @@ class Study:
             for values in itertools.product(*columns)
         ]
 
+    def _wait_until_queued(self) -> None:
+        """Wait for the process that has created the study; go on without it if it has died."""
+        deadline = time.monotonic() + _SECONDS_TO_QUEUE
+        while not self._study.user_attrs.get(_QUEUED) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def _is_surplus(self, number: int) -> bool:
+        """Return True if as many trials as there are have begun before this one."""
+        before = [each for each in self._begun() if each.number < number]
+        return len(before) >= self._study.user_attrs[_QUEUED]
+
     def _requeue_of_dead(self) -> None:
         """Queue the trials of this machine's processes that have died."""
         states = self._optuna.trial.TrialState
         for trial in self._study.get_trials(deepcopy=False, states=(states.RUNNING,)):
             owner = trial.user_attrs.get(_OWNER)
-            if owner is not None and _is_alive(owner):
+            if owner is None and _seconds_since(trial.datetime_start) < _SECONDS_TO_OWN:
                 continue
-            if owner is not None and owner["host"] != socket.gethostname():
+            if owner is not None and (_is_alive(owner) or owner["host"] != socket.gethostname()):
                 continue
             self._study.tell(trial.number, state=states.FAIL)
             self._study.enqueue_trial(trial.params)
 
     def _n_open(self) -> int:
         """Return how many trials have not begun."""
+        return self._study.user_attrs[_QUEUED] - len(self._begun())
+
+    def _begun(self) -> list[Any]:
+        """List the trials that have begun; those of dead processes have not."""
         states = self._optuna.trial.TrialState
-        trials = self._study.get_trials(deepcopy=False)
-        begun = [t for t in trials if t.state in (states.RUNNING, states.COMPLETE, states.PRUNED)]
-        failed = [t for t in trials if t.state == states.FAIL and "scores" in t.user_attrs]
-        return self._study.user_attrs[_QUEUED] - len(begun) - len(failed)
+        begun = (states.RUNNING, states.COMPLETE, states.PRUNED)
+        return [
+            each
+            for each in self._study.get_trials(deepcopy=False)
+            if each.state in begun or (each.state == states.FAIL and "scores" in each.user_attrs)
+        ]
 
     def _decoded(self, params: Mapping[str, Any]) -> Values:
         return {key: self._decode(key, value) for key, value in params.items()}
@@ -245,6 +286,10 @@ def _import_optuna() -> Any:
             "repository of jaxagents."
         ) from error
     return optuna
+
+
+def _seconds_since(start: datetime.datetime) -> float:
+    return (datetime.datetime.now() - start).total_seconds()
 
 
 def _this_process() -> dict[str, Any]:

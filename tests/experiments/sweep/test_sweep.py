@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import optuna
 import pytest
 
 import jaxagents as ja
@@ -13,6 +14,7 @@ from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
+from jaxagents.experiments.sweep import study as studies
 from jaxagents.experiments.sweep.search_space import Choices, Range, load_space
 from jaxagents.experiments.sweep.sweep import Scores, Sweep, SweepSettings, score_trials
 
@@ -159,6 +161,44 @@ def test_two_processes_share_the_trials(files):
     asked = [first.study.ask(2), second.study.ask(2), first.study.ask(2), second.study.ask(2)]
     values = [json.dumps(each) for batch in asked for _, each in batch]
     assert len(values) == len(set(values)) == 6
+
+
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_machines_that_ask_at_once_do_not_begin_more_trials_than_there_are(
+    files, sampler, monkeypatch
+):
+    storage = f"sqlite:///{files / 'shared.db'}"
+    settings = {"storage": storage, "sampler": sampler, "n_trials": 6}
+    first = sweep_in(files, to="one machine", **settings).study
+    second = sweep_in(files, to="another", **settings).study
+    assert len(first.ask(5)) == 5
+    monkeypatch.setattr(second, "_n_open", lambda: 1)  # as it was before the first asked
+    assert len(second.ask(3)) == 1
+    assert second.ask(1) == []
+    assert first.ask(1) == []
+
+
+def test_a_study_whose_creator_has_died_is_queued_completely(files, monkeypatch):
+    monkeypatch.setattr(studies, "_SECONDS_TO_QUEUE", 0.2)
+    grid = studies.Study._grid
+    monkeypatch.setattr(studies.Study, "_grid", lambda self: grid(self)[:2])
+    set_attribute = optuna.Study.set_user_attr
+
+    def die(self, name, value):
+        if name == "queued":
+            raise KeyboardInterrupt
+        set_attribute(self, name, value)
+
+    monkeypatch.setattr(optuna.Study, "set_user_attr", die)
+    with pytest.raises(KeyboardInterrupt):
+        sweep_in(files, sampler="grid")
+    monkeypatch.setattr(optuna.Study, "set_user_attr", set_attribute)
+    monkeypatch.setattr(studies.Study, "_grid", grid)
+
+    study = sweep_in(files, sampler="grid").study
+
+    values = [json.dumps(each) for _, each in study.ask(10)]
+    assert len(values) == len(set(values)) == study.n_trials == 6
 
 
 @pytest.mark.parametrize("sampler", ["grid", "tpe"])
