@@ -12,7 +12,6 @@ turns; medians over rounds.
 
 import argparse
 import os
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -164,8 +163,8 @@ def training_by_host(env: ja.HostEnvironment, n_envs: int, n_updates: int) -> Ca
     return train
 
 
-def medians(sides: dict[str, Callable[[], Any]], n_rounds: int) -> dict[str, float]:
-    """Return each side's median seconds; the sides take turns, after a round that compiles."""
+def times(sides: dict[str, Callable[[], Any]], n_rounds: int) -> dict[str, np.ndarray]:
+    """Return each side's seconds, ``[rounds]``; the sides take turns, after one that compiles."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for i in range(n_rounds + 1):
         for name, run in sides.items():
@@ -173,15 +172,15 @@ def medians(sides: dict[str, Callable[[], Any]], n_rounds: int) -> dict[str, flo
             run()
             if i > 0:
                 seconds[name].append(time.perf_counter() - started)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return {name: np.array(values) for name, values in seconds.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("env", nargs="?", default="pettingzoo/mpe2:simple_spread_v3")
     parser.add_argument("--n-envs", type=int, default=16)
-    parser.add_argument("--n-updates", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--n-updates", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=9)
     parsed = parser.parse_args()
     n_steps = parsed.n_updates * ROLLOUT_LENGTH
 
@@ -192,11 +191,12 @@ def main() -> None:
     library, _, name = parsed.env.partition("/")
     if library == "gymnasium":
         sides["AsyncVectorEnv"] = stepping_by_gymnasium(name, parsed.n_envs, n_steps)
-    for side, seconds in medians(sides, parsed.rounds).items():
-        print(f"{side:16} {parsed.n_envs * n_steps / seconds:10,.0f} environment steps/s")
+    for side, seconds in times(sides, parsed.rounds).items():
+        rate = parsed.n_envs * n_steps / np.median(seconds)
+        print(f"{side:16} {rate:10,.0f} environment steps/s")
 
     env, _ = ja.make(parsed.env)
-    seconds = medians(
+    of_sides = times(
         {
             "training": training(env, parsed.n_envs, parsed.n_updates),
             "loop on the host": training_by_host(env, parsed.n_envs, parsed.n_updates),
@@ -205,10 +205,14 @@ def main() -> None:
         },
         parsed.rounds,
     )
-    for side, value in seconds.items():
-        print(f"{side:16} {value:10.2f} s")
-    parts = seconds["steps alone"] + seconds["updates alone"]
-    print(f"{'ratio':16} {seconds['training'] / parts:10.2f} of training to the sum of its parts")
+    for side, seconds in of_sides.items():
+        print(f"{side:16} {np.median(seconds):10.2f} s")
+    ratios = of_sides["training"] / (of_sides["steps alone"] + of_sides["updates alone"])
+    low, high = np.quantile(ratios, [0.25, 0.75])
+    print(
+        f"{'ratio':16} {np.median(ratios):10.2f} ({low:.2f} to {high:.2f}) of training to the sum "
+        "of its parts: median and quartiles of the rounds'"
+    )
 
 
 if __name__ == "__main__":
