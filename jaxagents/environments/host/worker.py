@@ -19,6 +19,7 @@ from jaxagents.environments.host.shared_arrays import Layout, map_arrays
 from jaxagents.environments.host.stepper import Making, Stepper
 
 _SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_AWAKE = 300e-6  # waiting for a command; training is 5 to 18 % faster than asleep
 
 
 class Task(NamedTuple):
@@ -45,7 +46,7 @@ def main(descriptor: int) -> None:
     stepper = Stepper(task.making, task.envs, arrays)
     try:
         stepper.make()
-        while command := channel.recv(1):
+        while command := _receive(channel):
             if command == RESET:
                 _seed_global_generators(int(arrays["seed"][task.envs.start]))
                 stepper.reset()
@@ -58,6 +59,20 @@ def main(descriptor: int) -> None:
     except BaseException as error:
         channel.sendall(FAILED)
         send_object(channel, stepper.failure(error))
+
+
+def _receive(channel: socket.socket) -> bytes:
+    """Receive a command, or nothing if the other end has closed.
+
+    The next one mostly comes at once, and a process that sleeps wakes up late.
+    """
+    until = time.perf_counter() + _SECONDS_AWAKE
+    while time.perf_counter() < until:
+        try:
+            return channel.recv(1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            os.sched_yield()
+    return channel.recv(1)
 
 
 def _seed_global_generators(seed: int) -> None:
