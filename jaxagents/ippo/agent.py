@@ -37,7 +37,8 @@ from jaxagents.networks.network import Network
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
 from jaxagents.training.named_arrays import Leaves
-from jaxagents.training.recorder import Recorder, highest_return
+from jaxagents.training.recorder import Recorder
+from jaxagents.training.saved_run import highest_return
 from jaxagents.types import Memory, Metrics, MetricStats, Observation, PyTree, Runner
 
 _logger = logging.getLogger(__name__)
@@ -361,13 +362,13 @@ class Agent(Frozen, abc.ABC):
         """
         if mode not in ("best", "last"):
             raise ValueError(f"mode={mode!r} is unknown; choose 'best' or 'last'.")
-        n_members = self._recorder.saved_n_members()
+        n_members = self._recorder.saved.n_members()
         if n_members is not None:
             runner, history = self._restore_population(n_members, mode, best_fn, member)
         elif member is not None:
             raise ValueError(f"member={member!r}, but the run is not a population; leave it out.")
         else:
-            runner, history = self._recorder.restore(
+            runner, history = self._recorder.saved.read(
                 self._runner_shapes(), mode, best_fn or highest_return
             )
         self.collect_training(runner, history)
@@ -382,7 +383,7 @@ class Agent(Frozen, abc.ABC):
                 "population keeps the runner of its highest return."
             )
         recorder = self._recorder.of_population(n_members)
-        runner, history = recorder.restore(self._runner_shapes(n_members), mode, highest_return)
+        runner, history = recorder.saved.read(self._runner_shapes(n_members), mode, highest_return)
         metrics = members_first(history)
         if member is None:
             return runner, metrics

@@ -186,7 +186,7 @@ class IPPOBase(Agent):
             NonFiniteError: as for `train`.
             Interrupted: as for `train`.
         """
-        n_members = self._recorder.saved_n_members()
+        n_members = self._recorder.saved.n_members()
         if n_members is not None:
             return resume_population(self, n_members, hyperparams, selection)
         runner, history = self._recorder.restore_to_resume(self._runner_shapes())

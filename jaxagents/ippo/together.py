@@ -193,7 +193,7 @@ class _Group(Frozen):
                 )
             try:
                 restored = {
-                    name: recorder.restore_step(self.agents[name]._runner_shapes(), max(steps))
+                    name: recorder.saved.read_step(self.agents[name]._runner_shapes(), max(steps))
                     for name, recorder in recorders.items()
                 }
             except DamagedError:

@@ -1,7 +1,6 @@
 """Records an agent's runs on the host: metrics, checkpoints, callbacks, progress, signals."""
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, final
@@ -11,31 +10,24 @@ import numpy as np
 
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig
-from jaxagents.errors import CheckpointError
-from jaxagents.training import best_members
 from jaxagents.training.best_members import BestMembers
 from jaxagents.training.callbacks import Callback, Evaluation
 from jaxagents.training.checkpoint_writer import Checkpoint, CheckpointWriter
-from jaxagents.training.checkpoints import Checkpoints, DamagedError
 from jaxagents.training.interruption import Interruption
 from jaxagents.training.metric_tables import Table
-from jaxagents.training.named_arrays import Leaves, from_leaves, subtree, to_leaves
+from jaxagents.training.named_arrays import Leaves, to_leaves
 from jaxagents.training.progress_bar import ProgressBar
+from jaxagents.training.saved_run import SELECTION, SavedRun
 from jaxagents.types import PyTree, Runner
 
-BestFn = Callable[[Leaves], int]
-"""Maps the metrics of the kept checkpoints, ``[checkpoints, ...]``, to the row of the best one."""
 Result = TypeVar("Result")
 
-# Metadata that checkpoints of version 1.0 lack, with the values that its agents had.
-_BEFORE_IT_WAS_SAVED = {"observes_time": False, "replay_updates": 0}
-_SELECTION = "selection"  # metadata that only a run's training needs, not its policies
 _SHARE_OF_WAITING = 0.01  # part of a block's time that may be spent on waiting for its checkpoint
 
 
 @final
 class Recorder:
-    """Records an agent's training, and restores recorded runs.
+    """Records an agent's training.
 
     A compiled program reports each evaluation to `on_evaluation`. Exceptions cannot pass through
     compiled code: `on_evaluation` keeps an exception and stops the run, and `record` raises it.
@@ -47,6 +39,9 @@ class Recorder:
         metadata: Saved with every checkpoint.
         n_members: The number of members of a population, which all runners and metrics then have
             as a first axis. None: a single run.
+
+    Attributes:
+        saved: What was recorded in the directory.
     """
 
     def __init__(
@@ -59,6 +54,7 @@ class Recorder:
         self._config = config
         self._callbacks = tuple(callbacks)
         self._metadata = {**metadata, "n_members": n_members}
+        self.saved: SavedRun = SavedRun(config, self._metadata, n_members)
         self._n_members = n_members
         self._best_members: BestMembers | None = None
         self._writer: CheckpointWriter | None = None
@@ -84,7 +80,7 @@ class Recorder:
             n_members: Number of members.
             selection: Settings of the rule that selects among them.
         """
-        metadata = {**self._metadata, _SELECTION: selection}
+        metadata = {**self._metadata, SELECTION: selection}
         recorder = Recorder(self._config, self._callbacks, metadata, n_members)
         recorder._interruption = self._interruption
         return recorder
@@ -103,7 +99,7 @@ class Recorder:
         directory = self._config.checkpoint_dir
         if directory is None:
             return
-        if self._checkpoints().steps():
+        if self.saved.checkpoints.steps():
             raise ValueError(
                 f"checkpoint_dir={str(directory)!r} already holds a run; continue it with "
                 "agent.resume(), load it with agent.restore(), or train into another directory."
@@ -168,7 +164,7 @@ class Recorder:
             yield
             return
         self._writer = CheckpointWriter(
-            self._checkpoints(),
+            self.saved.checkpoints,
             max(config.keep_latest, keep_latest),
             config.keep_best,
             self._metadata,
@@ -253,62 +249,13 @@ class Recorder:
         self._block_started = now
 
     def restore_to_resume(self, template: Runner) -> tuple[Runner, Leaves]:
-        """Restore the last checkpoint, after waiting for an interrupted run to end.
+        """Read the last checkpoint, after waiting for an interrupted run to end.
 
         Raises:
-            ValueError: As for `restore`; or ``n_evals`` has changed since the run began.
+            ValueError: As for `SavedRun.read_to_resume`.
         """
         self._interruption.wait_for_abandoned_work()
-        runner, history = self.restore(template, "last", highest_return)
-        self._check_n_evals(history)
-        self._check_selection()
-        return runner, history
-
-    def restore(self, template: Runner, mode: str, best_fn: BestFn) -> tuple[Runner, Leaves]:
-        """Read a runner from a checkpoint; damaged checkpoints are set aside.
-
-        Args:
-            template: Shapes and dtypes of the agent's runner.
-            mode: "best" or "last".
-            best_fn: Chooses the best of the kept checkpoints.
-
-        Returns:
-            The runner, and the metrics of all evaluations so far.
-
-        Raises:
-            ValueError: There is no checkpoint, or it belongs to an agent of another structure.
-        """
-        checkpoints = self._checkpoints()
-        last, history = checkpoints.read_latest(checkpoints.read_history)
-        self._refuse_another_structure(checkpoints.read_metadata(last))
-        best, step = mode == "best", last
-        if best and self._n_members is None:
-            step = _best_step(checkpoints.steps(), history, best_fn)
-        try:
-            leaves = checkpoints.read_runner(step)
-        except DamagedError as error:
-            checkpoints.set_aside(step, str(error))
-            return self.restore(template, mode, best_fn)
-        if self._n_members is not None:
-            leaves = best_members.best(leaves) if best else best_members.current(leaves)
-            if not leaves:
-                raise _never_evaluated()
-        return self._as_runner(template, leaves), history
-
-    def restore_best_members(self) -> Leaves:
-        """Read the best runners of a population's last checkpoint, to resume it."""
-        checkpoints = self._checkpoints()
-        _, leaves = checkpoints.read_latest(checkpoints.read_runner)
-        return best_members.best(leaves)
-
-    def saved_n_members(self) -> int | None:
-        """Return the number of members of the population in the directory; None: a single run.
-
-        Raises:
-            ValueError: There is no checkpoint.
-        """
-        checkpoints = self._checkpoints()
-        return checkpoints.read_latest(checkpoints.read_metadata)[1].get("n_members")
+        return self.saved.read_to_resume(template)
 
     def kept_steps(self) -> list[int]:
         """List the updates after which there is a checkpoint.
@@ -316,72 +263,7 @@ class Recorder:
         Waits for an interrupted run to end.
         """
         self._interruption.wait_for_abandoned_work()
-        return self._checkpoints().steps()
-
-    def restore_step(self, template: Runner, step: int) -> tuple[Runner, Leaves]:
-        """Read the checkpoint of an update, to resume from it; see `restore_to_resume`.
-
-        Raises:
-            DamagedError: The checkpoint is damaged; it has been set aside.
-            ValueError: As for `restore`.
-        """
-        checkpoints = self._checkpoints()
-        try:
-            history, saved = checkpoints.read_history(step), checkpoints.read_metadata(step)
-            leaves = checkpoints.read_runner(step)
-        except DamagedError as error:
-            checkpoints.set_aside(step, str(error))
-            raise
-        self._refuse_another_structure(saved)
-        self._check_n_evals(history)
-        return self._as_runner(template, leaves), history
-
-    def _check_n_evals(self, history: Leaves) -> None:
-        n_evals = history["returns"].shape[-2] if "returns" in history else 0
-        if history and n_evals != self._config.n_evals:
-            raise CheckpointError(
-                f"n_evals={self._config.n_evals}, but the run's evaluations so far have "
-                f"{n_evals} episodes each; use n_evals={n_evals}."
-            )
-
-    def _check_selection(self) -> None:
-        checkpoints = self._checkpoints()
-        saved = checkpoints.read_latest(checkpoints.read_metadata)[1].get(_SELECTION)
-        mine = json.loads(json.dumps(self._metadata.get(_SELECTION)))
-        if saved != mine:
-            raise CheckpointError(
-                f"the run in {self._config.checkpoint_dir} was trained with selection={saved}; "
-                f"resume it with the same, not with {mine}."
-            )
-
-    def _as_runner(self, template: Runner, leaves: Leaves) -> Runner:
-        # The run may have scalar hyperparameters and the template one value per policy.
-        hyperparams = subtree(leaves, "hyperparams", template.hyperparams)
-        try:
-            return from_leaves(leaves, template.replace(hyperparams=hyperparams))
-        except ValueError as error:
-            raise CheckpointError(
-                f"the checkpoint in {self._config.checkpoint_dir} belongs to another agent: "
-                f"{error}."
-            ) from None
-
-    def _refuse_another_structure(self, saved: Mapping[str, Any]) -> None:
-        """Raise if an agent of another structure trained the run."""
-        for name, mine in self._metadata.items():
-            if name == _SELECTION:
-                continue
-            before = saved.get(name, _BEFORE_IT_WAS_SAVED.get(name))
-            if before != mine:
-                raise CheckpointError(
-                    f"the run in {self._config.checkpoint_dir} belongs to another agent: its "
-                    f"{name} is {before}, and this agent's is {mine}."
-                )
-
-    def _checkpoints(self) -> Checkpoints:
-        directory = self._config.checkpoint_dir
-        if directory is None:
-            raise ValueError("the agent has checkpoint_dir=None; configure the run's directory.")
-        return Checkpoints(directory)
+        return self.saved.checkpoints.steps()
 
     def _evaluation_of(self, runner: PyTree, row: Mapping[str, np.ndarray]) -> Evaluation:
         n_updates_done = _updates_done(runner)
@@ -452,24 +334,6 @@ def _is_true(answer: Any) -> bool:
     return answer is True or (is_boolean and bool(answer))
 
 
-def highest_return(metrics: Leaves) -> int:
-    """Return the row with the highest return, averaged over episodes and actors.
-
-    In zero-sum environments this average says nothing.
-    """
-    if "returns" not in metrics:
-        raise _never_evaluated()
-    scores = metrics["returns"].mean(axis=(1, 2))
-    return int(np.argmax(np.where(np.isfinite(scores), scores, -np.inf)))
-
-
-def _never_evaluated() -> ValueError:
-    return ValueError(
-        "the run was not evaluated (n_evals=0), so none of its checkpoints is the best; restore "
-        "mode='last', or pass a best_fn."
-    )
-
-
 def _updates_done(runner: PyTree) -> int:
     """Return the updates of a runner, or of the members that have not stopped."""
     return int(np.max(runner.n_updates_done))
@@ -479,20 +343,3 @@ def _mean_of_finite(returns: np.ndarray) -> float:
     """Return the mean over episodes and actors, and over members that have not stopped."""
     finite = returns[np.isfinite(returns)]
     return float(np.mean(finite)) if finite.size else float("nan")
-
-
-def _best_step(steps: Sequence[int], history: Leaves, best_fn: BestFn) -> int:
-    """Choose among the kept steps by ``best_fn``."""
-    rows = np.flatnonzero(np.isin(history.get("n_updates_done", []), steps))
-    if not len(rows):
-        raise CheckpointError(
-            f"none of the checkpoints, of updates {list(steps)}, was evaluated; restore "
-            "mode='last'."
-        )
-    row = int(best_fn({name: values[rows] for name, values in history.items()}))
-    if not 0 <= row < len(rows):
-        raise ValueError(
-            f"best_fn returned row {row} of {len(rows)} kept checkpoints; return an index below "
-            f"{len(rows)}."
-        )
-    return int(history["n_updates_done"][rows[row]])

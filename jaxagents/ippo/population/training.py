@@ -103,7 +103,7 @@ def resume_population(
         int(np.max(runner.n_updates_done)),
         initial=False,
         history=history,
-        best=recorder.restore_best_members(),
+        best=recorder.saved.read_best_members(),
     )
 
 

@@ -1,0 +1,204 @@
+"""A saved run: what the checkpoints in an agent's directory hold."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from jaxagents.config import AgentConfig
+from jaxagents.errors import CheckpointError
+from jaxagents.training import best_members
+from jaxagents.training.checkpoints import Checkpoints, DamagedError
+from jaxagents.training.named_arrays import Leaves, from_leaves, subtree
+from jaxagents.types import Runner
+
+BestFn = Callable[[Leaves], int]
+"""Maps the metrics of the kept checkpoints, ``[checkpoints, ...]``, to the row of the best one."""
+
+SELECTION = "selection"
+"""Metadata that only a run's training needs, not its policies."""
+# Metadata that checkpoints of version 1.0 lack, with the values that its agents had.
+_BEFORE_IT_WAS_SAVED = {"observes_time": False, "replay_updates": 0}
+
+
+@final
+class SavedRun:
+    """Reads the checkpoints in an agent's directory, of a single run or of a population.
+
+    Args:
+        config: The agent's; its ``checkpoint_dir`` names the directory.
+        metadata: The agent's structure, and its population's; other runs are refused.
+        n_members: The number of members of a population; None: a single run.
+    """
+
+    def __init__(
+        self, config: AgentConfig, metadata: Mapping[str, Any], n_members: int | None = None
+    ):
+        self._config = config
+        self._metadata = metadata
+        self._n_members = n_members
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints.
+
+        Raises:
+            ValueError: The agent has no directory.
+        """
+        directory = self._config.checkpoint_dir
+        if directory is None:
+            raise ValueError("the agent has checkpoint_dir=None; configure the run's directory.")
+        return Checkpoints(directory)
+
+    def read_to_resume(self, template: Runner) -> tuple[Runner, Leaves]:
+        """Read the last checkpoint.
+
+        Raises:
+            ValueError: As for `read`; or ``n_evals`` or the rule of selection has changed since the
+                run began.
+        """
+        runner, history = self.read(template, "last", highest_return)
+        self._check_n_evals(history)
+        self._check_selection()
+        return runner, history
+
+    def read(self, template: Runner, mode: str, best_fn: BestFn) -> tuple[Runner, Leaves]:
+        """Read a runner from a checkpoint; damaged checkpoints are set aside.
+
+        Args:
+            template: Shapes and dtypes of the agent's runner.
+            mode: "best" or "last".
+            best_fn: Chooses the best of the kept checkpoints.
+
+        Returns:
+            The runner, and the metrics of all evaluations so far.
+
+        Raises:
+            ValueError: There is no checkpoint, or it belongs to an agent of another structure.
+        """
+        checkpoints = self.checkpoints
+        last, history = checkpoints.read_latest(checkpoints.read_history)
+        self._refuse_another_structure(checkpoints.read_metadata(last))
+        best, step = mode == "best", last
+        if best and self._n_members is None:
+            step = _best_step(checkpoints.steps(), history, best_fn)
+        try:
+            leaves = checkpoints.read_runner(step)
+        except DamagedError as error:
+            checkpoints.set_aside(step, str(error))
+            return self.read(template, mode, best_fn)
+        if self._n_members is not None:
+            leaves = best_members.best(leaves) if best else best_members.current(leaves)
+            if not leaves:
+                raise _never_evaluated()
+        return self._as_runner(template, leaves), history
+
+    def read_best_members(self) -> Leaves:
+        """Read the best runners of a population's last checkpoint, to resume it."""
+        checkpoints = self.checkpoints
+        _, leaves = checkpoints.read_latest(checkpoints.read_runner)
+        return best_members.best(leaves)
+
+    def n_members(self) -> int | None:
+        """Return the number of members of the population in the directory; None: a single run.
+
+        Raises:
+            ValueError: There is no checkpoint.
+        """
+        checkpoints = self.checkpoints
+        return checkpoints.read_latest(checkpoints.read_metadata)[1].get("n_members")
+
+    def read_step(self, template: Runner, step: int) -> tuple[Runner, Leaves]:
+        """Read the checkpoint of an update, to resume from it; see `read_to_resume`.
+
+        Raises:
+            DamagedError: The checkpoint is damaged; it has been set aside.
+            ValueError: As for `read`.
+        """
+        checkpoints = self.checkpoints
+        try:
+            history, saved = checkpoints.read_history(step), checkpoints.read_metadata(step)
+            leaves = checkpoints.read_runner(step)
+        except DamagedError as error:
+            checkpoints.set_aside(step, str(error))
+            raise
+        self._refuse_another_structure(saved)
+        self._check_n_evals(history)
+        return self._as_runner(template, leaves), history
+
+    def _check_n_evals(self, history: Leaves) -> None:
+        n_evals = history["returns"].shape[-2] if "returns" in history else 0
+        if history and n_evals != self._config.n_evals:
+            raise CheckpointError(
+                f"n_evals={self._config.n_evals}, but the run's evaluations so far have "
+                f"{n_evals} episodes each; use n_evals={n_evals}."
+            )
+
+    def _check_selection(self) -> None:
+        checkpoints = self.checkpoints
+        saved = checkpoints.read_latest(checkpoints.read_metadata)[1].get(SELECTION)
+        mine = json.loads(json.dumps(self._metadata.get(SELECTION)))
+        if saved != mine:
+            raise CheckpointError(
+                f"the run in {self._config.checkpoint_dir} was trained with selection={saved}; "
+                f"resume it with the same, not with {mine}."
+            )
+
+    def _as_runner(self, template: Runner, leaves: Leaves) -> Runner:
+        # The run may have scalar hyperparameters and the template one value per policy.
+        hyperparams = subtree(leaves, "hyperparams", template.hyperparams)
+        try:
+            return from_leaves(leaves, template.replace(hyperparams=hyperparams))
+        except ValueError as error:
+            raise CheckpointError(
+                f"the checkpoint in {self._config.checkpoint_dir} belongs to another agent: "
+                f"{error}."
+            ) from None
+
+    def _refuse_another_structure(self, saved: Mapping[str, Any]) -> None:
+        """Raise if an agent of another structure trained the run."""
+        for name, mine in self._metadata.items():
+            if name == SELECTION:
+                continue
+            before = saved.get(name, _BEFORE_IT_WAS_SAVED.get(name))
+            if before != mine:
+                raise CheckpointError(
+                    f"the run in {self._config.checkpoint_dir} belongs to another agent: its "
+                    f"{name} is {before}, and this agent's is {mine}."
+                )
+
+
+def highest_return(metrics: Leaves) -> int:
+    """Return the row with the highest return, averaged over episodes and actors.
+
+    In zero-sum environments this average says nothing.
+    """
+    if "returns" not in metrics:
+        raise _never_evaluated()
+    scores = metrics["returns"].mean(axis=(1, 2))
+    return int(np.argmax(np.where(np.isfinite(scores), scores, -np.inf)))
+
+
+def _never_evaluated() -> ValueError:
+    return ValueError(
+        "the run was not evaluated (n_evals=0), so none of its checkpoints is the best; restore "
+        "mode='last', or pass a best_fn."
+    )
+
+
+def _best_step(steps: Sequence[int], history: Leaves, best_fn: BestFn) -> int:
+    """Choose among the kept steps by ``best_fn``."""
+    rows = np.flatnonzero(np.isin(history.get("n_updates_done", []), steps))
+    if not len(rows):
+        raise CheckpointError(
+            f"none of the checkpoints, of updates {list(steps)}, was evaluated; restore "
+            "mode='last'."
+        )
+    row = int(best_fn({name: values[rows] for name, values in history.items()}))
+    if not 0 <= row < len(rows):
+        raise ValueError(
+            f"best_fn returned row {row} of {len(rows)} kept checkpoints; return an index below "
+            f"{len(rows)}."
+        )
+    return int(history["n_updates_done"][rows[row]])
