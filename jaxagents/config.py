@@ -224,6 +224,9 @@ class AgentConfig:
             observe. None: only if the environment says that its time limit is a part of the task,
             time_limits does not change that, and the limit is known.
         progress_bar: Show a progress bar; it advances with each evaluation.
+        devices: Number of devices among which the environments of an update, and the episodes of an
+            evaluation, are divided. Each draws minibatches from its own trajectories; gradients and
+            statistics are of all. A resumed run may change it.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
         compute_dtype: "bfloat16" computes the hidden layers of the default networks in bfloat16,
             and rounds observations to it, for accelerators. Parameters, recurrent cells, last
@@ -294,6 +297,7 @@ class AgentConfig:
     time_limits: TimeLimits | None = None
     observe_time: bool | None = None
     progress_bar: bool = True
+    devices: int = 1
     squash: bool = False
     compute_dtype: Literal["bfloat16"] | None = None
     prng_impl: Literal["rbg"] | None = None
@@ -329,6 +333,7 @@ class AgentConfig:
         for name in ("actor_network", "critic_network"):
             object.__setattr__(self, name, _as_network(name, getattr(self, name)))
         self._check_memory()
+        self._check_devices()
         self._check_torso()
         self._check_replay()
         if self.anneal_learning_rate and self.learning_rate_schedule not in ("constant", "linear"):
@@ -373,6 +378,20 @@ class AgentConfig:
             raise ValueError(
                 f"rollout_length={self.rollout_length} steps do not divide into chunks of "
                 f"recurrent_chunk_length={length}; choose a divisor of {self.rollout_length}."
+            )
+
+    def _check_devices(self) -> None:
+        for name in ("minibatch_size", "n_evals"):
+            value = getattr(self, name)
+            if value % self.devices:
+                raise ValueError(
+                    f"{name}={value} does not divide among devices={self.devices}; choose a "
+                    f"multiple of {self.devices}."
+                )
+        if self.replay_updates and self.devices > 1:
+            raise ValueError(
+                f"replay_updates={self.replay_updates} keeps rollouts on one device, but "
+                f"devices={self.devices}; choose one of them."
             )
 
     def _check_torso(self) -> None:
@@ -432,6 +451,7 @@ _SIZES = (
     "critic_epochs",
     "eval_frequency",
     "keep_latest",
+    "devices",
 )
 
 

@@ -93,7 +93,7 @@ def collect(
     agent: ja.IPPOBase, runner: ja.Runner, rng: jax.Array
 ) -> tuple[ja.Runner, Transition, Batch]:
     """Collect a rollout; return the runner after it, the transitions and each policy's batch."""
-    runner, transitions = agent._collect_rollout(runner, rng)
+    runner, transitions = agent._collect_rollout(runner, agent._draw_rollout(rng))
     runner, batch = make_batch(agent, runner, transitions)
     return runner, transitions, batch
 

@@ -138,7 +138,7 @@ def test_the_page_about_training_prints_the_shapes_that_it_explains(folder, monk
     run(REPOSITORY / "docs" / "training.md", monkeypatch)
     printed = capsys.readouterr().out
     assert "(3, 32, 2)" in printed
-    assert "(2, 3, 32, 2)" in printed
+    assert "(3, 3, 32, 2)" in printed
 
 
 def test_the_page_about_runs_works_on_several_runs(folder, monkeypatch, capsys):

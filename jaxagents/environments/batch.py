@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import apply_where
+from jaxagents.compiler.devices import keys_of_environments
 from jaxagents.compiler.random_keys import key_of, to_draw, to_store
 from jaxagents.compiler.threefry import THREEFRY
 from jaxagents.environments.observation_features import (
@@ -62,12 +63,14 @@ class EnvironmentBatch(abc.ABC):
         has_idle_steps: True if a reset can take a step of its own, in which no actor is active.
         time_limit: Of the episodes.
         can_be_vmapped: True if `reset` and `step` can be a part of a `jax.vmap`.
+        can_be_divided: True if environments can be divided among devices.
     """
 
     rewards_after_death: bool = False
     has_shaped_reward: bool = False
     has_idle_steps: bool = False
     can_be_vmapped: bool = True
+    can_be_divided: bool = False
 
     def __init__(
         self,
@@ -218,6 +221,8 @@ class JaxEnvironmentBatch(EnvironmentBatch):
     others reset themselves in their ``step``.
     """
 
+    can_be_divided = True
+
     def __init__(
         self,
         env: Any,
@@ -265,7 +270,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""
-        observation, env_state = self._reset_each(jax.random.split(self._fast(rng), n_envs))
+        observation, env_state = self._reset_each(keys_of_environments(self._fast(rng), n_envs))
         return observation, BatchState(
             env_state=env_state,
             active=jnp.ones((n_envs, self.n_actors), bool),
@@ -281,7 +286,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         step = self._env.step_env if self._resets_as_batch else self._env.step
         observation, env_state, reward, terminated, truncated, info = jax.vmap(
             step, in_axes=(0, 0, 0, None)
-        )(jax.random.split(rng_step, n_envs), state.env_state, action, self._env_params)
+        )(keys_of_environments(rng_step, n_envs), state.env_state, action, self._env_params)
         terminated, truncated = terminated.astype(bool), truncated.astype(bool)
         elapsed = state.episode_steps + 1
         if self._resets_as_batch:
@@ -344,7 +349,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         return apply_where(
             episode_over,
             # Split only when needed: most steps reset no environment.
-            lambda envs: self._reset_each(jax.random.split(rng, n_envs)[envs]),
+            lambda envs: self._reset_each(keys_of_environments(rng, n_envs)[envs]),
             jnp.arange(n_envs),
             others,
             smallest_part=_FEW_RESETS,

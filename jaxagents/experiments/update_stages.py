@@ -37,7 +37,7 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
     hyperparams = agent._scheduled(runner)
     rng = to_draw(runner.rng)
     rngs = jax.random.split(rng, n_policies)
-    after, transitions = jax.jit(agent._collect_rollout)(runner, rng)
+    after, transitions = jax.jit(agent._collect_rollout)(runner, agent._draw_rollout(rng))
     values = compiled(agent.networks.value_rollout, after, transitions)
     _, valuation = values()
     advantages = compiled(partial(_estimate, agent), after, transitions, valuation, hyperparams)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from jaxagents.compiler.devices import Devices
 from jaxagents.compiler.jit import is_traced
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig, structure_of
@@ -109,6 +110,12 @@ class Agent(Frozen, abc.ABC):
         self.replay: Replay | None = None
         if config.replay_updates:
             self.replay = Replay(config, self.networks, self.policies)
+        if config.devices > 1 and not self.environments.can_be_divided:
+            raise ValueError(
+                f"devices={config.devices}, but these environments cannot be divided: they have "
+                "opponents, or are outside of JAX; use devices=1."
+            )
+        self.devices: Devices = Devices(config.devices)
         self._cloning = Cloning(
             self.environments, self.policies, self.distribution, self.networks, config
         )

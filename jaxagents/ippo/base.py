@@ -18,6 +18,7 @@ import numpy as np
 from jax.experimental import io_callback
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
+from jaxagents.compiler.devices import DIVIDED_AFTER_FIRST, WHOLE, n_devices
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
@@ -33,6 +34,7 @@ from jaxagents.ippo.rollout import (
     check_rollout,
     with_structure,
 )
+from jaxagents.ippo.runner_parts import specs_of
 from jaxagents.ippo.training_run import TrainingRun
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.ppo.batches import Valuation, make_batch, normalize_targets, with_estimates
@@ -335,7 +337,8 @@ class IPPOBase(Agent):
         runner = self._shown_to_environments(runner)
         if self.replay is None:
             return runner
-        after, transitions = jax.eval_shape(self._collect_rollout, runner, rng_env)
+        draws = jax.eval_shape(self._draw_rollout, rng_env)
+        after, transitions = jax.eval_shape(self._collect_rollout, runner, draws)
         return runner.replace(replay=self.replay.init(transitions, after))
 
     def _shown_to_environments(self, runner: Runner) -> Runner:
@@ -346,8 +349,19 @@ class IPPOBase(Agent):
 
     def _update(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
         """Do one update: collect a rollout, and learn from it."""
-        rng = self._split(runner).rollout
-        runner, metrics, nonfinite = self._learn(*self._collect_rollout(runner, rng))
+        draws = self._draw_rollout(self._split(runner).rollout)
+        specs = specs_of(runner)
+        update = self.devices.split(
+            self._update_by,
+            in_specs=(specs, (WHOLE, DIVIDED_AFTER_FIRST)),
+            out_specs=(specs, WHOLE, WHOLE),
+        )
+        return update(runner, draws)
+
+    def _update_by(
+        self, runner: Runner, draws: tuple[PRNGKeyArray, Array]
+    ) -> tuple[Runner, Metrics, NonFinite]:
+        runner, metrics, nonfinite = self._learn(*self._collect_rollout(runner, draws))
         return self._shown_to_environments(runner), metrics, nonfinite
 
     def _learn(self, runner: Runner, transitions: Transition) -> tuple[Runner, Metrics, NonFinite]:
@@ -422,7 +436,9 @@ class IPPOBase(Agent):
         actor, critic = (jax.random.split(each, self.policies.n_policies) for each in rngs)
         return UpdateKeys(rollout=rng_rollout, actor=actor, critic=critic, next_update=rng)
 
-    def _collect_rollout(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:
+    def _collect_rollout(
+        self, runner: Runner, draws: tuple[PRNGKeyArray, Array]
+    ) -> tuple[Runner, Transition]:
         """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``.
 
         Networks normalise observations by the statistics from before this update.
@@ -435,7 +451,7 @@ class IPPOBase(Agent):
             action = self.distribution.to_environment(choice.action)
             return self._advance(loop, choice, *self.environments.step(rng, loop.env_state, action))
 
-        loop, moves = jax.lax.scan(act, self._before_rollout(runner), self._draw_rollout(rng))
+        loop, moves = jax.lax.scan(act, self._before_rollout(runner), draws)
         return self._end_rollout(runner, loop, moves)
 
     def _before_rollout(self, runner: Runner) -> RolloutLoop:
@@ -684,8 +700,9 @@ class IPPOBase(Agent):
         return loss, (loss, jnp.sum(minibatch.value_weight))
 
     def _n_minibatches(self, batch: Batch) -> int:
-        """Return the number of minibatches of one policy's batch."""
-        return batch.weight.shape[1] // (self.config.minibatch_size * self.config.n_chunks)
+        """Return the number of minibatches of one policy's batch, or of a device's part of it."""
+        of_device = self.config.minibatch_size // n_devices()
+        return batch.weight.shape[1] // (of_device * self.config.n_chunks)
 
     def _make_run(self, reports: bool = True) -> TrainingRun:
         return TrainingRun(self, reports)

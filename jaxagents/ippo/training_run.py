@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
+from jaxagents.compiler.devices import DIVIDED, WHOLE, Devices
 from jaxagents.compiler.jit import (
     Workload,
     compiled_for_speed,
@@ -21,6 +22,7 @@ from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.player import Player
+from jaxagents.ippo.runner_parts import specs_of
 from jaxagents.ppo.finiteness import QUANTITIES, NonFinite, raise_nonfinite
 from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.training.blocks import (
@@ -33,7 +35,7 @@ from jaxagents.training.blocks import (
 from jaxagents.training.metric_tables import joined
 from jaxagents.training.named_arrays import Leaves, strip_keys
 from jaxagents.training.recorder import Recorder
-from jaxagents.types import Metrics, Runner, Training, Updates
+from jaxagents.types import Inference, Metrics, Runner, Training, Updates
 
 
 @runtime_checkable
@@ -44,6 +46,7 @@ class Trainee(Protocol):
     environments: EnvironmentBatch
     networks: ActorCritic
     policies: PolicyMap
+    devices: Devices
     _player: Player
     _recorder: Recorder
 
@@ -60,7 +63,8 @@ class TrainingRun(Frozen):
     """Trains an agent.
 
     A block is several programs, compiled apart: `open_block`, `update_repeatedly`, an evaluation
-    and `close_block`.
+    and `close_block`. On a single device the last reports to the host from within; several devices
+    cannot, and the host reads what they have done.
 
     Args:
         agent: The agent.
@@ -69,7 +73,9 @@ class TrainingRun(Frozen):
 
     def __init__(self, agent: Trainee, reports: bool = True):
         self.agent = agent
-        self.reports = reports
+        self._is_divided = agent.devices.n > 1
+        self._reports_from_within = reports and not self._is_divided
+        self._reports_from_host = reports and self._is_divided
         self._freeze()
 
     def train(
@@ -88,6 +94,7 @@ class TrainingRun(Frozen):
 
         with agent.environments.raising_faults():
             runner = agent._with_environments(runner)
+            runner = agent.devices.put(runner, specs_of(runner))
             training, metrics = recorder.record(train, n_updates_done, history)
         if history:
             metrics = jax.tree.map(jnp.asarray, joined(history, metrics))
@@ -125,7 +132,17 @@ class TrainingRun(Frozen):
     ) -> tuple[Training, Metrics]:
         """Do some updates, evaluate, and report to the host; no updates after a stop."""
         updates = update(self, self.open_block(training, n_updates))
-        return self.close_block(training, updates, self._evaluate(updates))
+        training, metrics = self.close_block(training, updates, self._evaluate(updates))
+        return self._reported(training, metrics), metrics
+
+    def _reported(self, training: Training, metrics: Metrics) -> Training:
+        """Report a block from the host, if its program has not."""
+        recorder = self.agent._recorder
+        if not self._reports_from_host or not recorder.has_work or training.stop:
+            return training
+        row = jax.device_get(metrics)
+        stop = recorder.on_evaluation(jax.device_get(strip_keys(training.runner)), row)
+        return training._replace(stop=jnp.asarray(stop))
 
     def _evaluate(self, updates: Updates) -> Metrics:
         config = self.agent.config
@@ -133,7 +150,19 @@ class TrainingRun(Frozen):
             return {}
         actor = self.agent.networks.actor_of(updates.runner)
         rng = jax.random.key(config.eval_seed)
+        if self._is_divided:
+            return self._evaluate_divided(rng, actor)
         return self.agent._player.evaluate(rng, actor, config.n_evals, True)
+
+    @compiled_quickly(static_argnames=("self",))
+    def _evaluate_divided(self, rng: PRNGKeyArray, actor: Inference) -> Metrics:
+        """Evaluate a part of the episodes on each device."""
+        agent, config = self.agent, self.agent.config
+
+        def play(rng: PRNGKeyArray, actor: Inference) -> Metrics:
+            return agent._player.evaluate(rng, actor, config.n_evals // config.devices, True)
+
+        return agent.devices.split(play, in_specs=(WHOLE, WHOLE), out_specs=DIVIDED)(rng, actor)
 
     def updates_compiled_for(self, runner: Runner) -> Callable[..., Updates]:
         """Choose how `update_repeatedly` is compiled."""
@@ -143,7 +172,9 @@ class TrainingRun(Frozen):
             n_samples=config.n_steps * n_samples,
             n_samples_at_once=n_samples,
             # Actor and critic need each other with V-trace and with a shared torso only.
-            has_independent_loops=config.advantages == "gae" and not config.shared_torso,
+            has_independent_loops=(
+                config.advantages == "gae" and not config.shared_torso and not self._is_divided
+            ),
         )
         if overlapping_pays(workload, runner.n_updates_done):
             return _update_repeatedly_overlapping
@@ -173,7 +204,9 @@ class TrainingRun(Frozen):
         failed = self.has_failed(updates.nonfinite) | another_failed
         lost = training.stop | failed
         metrics = metrics_of_block(updates, evaluation, lost)
-        stop = lost | self.agent._report(runner, metrics, failed) if self.reports else lost
+        stop = lost
+        if self._reports_from_within:
+            stop |= self.agent._report(runner, metrics, failed)
         return Training(runner, stop, training.nonfinite | updates.nonfinite), metrics
 
     def has_failed(self, nonfinite: NonFinite) -> Bool[Array, ""]:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from jaxagents.compiler.devices import max_over_devices
 from jaxagents.compiler.reductions import nan_unless_finite
 from jaxagents.ppo.statistics import ValueStats
 from jaxagents.types import Batch, NetworkState, PyTree, Runner
@@ -60,7 +61,7 @@ def find_nonfinite(
         metrics["critic_gradient_norm"],
         nan_unless_finite(critic.params),
     ]
-    return ~jnp.isfinite(jnp.stack(residues))
+    return max_over_devices(~jnp.isfinite(jnp.stack(residues)))
 
 
 def keep_finite_policies(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from jaxagents.compiler.devices import key_of_device
 from jaxagents.config import AgentConfig
 from jaxagents.types import PyTree
 
@@ -23,14 +24,14 @@ def unit_of(config: AgentConfig, is_recurrent: bool) -> str:
 def draw_minibatches(
     rng: PRNGKeyArray, rollout_length: int, batch_size: int, n_minibatches: int, unit: str
 ) -> Int[Array, "minibatches units"]:
-    """Divide the units of a batch into minibatches of equal size, at random."""
+    """Divide the units of a batch into minibatches of equal size, at random on each device."""
     n_units = {
         "sequence": batch_size,
         "trajectory": batch_size,
         "time": rollout_length,
         "step": rollout_length * batch_size,
     }[unit]
-    return jax.random.permutation(rng, n_units).reshape(n_minibatches, -1)
+    return jax.random.permutation(key_of_device(rng), n_units).reshape(n_minibatches, -1)
 
 
 def take_minibatch(batch: PyTree, indices: Int[Array, " units"], unit: str) -> PyTree:

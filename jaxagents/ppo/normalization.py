@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxagents.compiler.devices import sum_over_devices
 from jaxagents.config import AgentConfig
 from jaxagents.hyperparameters import ScalarLike
 from jaxagents.types import IMAGE_NDIM
@@ -105,7 +106,7 @@ def update_statistics(
     weight: Float[Array, "*batch"],
     decay: ScalarLike = 1.0,
 ) -> RunningStatistics:
-    """Update with samples ``[*batch, *shape]``.
+    """Update with samples ``[*batch, *shape]``, those of all devices.
 
     Args:
         statistics: Of the samples before.
@@ -121,10 +122,11 @@ def update_statistics(
     axes = tuple(range(weight.ndim))
     wide_weight = weight.reshape(*weight.shape, *[1] * (values.ndim - weight.ndim))
     values = jnp.where(wide_weight > 0, values.astype(jnp.float32), 0.0)
-    past, present = decay * statistics.weight, jnp.sum(weight)
+    past, present = decay * statistics.weight, sum_over_devices(jnp.sum(weight))
     divisor = jnp.where(present > 0, present, 1.0)
-    mean = jnp.sum(wide_weight * values, axes) / divisor
-    variance = jnp.sum(wide_weight * jnp.square(values - mean), axes) / divisor
+    mean = sum_over_devices(jnp.sum(wide_weight * values, axes)) / divisor
+    squares = jnp.sum(wide_weight * jnp.square(values - mean), axes)
+    variance = sum_over_devices(squares) / divisor
     total = past + present
     share = present / jnp.where(total > 0, total, 1.0)
     shift = mean - statistics.mean

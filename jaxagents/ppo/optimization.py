@@ -8,6 +8,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import weighted_means_of_units
+from jaxagents.compiler.devices import mean_over_devices
 from jaxagents.compiler.reductions import global_norm
 from jaxagents.ppo.minibatches import draw_minibatches, take_minibatch
 from jaxagents.ppo.statistics import weighted_mean
@@ -69,7 +70,8 @@ def run_epoch(
             gradients, (stats, weight) = jax.grad(loss, has_aux=True)(network.params, minibatch)
             return (gradients, stats), weight
 
-        (gradients, stats), weight = weighted_means_of_units(differentiate, units, n_samples)
+        own = weighted_means_of_units(differentiate, units, n_samples)
+        (gradients, stats), weight = mean_over_devices(*own)
         network = descend(network, gradients, optimizer, weight)
         return network, (stats, global_norm(gradients), weight)
 

@@ -1,6 +1,8 @@
 """Weighted statistics of samples, traced inside an update.
 
-Every mean over samples is a `weighted_mean`, or one of several `weighted_means`.
+Every mean over samples is a `weighted_mean`, or one of several `weighted_means`. Those of a loss
+are over the samples of one device, whose gradients are averaged later; all others are over the
+samples of all devices.
 """
 
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxagents.compiler.devices import max_over_devices, mean_over_devices
 from jaxagents.compiler.reductions import weighted_sums
 
 _EPSILON = 1e-8  # added to a standard deviation before dividing by it
@@ -33,6 +36,13 @@ def weighted_means(
     total = jnp.sum(weight)
     sums = weighted_sums([jnp.where(weight > 0, each, 0) for each in values], weight)
     return tuple(sums / jnp.where(total > 0, total, 1))
+
+
+def _mean_of_all(
+    values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
+) -> Float[Array, ""]:
+    """Average as `weighted_mean` does, over the samples of all devices."""
+    return mean_over_devices(weighted_mean(values, weight), jnp.sum(weight))[0]
 
 
 def standardize(
@@ -101,9 +111,9 @@ def value_statistics(
     both = jnp.stack([value, value_target])
     _, (variance, target_variance) = jax.vmap(_deviation_and_variance, (0, None))(both, weight)
     sizes = jnp.where(weight > 0, jnp.abs(jnp.stack([value, reward])), 0.0)
-    largest_value, largest_reward = jnp.max(sizes.reshape(2, -1), axis=1)
+    largest_value, largest_reward = max_over_devices(jnp.max(sizes.reshape(2, -1), axis=1))
     return ValueStats(
-        value_mean=weighted_mean(value, weight),
+        value_mean=_mean_of_all(value, weight),
         value_std=jnp.sqrt(variance),
         target_std=jnp.sqrt(target_variance),
         largest_value=largest_value,
@@ -114,15 +124,15 @@ def value_statistics(
 def _deviation_and_variance(
     values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
 ) -> tuple[Float[Array, "*batch"], Float[Array, ""]]:
-    """Return ``values`` less their mean, 0 at weight 0, and their population variance.
+    """Return ``values`` less the mean of all, 0 at weight 0, and their population variance.
 
     The variance of equal samples is exactly 0: dividing by the rounding error of their mean would
     turn it into advantages of size 1.
     """
-    mean = weighted_mean(values, weight)
+    mean = _mean_of_all(values, weight)
     rough = values - mean
     # The rough deviations share the mean's rounding error; their own mean removes it.
-    deviation = jnp.where(weight > 0, rough - weighted_mean(rough, weight), 0)
-    variance = weighted_mean(deviation**2, weight)
+    deviation = jnp.where(weight > 0, rough - _mean_of_all(rough, weight), 0)
+    variance = _mean_of_all(deviation**2, weight)
     smallest = jnp.square(jnp.finfo(mean.dtype).eps * mean)
     return deviation, jnp.where(variance > smallest, variance, 0)

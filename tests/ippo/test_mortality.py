@@ -30,9 +30,8 @@ class Trial:
             # The first rollout has no statistics yet: use those after an update.
             stepped, _ = self.agent.step(runner)
             runner = runner.replace(normalizers=stepped.normalizers)
-        self.runner, self.transitions = jax.jit(self.agent._collect_rollout)(
-            runner, jax.random.key(1)
-        )
+        draws = self.agent._draw_rollout(jax.random.key(1))
+        self.runner, self.transitions = jax.jit(self.agent._collect_rollout)(runner, draws)
         self._make_batch = jax.jit(functools.partial(make_batch, self.agent))
         self._learn = jax.jit(self._update)
 

@@ -171,6 +171,7 @@ def test_rewards_of_dead_actors_may_be_nan():
     assert all_finite((runner.actor, runner.critic, metrics))
 
 
+@pytest.mark.slow
 def test_under_vmap_a_failing_member_leaves_the_others_alone():
     agent = poisonable_agent()
     rates = jnp.array([1e-2, 1e30])

@@ -85,6 +85,7 @@ def test_each_clip_of_vtrace_changes_training(name):
     assert_trees_equal(*by_gae)
 
 
+@pytest.mark.slow
 def test_vtrace_follows_whole_trajectories_where_networks_learn_from_chunks():
     """Cut at every third step, trajectories of six go on: before the actor moves it all is GAE."""
     agent = make(advantages="vtrace", recurrent="mingru", recurrent_chunk_length=3)
@@ -96,6 +97,7 @@ def test_vtrace_follows_whole_trajectories_where_networks_learn_from_chunks():
     assert_trees_close(by_vtrace, by_gae, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_vtrace_stays_finite_where_rewards_go_on_after_death():
     agent = make(Team((3, 100)), advantages="vtrace")
     runner = begin(agent)
@@ -195,6 +197,7 @@ def test_training_does_not_depend_on_the_unit_of_what_is_normalised(option, unit
     assert largest_change(untrained.actor.params, runner.actor.params) > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", ["other features", "other rewards"])
 def test_training_depends_on_the_unit_of_what_is_not_normalised(units):
     runner, other = trained_in("the same"), trained_in(units)
@@ -277,6 +280,7 @@ class Linear(nn.Module):
         return nn.Dense(1)(features)[..., 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("critic", [None, Linear()], ids=["default", "own"])
 def test_values_are_clipped_around_the_critics_outputs(critic):
     """The statistics move between rollout and update; default critics are rescaled with them."""
@@ -317,6 +321,7 @@ def test_a_constant_added_to_the_rewards_of_one_step_episodes_changes_no_policy(
     assert_trees_close(*actors, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", ["others' features", "others' rewards"])
 def test_each_policy_is_normalised_by_its_own_observations_and_rewards(units):
     """The units of the second actor do not affect the first one, unless they share a policy."""
@@ -331,6 +336,7 @@ def test_each_policy_is_normalised_by_its_own_observations_and_rewards(units):
     assert largest_change(others_second, second) > 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", ["others' features", "others' rewards"])
 def test_actors_that_share_a_policy_share_its_statistics(units):
     runner, other = (trained_in(each, MORTAL_UNITS_ENV, **ALL) for each in ("the same", units))
@@ -344,6 +350,7 @@ class Clock(Walk):
         return jnp.full((self.n_actors, 1), state["time"], jnp.float32)
 
 
+@pytest.mark.slow
 def test_statistics_are_over_all_samples_of_a_policys_own_actors():
     """In six steps actors observe the times 0 to 4, and 0 in a new episode.
 
@@ -516,6 +523,7 @@ def test_a_global_state_is_unused_without_a_centralised_critic():
     np.testing.assert_array_equal(agent.value(runner, told), agent.value(runner, told_else))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("centralized", [True, False])
 def test_only_a_centralised_critic_predicts_rewards_that_others_observe(centralized):
     agent = make(Overheard(), centralized_critic=centralized)
@@ -676,6 +684,7 @@ def test_networks_that_compute_in_bfloat16_train_float32_parameters(options):
     np.testing.assert_allclose(value, exact_value, atol=0.05)
 
 
+@pytest.mark.slow
 def test_the_compute_dtype_does_not_change_the_initial_parameters():
     agent, exact = (walking(compute_dtype=dtype) for dtype in ("bfloat16", None))
     assert_trees_equal(begin(exact).actor, begin(agent).actor)

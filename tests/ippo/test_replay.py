@@ -188,6 +188,7 @@ def test_the_kl_divergence_is_that_of_the_new_rollout():
     assert float(metrics["clip_fraction"][0]) == 0.5  # of the old samples, all
 
 
+@pytest.mark.slow
 def test_kl_thresholds_do_not_stop_because_of_old_rollouts():
     agent = shared_agent(**REPLAY)
     runner, _ = agent.update(begin(agent), logged(log_prob=np.full(SHAPE, -9.0)))

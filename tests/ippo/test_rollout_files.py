@@ -42,6 +42,7 @@ def test_recurrent_agents_learn_the_same_from_a_file(cell, tmp_path):
     assert_trees_equal(*learnt)
 
 
+@pytest.mark.slow
 def test_recurrent_states_of_another_cell_are_refused():
     agent = shared_agent(recurrent="lstm")
     memory = np.zeros((*SHAPE, 8))

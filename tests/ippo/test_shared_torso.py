@@ -107,6 +107,7 @@ def test_a_critic_learns_from_the_features_that_its_values_were_computed_from(
     np.testing.assert_allclose(value[has_weight], batch.value[has_weight], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "chunk_length", "sharing"), [(None, None, "shared"), ("gru", 3, "independent")]
 )
@@ -174,6 +175,7 @@ def test_a_critic_trains_its_own_layers_and_never_the_torso(options):
     assert_trees_equal(before.critic.params, after.critic.params)
 
 
+@pytest.mark.slow
 def test_observations_are_normalised_once_before_the_torso():
     agent = make(REAL_WALK, ja.ContinuousIPPO, normalize_observations=True)
     runner = begin(agent)

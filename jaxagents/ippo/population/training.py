@@ -121,6 +121,11 @@ def check_can_be_population(agent: Trainee) -> None:
             "environments outside of JAX are played by one member at a time; call agent.train "
             "once per key."
         )
+    if agent.config.devices > 1:
+        raise ValueError(
+            f"devices={agent.config.devices} divide a single run; use devices=1 in a population, "
+            "or train its members one after the other."
+        )
     if agent.config.prng_impl is not None and jax.default_backend() != "cpu":
         raise ValueError(
             f"prng_impl={agent.config.prng_impl!r} would draw for all members of a population by "

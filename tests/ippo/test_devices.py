@@ -1,0 +1,83 @@
+"""Training on several devices: as on one."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxagents as ja
+from tests.agents import COORDINATION, FAST, shared_agent, tiny
+from tests.ippo import divided_training
+from tests.probes import Pennies, heads
+
+KEYS = jax.vmap(jax.random.key)(jnp.arange(2))
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "tests.ippo.divided_training", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        case if case == "early-stopped" else pytest.param(case, marks=pytest.mark.slow)
+        for case in divided_training.CASES
+    ],
+)
+def test_four_devices_learn_what_one_does(case):
+    result = run(case)
+    assert max(result["state"].values()) < 1e-5
+    assert max(result["metrics"].values()) < 1e-5
+    if case == "early-stopped":
+        assert 1 < result["epochs"] < 8
+
+
+@pytest.mark.slow
+def test_a_run_is_resumed_on_another_number_of_devices(tmp_path):
+    differences = run("resume", tmp_path)
+    assert differences["2"] == 0
+    assert max(differences.values()) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"devices": 0}, "devices=0 is too small"),
+        ({"devices": 4}, "minibatch_size=2 does not divide among devices=4"),
+        ({"devices": 2, "n_evals": 3}, "n_evals=3 does not divide among devices=2"),
+        (
+            {"devices": 2, "replay_updates": 1, "advantages": "vtrace"},
+            "keeps rollouts on one device, but devices=2",
+        ),
+    ],
+)
+def test_what_does_not_divide_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        tiny(**changes)
+
+
+def test_more_devices_than_there_are_are_refused():
+    n = 2 * len(jax.local_devices())
+    config = tiny(devices=n, minibatch_size=n, batch_size=n, n_evals=n)
+    with pytest.raises(ValueError, match=f"devices={n}, but jax sees .* simulates more"):
+        ja.DiscreteIPPO(COORDINATION, None, config)
+
+
+def test_environments_with_opponents_are_not_divided():
+    side = ja.Side(Pennies(), [0], opponents=heads)
+    with pytest.raises(ValueError, match="devices=2, but these environments cannot be divided"):
+        ja.DiscreteIPPO(side, None, tiny(devices=2))
+
+
+def test_programs_of_one_device_have_no_collectives():
+    agent = shared_agent(COORDINATION)
+    program = agent._step.__wrapped__
+    text = str(jax.make_jaxpr(lambda runner: program(agent, runner))(agent.init(KEYS[0], FAST)))
+    assert "psum" not in text
+    assert "shard_map" not in text
