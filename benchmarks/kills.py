@@ -38,6 +38,11 @@ CASES = {
     "recurrent": ("hunting/continuous", 150, "recurrent: gru\n  learning_rate_schedule: kl"),
     "population": ("jaxmarl/MPE_simple_spread_v3", 80, "normalize_values: true"),
     "recurrent population": ("gymnax/MemoryChain-bsuite", 80, "recurrent: gru"),
+    "selected population": (
+        "jaxmarl/MPE_simple_spread_v3",
+        80,
+        "normalize_values: true\npopulation_based_training: {vary: {ent_coeff: [0.0001, 0.1]}}",
+    ),
 }
 SEEDS = 8  # of populations
 

@@ -24,6 +24,60 @@ def add_mode(command: argparse.ArgumentParser) -> None:
     command.add_argument("--mode", choices=["best", "last"], help="which checkpoint to use")
 
 
+def add_processes(command: argparse.ArgumentParser) -> None:
+    """Add the options for several devices and processes."""
+    command.add_argument(
+        "--devices", type=int, metavar="N", help="divide environments among devices; agent.devices"
+    )
+    group = command.add_argument_group(
+        "several processes, of one machine or of many",
+        "Start the same command in each; the first saves and reports.",
+    )
+    group.add_argument(
+        "--coordinator", metavar="HOST:PORT", help="address of the first process, with a free port"
+    )
+    group.add_argument("--num-processes", type=int, metavar="N", help="number of processes")
+    group.add_argument("--process-id", type=int, metavar="I", help="index of this one, from 0")
+    group.add_argument(
+        "--distributed",
+        action="store_true",
+        help="learn all this from SLURM, Kubernetes or Open MPI",
+    )
+
+
+def join_processes(parsed: argparse.Namespace) -> None:
+    """Make this process one of several, if that is asked for, and choose the devices.
+
+    Raises:
+        ExperimentError: options are missing, or the other processes cannot be reached.
+    """
+    from jaxagents.compiler.processes import join
+    from jaxagents.errors import ExperimentError
+
+    given = (parsed.coordinator, parsed.num_processes, parsed.process_id)
+    is_one_of_several = parsed.distributed or any(each is not None for each in given)
+    if is_one_of_several and not parsed.distributed:
+        if None in given:
+            raise ExperimentError(
+                "several processes need --coordinator HOST:PORT, --num-processes N and "
+                "--process-id I together; or --distributed, under a scheduler."
+            )
+        if not 0 <= parsed.process_id < parsed.num_processes:
+            raise ExperimentError(
+                f"--process-id {parsed.process_id} is none of {parsed.num_processes} processes; "
+                f"count from 0 to {parsed.num_processes - 1}."
+            )
+    if is_one_of_several:
+        join(*given)
+    n_devices = parsed.devices
+    if n_devices is None and is_one_of_several:
+        import jax
+
+        n_devices = jax.device_count()
+    if n_devices is not None:
+        parsed.overrides += ["--agent.devices", str(n_devices)]
+
+
 def add_quiet(command: argparse.ArgumentParser) -> None:
     """Add the option --quiet."""
     text = "print only the run's directory, at the end"

@@ -7,7 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from jaxagents.cli.arguments import Commands, add_quiet, add_run
+from jaxagents.cli.arguments import (
+    Commands,
+    add_processes,
+    add_quiet,
+    add_run,
+    join_processes,
+)
 from jaxagents.cli.exit_status import FAILED, INTERRUPTED, complain
 from jaxagents.cli.output import (
     EvaluationLines,
@@ -41,6 +47,7 @@ def _add_train(commands: Commands) -> None:
     )
     command.add_argument("config", metavar="CONFIG", help="a YAML file")
     add_quiet(command)
+    add_processes(command)
     command.add_argument("--help", "-h", action=_TrainHelp, nargs=0, help="show this and exit")
     command.set_defaults(command=train, takes_overrides=True)
 
@@ -59,6 +66,7 @@ def _add_resume(commands: Commands) -> None:
     )
     add_run(command)
     add_quiet(command)
+    add_processes(command)
     command.set_defaults(command=resume, takes_overrides=True)
 
 
@@ -77,25 +85,31 @@ class _TrainHelp(argparse.Action):
 
 def train(parsed: argparse.Namespace) -> int:
     """Train from a configuration file."""
+    from jaxagents.compiler.processes import is_first
     from jaxagents.experiments.config_files.file import load_config, locating_errors
     from jaxagents.experiments.experiment import Experiment
 
+    join_processes(parsed)
     config = load_config(parsed.config, parsed.overrides)
-    if not parsed.quiet:
+    quiet = parsed.quiet or not is_first()
+    if not quiet:
         print(titled(config), flush=True)
     with locating_errors(parsed.config, parsed.overrides):
-        experiment = Experiment(config, **_shown(parsed.quiet))
-    return _run(experiment, experiment.train, parsed.quiet)
+        experiment = Experiment(config, **_shown(quiet))
+    return _run(experiment, experiment.train, quiet)
 
 
 def resume(parsed: argparse.Namespace) -> int:
     """Resume a run."""
+    from jaxagents.compiler.processes import is_first
     from jaxagents.experiments.experiment import Experiment
 
-    experiment = Experiment.of_run(parsed.run, parsed.overrides, **_shown(parsed.quiet))
-    if not parsed.quiet:
+    join_processes(parsed)
+    quiet = parsed.quiet or not is_first()
+    experiment = Experiment.of_run(parsed.run, parsed.overrides, **_shown(quiet))
+    if not quiet:
         print(titled(experiment.config), flush=True)
-    return _run(experiment, experiment.resume, parsed.quiet)
+    return _run(experiment, experiment.resume, quiet)
 
 
 def _shown(quiet: bool) -> dict[str, Any]:
@@ -106,7 +120,9 @@ def _shown(quiet: bool) -> dict[str, Any]:
 
 def _run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bool) -> int:
     """Train, and print the results; return the exit status."""
+    from jaxagents.compiler.processes import is_first
     from jaxagents.environments.host import HostEnvironmentError
+    from jaxagents.errors import ProcessError
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.interruption import Interrupted
 
@@ -123,6 +139,14 @@ def _run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: b
         return _complain_of_interruption(experiment, INTERRUPTED)
     except (NonFiniteError, HostEnvironmentError) as error:
         return complain(f"error: {error} The run so far is in {experiment.directory}", FAILED)
+    except ProcessError as error:
+        sys.stdout.flush()
+        is_begun = experiment.directory.exists()
+        where = f" The run is in {experiment.directory}" if is_begun else ""
+        complain(f"error: {error}{where}", FAILED)
+        os._exit(FAILED)  # jax would wait for the other processes
+    if not is_first():
+        return 0
     if quiet:
         print(experiment.directory)
     else:

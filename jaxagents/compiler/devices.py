@@ -1,4 +1,4 @@
-"""Several devices that share the samples of an update.
+"""Several devices, of one process or of several, that share the samples of an update.
 
 Inside `Devices.split` the same program runs on each device, for its own environments; what is
 written for the samples of one device becomes a statement about all by the functions here. Outside
@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
+from jaxagents.compiler.processes import as_global
 from jaxagents.types import PyTree
 
 AXIS = "devices"
@@ -32,22 +33,33 @@ class Devices:
     """The devices that an agent trains on.
 
     Args:
-        n_devices: Number of devices of this process.
+        n_devices: Number of devices, of all processes together.
 
     Raises:
-        ValueError: there are not as many.
+        ValueError: there are not as many, or they do not divide among the processes.
     """
 
     def __init__(self, n_devices: int):
-        local = jax.local_devices()
-        if n_devices > len(local):
+        n_processes, every = jax.process_count(), jax.devices()
+        if n_devices > len(every):
             raise ValueError(
-                f"devices={n_devices}, but jax sees {len(local)} {local[0].platform} device(s); "
-                f"choose at most {len(local)}. On a CPU, XLA_FLAGS="
+                f"devices={n_devices}, but jax sees {len(every)} {every[0].platform} device(s); "
+                f"choose at most {len(every)}. On a CPU, XLA_FLAGS="
                 f"--xla_force_host_platform_device_count={n_devices} simulates more."
             )
+        if n_devices % n_processes:
+            raise ValueError(
+                f"devices={n_devices} do not divide among {n_processes} processes; choose a "
+                f"multiple of {n_processes}."
+            )
         self.n: int = n_devices
-        self._mesh = Mesh(np.array(local[:n_devices]), (AXIS,))
+        of_process = n_devices // n_processes
+        chosen = [
+            device
+            for process in range(n_processes)
+            for device in [each for each in every if each.process_index == process][:of_process]
+        ]
+        self._mesh = Mesh(np.array(chosen), (AXIS,))
 
     def split(
         self, function: Callable[..., PyTree], in_specs: PyTree, out_specs: PyTree
@@ -75,7 +87,13 @@ class Devices:
             specs,
             is_leaf=lambda node: isinstance(node, P),
         )
-        return jax.device_put(tree, shardings)
+        if jax.process_count() == 1:
+            return jax.device_put(tree, shardings)
+        return jax.tree.map(
+            lambda sharding, part: jax.tree.map(lambda leaf: as_global(leaf, sharding), part),
+            shardings,
+            tree,
+        )
 
 
 def n_devices() -> int:

@@ -17,11 +17,17 @@ import jax
 import numpy as np
 
 import jaxagents
+from jaxagents.compiler.processes import check_agreement, from_first, is_first, together
 from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.lineages import read_lineages
 from jaxagents.evaluation.runs import path_of_config, population_of, read_groups
 from jaxagents.experiments.config_files.file import load_config, locating_errors, save_config
-from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
+from jaxagents.experiments.config_files.schema import (
+    EvaluationConfig,
+    ExperimentConfig,
+    flat_keys,
+    to_plain,
+)
 from jaxagents.experiments.configured_trackers import open_trackers, require_trackers
 from jaxagents.experiments.make_agent import agent_class, checkpoints_of, make_environment
 from jaxagents.experiments.members import (
@@ -95,7 +101,9 @@ class Experiment:
         trackers: Sequence[Tracker] = (),
     ):
         self.config = config
-        self.directory: Path = new_run_directory(config) if directory is None else Path(directory)
+        if directory is None:
+            directory = from_first(str(new_run_directory(config)))
+        self.directory: Path = Path(directory)
         self._own_trackers = tuple(trackers)
         self._trackers = Trackers(())
         self._start: dict[str, Any] | None = None  # written once resumed training is under way
@@ -158,6 +166,17 @@ class Experiment:
         """
         require_trackers(self.config)
         hyperparams = self._initial_hyperparams()
+        self._check_agreement()
+        together(lambda: self._create_directory() if is_first() else None)
+        rng = jax.random.key(self.config.seed)
+        if self._is_population:
+            rng = jax.vmap(jax.random.key)(np.array(seeds_of(self.config)))
+        with explained(kinds=OF_FILES):
+            return self._finish(
+                lambda: self.agent.train(rng, hyperparams, selection=self._selection)
+            )
+
+    def _create_directory(self) -> None:
         if self.directory.exists():
             raise ExperimentError(
                 f"{self.directory} exists already; name another directory, or go on with the run "
@@ -171,13 +190,12 @@ class Experiment:
             metrics = self._open_metrics()
         append_start(self.directory / "environment.json", describe_start())
         self._track([metrics])
-        rng = jax.random.key(self.config.seed)
-        if self._is_population:
-            rng = jax.vmap(jax.random.key)(np.array(seeds_of(self.config)))
-        with explained(kinds=OF_FILES):
-            return self._finish(
-                lambda: self.agent.train(rng, hyperparams, selection=self._selection)
-            )
+
+    def _check_agreement(self) -> None:
+        """Check that all processes train the same by the same version."""
+        config = dict(flat_keys(to_plain(self.config)))
+        versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
+        check_agreement({**versions, "the run's directory": str(self.directory), **config})
 
     def resume(self) -> dict[str, Any]:
         """Continue from the run's last undamaged checkpoint, as if it had never been interrupted.
@@ -195,6 +213,7 @@ class Experiment:
                 f"{self.directory} is a member of a population; resume {population[0]}."
             )
         check_same_beginning(self.config, self.directory)
+        self._check_agreement()
         with explained():
             runner, metrics = self.agent.restore("last")
         n_updates_before = int(np.max(runner.n_updates_done))
@@ -205,8 +224,9 @@ class Experiment:
                 evaluated_with = replace(trained_with, evaluation=self.config.evaluation)
                 self._keep_config(evaluated_with)
                 return summary
-            self._track(self._metrics_if_writable())
-            self._start = describe_start()
+            if is_first():
+                self._track(self._metrics_if_writable())
+                self._start = describe_start()
             # Population-based training has changed them.
             hyperparams = None if self._selection else self.config.hyperparams
             return self._finish(
@@ -263,12 +283,17 @@ class Experiment:
     def _finish(
         self, train: Callable[[], tuple[Any, Mapping[str, Any]]], n_updates_before: int = 0
     ) -> dict[str, Any]:
-        """Train, evaluate, and write the summary and the learning curve."""
+        """Train, evaluate, and write the summary and the learning curve.
+
+        Of several processes only the first evaluates and writes; the others return nothing.
+        """
         started = time.perf_counter()
         try:
             runner, metrics = train()
         finally:
             self._trackers.close()
+        if not is_first():
+            return {}
         seconds = time.perf_counter() - started
         n_updates_done = int(np.max(runner.n_updates_done))
         n_updates_now = self.config.seeds * (n_updates_done - n_updates_before)

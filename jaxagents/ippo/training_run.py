@@ -8,13 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
-from jaxagents.compiler.devices import DIVIDED, WHOLE, Devices
+from jaxagents.compiler.devices import AXIS, WHOLE, Devices
 from jaxagents.compiler.jit import (
     Workload,
     compiled_for_speed,
     compiled_quickly,
     overlapping_pays,
     with_overlapping_loops,
+)
+from jaxagents.compiler.processes import (
+    any_of,
+    gathered,
+    is_first,
+    n_processes,
+    noticing_losses,
 )
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
@@ -33,7 +40,7 @@ from jaxagents.training.blocks import (
     update_repeatedly,
 )
 from jaxagents.training.metric_tables import joined
-from jaxagents.training.named_arrays import Leaves, strip_keys
+from jaxagents.training.named_arrays import Leaves, from_leaves, strip_keys, to_leaves
 from jaxagents.training.recorder import Recorder
 from jaxagents.types import Inference, Metrics, Runner, Training, Updates
 
@@ -87,10 +94,15 @@ class TrainingRun(Frozen):
 
         def train() -> tuple[Training, Metrics]:
             if recorder.has_work and not initial and history is None:
-                recorder.save(jax.device_get(strip_keys(runner)))
+                recorder.save(gathered(strip_keys(runner)))
             # A recorder has a progress bar of its own.
-            is_shown = agent.config.progress_bar and not recorder.has_work
-            return self.run_blocks(runner, sizes, self.updates_compiled_for(runner), is_shown)
+            is_shown = agent.config.progress_bar and not recorder.has_work and is_first()
+            update = self.updates_compiled_for(runner)
+            with noticing_losses():
+                training, metrics = self.run_blocks(runner, sizes, update, is_shown)
+                if n_processes() > 1:  # from here on each process goes on alone
+                    training = training._replace(runner=self._local(training.runner))
+                return training, metrics
 
         with agent.environments.raising_faults():
             runner = agent._with_environments(runner)
@@ -137,12 +149,18 @@ class TrainingRun(Frozen):
 
     def _reported(self, training: Training, metrics: Metrics) -> Training:
         """Report a block from the host, if its program has not."""
-        recorder = self.agent._recorder
+        agent, recorder = self.agent, self.agent._recorder
         if not self._reports_from_host or not recorder.has_work or training.stop:
             return training
-        row = jax.device_get(metrics)
-        stop = recorder.on_evaluation(jax.device_get(strip_keys(training.runner)), row)
-        return training._replace(stop=jnp.asarray(stop))
+        runner = gathered(strip_keys(training.runner))
+        stop = recorder.on_evaluation(runner, jax.device_get(metrics))
+        if n_processes() > 1:  # callbacks run in the first process, alone
+            stop |= recorder.call_back(agent, from_leaves(to_leaves(runner), training.runner))
+        return training._replace(stop=jnp.asarray(any_of(stop)))
+
+    def _local(self, runner: Runner) -> Runner:
+        """Return a runner of several processes as arrays of this one."""
+        return from_leaves(to_leaves(gathered(strip_keys(runner))), runner)
 
     def _evaluate(self, updates: Updates) -> Metrics:
         config = self.agent.config
@@ -162,7 +180,10 @@ class TrainingRun(Frozen):
         def play(rng: PRNGKeyArray, actor: Inference) -> Metrics:
             return agent._player.evaluate(rng, actor, config.n_evals // config.devices, True)
 
-        return agent.devices.split(play, in_specs=(WHOLE, WHOLE), out_specs=DIVIDED)(rng, actor)
+        def play_all(rng: PRNGKeyArray, actor: Inference) -> Metrics:
+            return jax.lax.all_gather(play(rng, actor), AXIS, tiled=True)
+
+        return agent.devices.split(play_all, in_specs=(WHOLE, WHOLE), out_specs=WHOLE)(rng, actor)
 
     def updates_compiled_for(self, runner: Runner) -> Callable[..., Updates]:
         """Choose how `update_repeatedly` is compiled."""

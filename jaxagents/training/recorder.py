@@ -8,6 +8,7 @@ from typing import Any, TypeVar, final
 import jax
 import numpy as np
 
+from jaxagents.compiler.processes import is_first
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig
 from jaxagents.training.best_members import BestMembers
@@ -146,7 +147,7 @@ class Recorder:
         self._rows = Table(history)
         self._error = self._latest = None
         self._call_back_due = False
-        if config.progress_bar and is_shown:
+        if config.progress_bar and is_shown and is_first():
             self._bar = ProgressBar(config.n_steps, n_updates_done)
         self._started = self._block_started = time.perf_counter()
         try:
@@ -160,7 +161,7 @@ class Recorder:
     def _writing(self, keep_latest: int, begin_at: int | None) -> Iterator[None]:
         """Write checkpoints, within this context."""
         config = self._config
-        if config.checkpoint_dir is None:
+        if config.checkpoint_dir is None or not is_first():
             yield
             return
         self._writer = CheckpointWriter(
@@ -195,7 +196,7 @@ class Recorder:
             self._latest = self._evaluation_of(runner, row)
             if self._bar is not None:
                 self._bar.show(self._latest)
-            if self._callbacks:
+            if self._callbacks and is_first():
                 self._call_back_due = True
             else:
                 self.save(runner)

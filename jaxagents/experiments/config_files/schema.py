@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -207,6 +208,15 @@ class ExperimentConfig:
     def n_environment_steps(self) -> int:
         """Environment steps of the whole training run."""
         return self.agent.n_steps * self.agent.steps_per_update
+
+
+def flat_keys(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of `to_plain` by dotted key."""
+    for name, value in plain.items():
+        if isinstance(value, Mapping):
+            yield from flat_keys(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def to_plain(config: ExperimentConfig) -> dict[str, Any]:

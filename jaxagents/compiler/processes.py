@@ -1,0 +1,166 @@
+"""Several processes that train together, by jax's own distributed runtime.
+
+All of them run the same program at the same time. The first one saves and reports; what one of them
+alone knows, they exchange here. With a single process nothing is exchanged.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxagents.compiler.rendezvous import meet
+from jaxagents.errors import ProcessError
+from jaxagents.types import PyTree
+
+Result = TypeVar("Result")
+
+_SECONDS_TO_BEGIN, _SECONDS_OF_SILENCE, _SECONDS_TO_END = 60, 30, 10
+_MOST_BYTES = 65_536  # of a text that is exchanged
+# What jax says when another process has gone, on CPUs and on accelerators.
+_SIGNS_OF_LOSS = ("gloo", "nccl", "connection closed", "coordination", "heartbeat", "unavailable")
+
+
+def join(
+    coordinator: str | None = None, n_processes: int | None = None, process_id: int | None = None
+) -> None:
+    """Make this process one of several; nothing of jax may have been used before.
+
+    Args:
+        coordinator: Address and port of the first process, "10.0.0.1:1234". None: as SLURM,
+            Kubernetes or Open MPI tell.
+        n_processes: Number of processes.
+        process_id: Index of this one.
+
+    Raises:
+        ProcessError: the others cannot be reached, or nothing tells who they are.
+    """
+    if coordinator is not None and n_processes is not None and process_id is not None:
+        meet(coordinator, n_processes, process_id, _SECONDS_TO_BEGIN)
+    if getattr(jax.config, "jax_platforms", None) == "cpu":
+        # Collectives on CPUs fail when a process has gone. On accelerators they wait, until jax
+        # aborts all processes.
+        with contextlib.suppress(AttributeError):
+            jax.config.update("jax_enable_recoverability", True)
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            n_processes,
+            process_id,
+            initialization_timeout=_SECONDS_TO_BEGIN,
+            heartbeat_timeout_seconds=_SECONDS_OF_SILENCE,
+            shutdown_timeout_seconds=_SECONDS_TO_END,
+        )
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ProcessError(f"jax cannot join the processes: {reason}") from error
+
+
+def n_processes() -> int:
+    """Return the number of processes."""
+    return jax.process_count()
+
+
+def is_first() -> bool:
+    """Return True in the process that saves and reports."""
+    return jax.process_index() == 0
+
+
+def any_of(value: Any) -> bool:
+    """Return True if the value is true in one of the processes."""
+    if n_processes() == 1:
+        return bool(value)
+    return any(text == "true" for text in exchange("true" if value else "false"))
+
+
+def from_first(text: str) -> str:
+    """Return the first process's text."""
+    return exchange(text)[0]
+
+
+def exchange(text: str) -> list[str]:
+    """Return the texts of all processes, in their order."""
+    if n_processes() == 1:
+        return [text]
+    from jax.experimental.multihost_utils import process_allgather
+
+    data = text.encode()[:_MOST_BYTES]
+    padded = np.zeros(_MOST_BYTES, np.uint8)
+    padded[: len(data)] = np.frombuffer(data, np.uint8)
+    rows = np.asarray(process_allgather(padded))
+    return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in rows]
+
+
+def together(work: Callable[[], Result]) -> Result:
+    """Do something in each process; an error in one of them is raised in all.
+
+    Raises:
+        ProcessError: it has failed in another process.
+    """
+    if n_processes() == 1:
+        return work()
+    try:
+        result, failure = work(), None
+    except Exception as error:
+        result, failure = None, error
+    texts = exchange("" if failure is None else " ".join(str(failure).split()) or "an error")
+    if failure is not None:
+        raise failure
+    for i, text in enumerate(texts):
+        if text:
+            raise ProcessError(f"process {i} has failed: {text}")
+    return result  # type: ignore[return-value]
+
+
+def check_agreement(what: Mapping[str, Any]) -> None:
+    """Raise ProcessError in every process if one has other values than the first."""
+    if n_processes() == 1:
+        return
+    first, *others = (json.loads(text) for text in exchange(json.dumps(what, sort_keys=True)))
+    for i, other in enumerate(others, start=1):
+        for name in first:
+            if other.get(name) != first[name]:
+                raise ProcessError(
+                    f"the processes disagree about {name}: it is {first[name]!r} in process 0 and "
+                    f"{other.get(name)!r} in process {i}; start all with the same."
+                )
+
+
+@contextlib.contextmanager
+def noticing_losses() -> Iterator[None]:
+    """Raise a ProcessError in place of what jax raises when another process has gone."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, RuntimeError, ValueError) as error:
+        text = str(error).lower()
+        if n_processes() == 1 or not any(sign in text for sign in _SIGNS_OF_LOSS):
+            raise
+        raise ProcessError(
+            "another process has gone, and this one cannot go on alone; start all of them again "
+            "and resume the run."
+        ) from error
+
+
+def gathered(tree: PyTree) -> PyTree:
+    """Return a tree of arrays that are divided among processes as numpy arrays, whole."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    def gather(leaf: Any) -> np.ndarray:
+        is_whole = not isinstance(leaf, jax.Array) or leaf.is_fully_replicated
+        if is_whole or leaf.is_fully_addressable:
+            return np.asarray(jax.device_get(leaf))
+        return np.asarray(process_allgather(leaf, tiled=True))
+
+    return jax.tree.map(gather, tree)
+
+
+def as_global(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+    """Make an array, equal in all processes, one that they share; random keys too."""
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.device_put(np.asarray(leaf), sharding)
+    data = jax.device_put(np.asarray(jax.random.key_data(leaf)), sharding)
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))

@@ -1,0 +1,139 @@
+"""Training by several processes, over the loopback interface."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from jaxagents.cli import main as cli
+from jaxagents.training.trackers import read_json_lines
+from tests.ippo.divided_training import largest_difference
+
+CONFIG = """
+name: several
+env: hunting/discrete
+agent:
+  n_steps: {n_steps}
+  batch_size: 8
+  minibatch_size: 4
+  rollout_length: 8
+  eval_frequency: 2
+  n_evals: 4
+  progress_bar: false
+evaluation: {{n_evals: 4}}
+"""
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def start(*arguments):
+    command = [sys.executable, "-m", *map(str, arguments)]
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    )
+
+
+def train(n_processes, n_devices, directory):
+    """Train in processes; return what each of them has written."""
+    directory.mkdir()
+    port = free_port()
+    processes = [
+        start("tests.ippo.process_training", port, n_processes, i, n_devices, directory)
+        for i in range(n_processes)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    return [dict(np.load(directory / f"process-{i}.npz").items()) for i in range(n_processes)]
+
+
+def jaxagents(tmp_path, command, n_processes, port=None):
+    port = port or free_port()
+    options = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", n_processes]
+    return [start("jaxagents", *command, *options, "--process-id", i) for i in range(n_processes)]
+
+
+def test_two_processes_end_with_the_same_state_as_one(tmp_path):
+    first, second = train(2, 2, tmp_path / "two")
+    (alone,) = train(1, 1, tmp_path / "one")
+    for name in alone:
+        np.testing.assert_array_equal(first[name], second[name])
+        assert largest_difference(alone[name], first[name]) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_processes", "n_afterwards"), [(2, 4), (4, 2)])
+def test_if_one_is_killed_the_others_end_and_all_resume_in_another_number(
+    tmp_path, n_processes, n_afterwards
+):
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG.format(n_steps=100_000))
+    runs = tmp_path / "runs"
+    processes = jaxagents(tmp_path, ["train", path, "--runs_dir", runs], n_processes)
+    deadline = time.monotonic() + 180
+    while len(list(runs.glob("*/checkpoints/*/metadata.json"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    processes[1].send_signal(signal.SIGKILL)
+    killed_at = time.monotonic()
+    for i, process in enumerate(processes):
+        _, errors = process.communicate(timeout=60)
+        if i != 1:
+            assert process.returncode == 1, errors
+            assert "another process has gone, and this one cannot go on alone" in errors
+    assert time.monotonic() - killed_at < 60
+
+    (run,) = runs.iterdir()
+    records = read_json_lines(run / "metrics.jsonl")
+    n_steps = records[-1]["n_updates_done"] + 4
+    command = ["resume", run, "--agent.n_steps", n_steps]
+    for process in jaxagents(tmp_path, command, n_afterwards):
+        _, errors = process.communicate(timeout=180)
+        assert process.returncode == 0, errors
+    assert read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"] == n_steps
+    assert (run / "summary.json").is_file()
+
+
+@pytest.mark.slow
+def test_processes_that_disagree_end_with_the_reason(tmp_path):
+    path, other = tmp_path / "config.yaml", tmp_path / "other.yaml"
+    path.write_text(CONFIG.format(n_steps=4))
+    other.write_text(CONFIG.format(n_steps=5))
+    port = free_port()
+    options = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", 2, "--process-id"]
+    processes = [
+        start("jaxagents", "train", each, "--runs_dir", tmp_path / "runs", *options, i)
+        for i, each in enumerate((path, other))
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 1
+        assert "disagree about agent.n_steps: it is 4 in process 0 and 5 in process 1" in errors
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--num-processes", "2"], "need --coordinator HOST:PORT, --num-processes N and"),
+        (
+            ["--coordinator", "localhost:1", "--num-processes", "2", "--process-id", "2"],
+            "--process-id 2 is none of 2 processes; count from 0 to 1",
+        ),
+    ],
+)
+def test_incomplete_options_are_refused(tmp_path, capsys, options, message):
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG.format(n_steps=4))
+    assert cli.main(["train", str(path), *options]) == 2
+    assert message in capsys.readouterr().err
