@@ -5,6 +5,7 @@ written for the samples of one device becomes a statement about all by the funct
 they do nothing, so that a single device runs the program that it always did.
 """
 
+import functools
 from collections.abc import Callable
 from typing import final
 
@@ -18,7 +19,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 from jaxagents.compiler.processes import as_global
 from jaxagents.types import PyTree
 
-AXIS = "devices"
+AXIS = "jaxagents.devices"  # not a name that others' transformations have
 """The mesh's axis, over which environments are divided."""
 WHOLE = P()
 """The spec of arrays that every device has."""
@@ -30,36 +31,40 @@ DIVIDED_AFTER_FIRST = P(None, AXIS)
 
 @final
 class Devices:
-    """The devices that an agent trains on.
+    """The devices that an agent trains on; its policies may be applied where there are fewer.
 
     Args:
         n_devices: Number of devices, of all processes together.
-
-    Raises:
-        ValueError: there are not as many, or they do not divide among the processes.
     """
 
     def __init__(self, n_devices: int):
+        self.n: int = n_devices
+
+    def check(self) -> None:
+        """Raise ValueError if there are not as many, or they do not divide among the processes."""
         n_processes, every = jax.process_count(), jax.devices()
-        if n_devices > len(every):
+        if self.n > len(every):
             raise ValueError(
-                f"devices={n_devices}, but jax sees {len(every)} {every[0].platform} device(s); "
+                f"devices={self.n}, but jax sees {len(every)} {every[0].platform} device(s); "
                 f"choose at most {len(every)}. On a CPU, XLA_FLAGS="
-                f"--xla_force_host_platform_device_count={n_devices} simulates more."
+                f"--xla_force_host_platform_device_count={self.n} simulates more."
             )
-        if n_devices % n_processes:
+        if self.n % n_processes:
             raise ValueError(
-                f"devices={n_devices} do not divide among {n_processes} processes; choose a "
+                f"devices={self.n} do not divide among {n_processes} processes; choose a "
                 f"multiple of {n_processes}."
             )
-        self.n: int = n_devices
-        of_process = n_devices // n_processes
-        chosen = [
-            device
-            for process in range(n_processes)
-            for device in [each for each in every if each.process_index == process][:of_process]
+
+    @functools.cached_property
+    def _mesh(self) -> Mesh:
+        self.check()
+        of_process = self.n // jax.process_count()
+        by_process = [
+            [each for each in jax.devices() if each.process_index == process]
+            for process in range(jax.process_count())
         ]
-        self._mesh = Mesh(np.array(chosen), (AXIS,))
+        chosen = [device for devices in by_process for device in devices[:of_process]]
+        return Mesh(np.array(chosen), (AXIS,))
 
     def split(
         self, function: Callable[..., PyTree], in_specs: PyTree, out_specs: PyTree

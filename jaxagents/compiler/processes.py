@@ -20,9 +20,10 @@ from jaxagents.types import PyTree
 Result = TypeVar("Result")
 
 _SECONDS_TO_BEGIN, _SECONDS_OF_SILENCE, _SECONDS_TO_END = 60, 30, 10
+_SECONDS_TO_WAIT = 24 * 3600  # until the first process has evaluated; a lost one is noticed earlier
 _MOST_BYTES = 65_536  # of a text that is exchanged
 # What jax says when another process has gone, on CPUs and on accelerators.
-_SIGNS_OF_LOSS = ("gloo", "nccl", "connection closed", "coordination", "heartbeat", "unavailable")
+_SIGNS_OF_LOSS = ("gloo", "nccl", "coordination service", "heartbeat")
 
 
 def join(
@@ -70,11 +71,9 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def any_of(value: Any) -> bool:
-    """Return True if the value is true in one of the processes."""
-    if n_processes() == 1:
-        return bool(value)
-    return any(text == "true" for text in exchange("true" if value else "false"))
+def largest(value: int) -> int:
+    """Return the largest value of all processes."""
+    return max(int(text) for text in exchange(str(int(value))))
 
 
 def from_first(text: str) -> str:
@@ -88,10 +87,13 @@ def exchange(text: str) -> list[str]:
         return [text]
     from jax.experimental.multihost_utils import process_allgather
 
-    data = text.encode()[:_MOST_BYTES]
+    data = text.encode()
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"a text of {len(data)} bytes is too long to be exchanged.")
     padded = np.zeros(_MOST_BYTES, np.uint8)
     padded[: len(data)] = np.frombuffer(data, np.uint8)
-    rows = np.asarray(process_allgather(padded))
+    with noticing_losses():
+        rows = np.asarray(process_allgather(padded))
     return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in rows]
 
 
@@ -107,7 +109,8 @@ def together(work: Callable[[], Result]) -> Result:
         result, failure = work(), None
     except Exception as error:
         result, failure = None, error
-    texts = exchange("" if failure is None else " ".join(str(failure).split()) or "an error")
+    said = "" if failure is None else " ".join(str(failure).split())[:2000] or "an error"
+    texts = exchange(said)
     if failure is not None:
         raise failure
     for i, text in enumerate(texts):
@@ -139,10 +142,35 @@ def noticing_losses() -> Iterator[None]:
         text = str(error).lower()
         if n_processes() == 1 or not any(sign in text for sign in _SIGNS_OF_LOSS):
             raise
+        reason = " ".join(str(error).split())[:120]
         raise ProcessError(
             "another process has gone, and this one cannot go on alone; start all of them again "
-            "and resume the run."
+            f"and resume the run ({reason})."
         ) from error
+
+
+@contextlib.contextmanager
+def ending_together() -> Iterator[None]:
+    """Leave this context in all processes at once: jax aborts those that wait for one too long."""
+    try:
+        yield
+    except ProcessError:
+        raise
+    except Exception:
+        _wait_for_all()
+        raise
+    _wait_for_all()
+
+
+def _wait_for_all() -> None:
+    """Wait for all processes, and leave the devices in peace."""
+    if n_processes() == 1:
+        return
+    from jax._src import distributed  # jax has no public barrier that does not use devices
+
+    client: Any = distributed.global_state.client
+    with noticing_losses():
+        client.wait_at_barrier("jaxagents", 1000 * _SECONDS_TO_WAIT)
 
 
 def gathered(tree: PyTree) -> PyTree:

@@ -8,6 +8,7 @@ import time
 from jaxagents.errors import ProcessError
 
 _SECONDS_BETWEEN_TRIES = 0.2
+_SECONDS_TO_SPEAK = 1.0
 
 
 def meet(coordinator: str, n_processes: int, process_id: int, seconds: float) -> None:
@@ -47,14 +48,15 @@ def _receive(port: int, n_processes: int, until: float, seconds: float) -> None:
             try:
                 listening.settimeout(max(until - time.monotonic(), 0.01))
                 other = sockets.enter_context(listening.accept()[0])
-                other.settimeout(max(until - time.monotonic(), 0.01))
-                their_id, their_number = json.loads(other.recv(64))
             except TimeoutError:
                 missing = sorted(set(range(1, n_processes)) - come.keys())
                 names = ", ".join(map(str, missing))
                 problem = f"process {names} of {n_processes} has not come within {seconds:g} s"
                 continue
-            except (OSError, ValueError):
+            try:
+                other.settimeout(_SECONDS_TO_SPEAK)
+                their_id, their_number = json.loads(other.recv(64))
+            except (OSError, TypeError, ValueError):
                 continue  # somebody else
             if their_number != n_processes:
                 problem = (

@@ -48,7 +48,8 @@ def read_lineages(directory: str | PathLike[str]) -> Lineages:
     steps = sorted({each["n_environment_steps"] for run in members for each in run.records})
     if not steps or not any(_PARENTS in each for run in members for each in run.records):
         raise ExperimentError(f"{directory} holds no population that was selected among.")
-    names = [name for name in members[0].records[0] if name.startswith(_VARIED)]
+    record = next(each for run in members for each in run.records)
+    names = [name for name in record if name.startswith(_VARIED)]
 
     def column(name: str) -> np.ndarray:
         return np.stack([_values(run, name, steps) for run in members], axis=1)

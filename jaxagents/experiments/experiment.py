@@ -17,7 +17,13 @@ import jax
 import numpy as np
 
 import jaxagents
-from jaxagents.compiler.processes import check_agreement, from_first, is_first, together
+from jaxagents.compiler.processes import (
+    check_agreement,
+    ending_together,
+    from_first,
+    is_first,
+    together,
+)
 from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.lineages import read_lineages
 from jaxagents.evaluation.runs import path_of_config, population_of, read_groups
@@ -186,7 +192,7 @@ class Experiment:
             self.directory.mkdir(parents=True)
             save_config(self.config, self.directory / "config.yaml")
             if self._is_population:
-                write_members(self.config, self.directory)
+                write_members(self._configs_of_members(), self.directory)
             metrics = self._open_metrics()
         append_start(self.directory / "environment.json", describe_start())
         self._track([metrics])
@@ -220,6 +226,8 @@ class Experiment:
         with explained(kinds=OF_FILES):
             if n_updates_before >= self.config.agent.n_steps or self._has_reached_target(metrics):
                 summary = self._finish(lambda: (runner, metrics), n_updates_before)
+                if not is_first():
+                    return summary
                 trained_with = load_config(self.directory / "config.yaml")
                 evaluated_with = replace(trained_with, evaluation=self.config.evaluation)
                 self._keep_config(evaluated_with)
@@ -227,8 +235,9 @@ class Experiment:
             if is_first():
                 self._track(self._metrics_if_writable())
                 self._start = describe_start()
-            # Population-based training has changed them.
-            hyperparams = None if self._selection else self.config.hyperparams
+            hyperparams = self.config.hyperparams
+            if self._selection is not None:  # which has changed them
+                hyperparams = None
             return self._finish(
                 lambda: self.agent.resume(hyperparams, self._selection), n_updates_before
             )
@@ -246,6 +255,20 @@ class Experiment:
             self._selection.check(config.seeds)
             n_policies = self.agent.policies.n_policies
             return self._selection.spread(config.hyperparams, config.seeds, n_policies)
+
+    def _configs_of_members(self) -> list[ExperimentConfig]:
+        """Return each member's configuration, with the hyperparameters that it began with."""
+        configs = configs_of(self.config)
+        if self._selection is None:
+            return configs
+        from jaxagents.ippo.population.members import split_hyperparams
+
+        n_policies = self.agent.policies.n_policies
+        each = split_hyperparams(self._initial_hyperparams(), self.config.seeds, n_policies)
+        plain = [jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), own) for own in each]
+        return [
+            replace(config, hyperparams=own) for config, own in zip(configs, plain, strict=True)
+        ]
 
     def _folders(self) -> list[Path]:
         """Return the folders of metrics and summaries: one, or one per member."""
@@ -288,13 +311,20 @@ class Experiment:
         Of several processes only the first evaluates and writes; the others return nothing.
         """
         started = time.perf_counter()
-        try:
-            runner, metrics = train()
-        finally:
-            self._trackers.close()
-        if not is_first():
-            return {}
-        seconds = time.perf_counter() - started
+        with ending_together():
+            try:
+                runner, metrics = train()
+            finally:
+                self._trackers.close()
+            seconds = time.perf_counter() - started
+            if not is_first():
+                return {}
+            return self._conclude(runner, metrics, seconds, n_updates_before)
+
+    def _conclude(
+        self, runner: Any, metrics: Mapping[str, Any], seconds: float, n_updates_before: int
+    ) -> dict[str, Any]:
+        """Evaluate what was trained, and write the summary and the learning curve."""
         n_updates_done = int(np.max(runner.n_updates_done))
         n_updates_now = self.config.seeds * (n_updates_done - n_updates_before)
         training = {
@@ -484,7 +514,7 @@ class Experiment:
         """Write the configuration, and those of a population's members, where they have changed."""
         replace_config(config, self.directory)
         if self._is_population:
-            for folder, member in zip(self._folders(), configs_of(config), strict=True):
+            for folder, member in zip(self._folders(), self._configs_of_members(), strict=True):
                 replace_config(member, folder)
 
     def _plot(self, metrics: Mapping[str, Any]) -> None:

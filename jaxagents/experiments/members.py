@@ -10,7 +10,10 @@ import numpy as np
 from jaxagents.evaluation.runs import MEMBERS
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.experiments.config_files.file import save_config
-from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.experiments.config_files.schema import (
+    ExperimentConfig,
+    PopulationBasedTrainingConfig,
+)
 from jaxagents.experiments.run_directory import as_json
 
 
@@ -20,8 +23,12 @@ def seeds_of(config: ExperimentConfig) -> list[int]:
 
 
 def configs_of(config: ExperimentConfig) -> list[ExperimentConfig]:
-    """Return each member's configuration, which repeats it as a single run."""
-    return [replace(config, seed=seed, seeds=1) for seed in seeds_of(config)]
+    """Return each member's configuration, which repeats it as a single run.
+
+    Members of population-based training go on from each other: no single run repeats them.
+    """
+    alone = replace(config, population_based_training=PopulationBasedTrainingConfig())
+    return [replace(alone, seed=seed, seeds=1) for seed in seeds_of(config)]
 
 
 def directory_of(directory: Path, index: int) -> Path:
@@ -29,9 +36,9 @@ def directory_of(directory: Path, index: int) -> Path:
     return directory / MEMBERS / str(index)
 
 
-def write_members(config: ExperimentConfig, directory: Path) -> None:
+def write_members(configs: Sequence[ExperimentConfig], directory: Path) -> None:
     """Write each member's configuration."""
-    for i, member in enumerate(configs_of(config)):
+    for i, member in enumerate(configs):
         folder = directory_of(directory, i)
         folder.mkdir(parents=True, exist_ok=True)
         save_config(member, folder / "config.yaml")

@@ -17,7 +17,7 @@ from jaxagents.compiler.jit import (
     with_overlapping_loops,
 )
 from jaxagents.compiler.processes import (
-    any_of,
+    check_agreement,
     gathered,
     is_first,
     n_processes,
@@ -91,6 +91,13 @@ class TrainingRun(Frozen):
         """Run the remaining blocks, and record them if there are checkpoints or callbacks."""
         agent, recorder = self.agent, self.agent._recorder
         sizes = block_sizes(n_updates_done, agent.config, initial)
+        agent.devices.check()
+        check_agreement(
+            {
+                "updates done": n_updates_done,
+                "whether there are checkpoints or callbacks": recorder.has_work,
+            }
+        )
 
         def train() -> tuple[Training, Metrics]:
             if recorder.has_work and not initial and history is None:
@@ -154,9 +161,11 @@ class TrainingRun(Frozen):
             return training
         runner = gathered(strip_keys(training.runner))
         stop = recorder.on_evaluation(runner, jax.device_get(metrics))
-        if n_processes() > 1:  # callbacks run in the first process, alone
-            stop |= recorder.call_back(agent, from_leaves(to_leaves(runner), training.runner))
-        return training._replace(stop=jnp.asarray(any_of(stop)))
+        if n_processes() > 1:
+            # Callbacks run in the first process alone, and all go on or none.
+            own = from_leaves(to_leaves(runner), training.runner) if is_first() else runner
+            stop = recorder.agreed(stop, lambda: recorder.call_back(agent, own))
+        return training._replace(stop=jnp.asarray(stop))
 
     def _local(self, runner: Runner) -> Runner:
         """Return a runner of several processes as arrays of this one."""

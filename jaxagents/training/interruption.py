@@ -49,6 +49,16 @@ class Interruption:
         """True after a signal: the work should end soon."""
         return self._signal_number is not None
 
+    @property
+    def signal_number(self) -> int:
+        """The number of the signal that has arrived; 0: none."""
+        return self._signal_number or 0
+
+    def adopt(self, signal_number: int) -> None:
+        """Treat a signal that another process has received as one of this process; 0: none."""
+        if signal_number:
+            self._signal_number = signal_number
+
     def run(self, work: Callable[[], Result]) -> Result:
         """Run ``work`` while handling signals.
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, final
 import jax
 import numpy as np
 
-from jaxagents.compiler.processes import is_first
+from jaxagents.compiler.processes import is_first, largest
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig
 from jaxagents.training.best_members import BestMembers
@@ -227,6 +227,23 @@ class Recorder:
             self.save(reported)
         return any(requests) or self._interruption.requested
 
+    def agreed(self, stop: Any, call_back: Callable[[], bool]) -> bool:
+        """Call the callbacks, and agree with other processes whether to stop.
+
+        A signal that one of them has received ends all as an interruption. An exception of a
+        callback is raised by `record`, once the others know.
+
+        Args:
+            stop: True if this process should stop.
+            call_back: Calls the callbacks.
+        """
+        try:
+            stop = bool(stop) | call_back()
+        except BaseException as error:
+            self._error, stop = error, True
+        self._interruption.adopt(largest(self._interruption.signal_number))
+        return bool(largest(stop)) or self._interruption.requested
+
     def save(self, runner: PyTree) -> None:
         """Write a checkpoint if there is a directory.
 
@@ -320,8 +337,8 @@ def record_together(
     with contextlib.ExitStack() as recording:
         for recorder, history in zip(recorders, histories, strict=True):
             recorder._interruption = interruption
-            is_first = recorder is recorders[0]
-            recording.enter_context(recorder._recording(n_updates_done, history, is_first))
+            is_shown = recorder is recorders[0]
+            recording.enter_context(recorder._recording(n_updates_done, history, is_shown))
         result = interruption.run(write_and_train)
     for recorder in recorders:
         if recorder._error is not None:

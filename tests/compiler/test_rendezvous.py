@@ -55,6 +55,26 @@ def test_processes_that_expect_another_number_are_told():
     assert all("process 1 is one of 3, but process 0 is one of 2" in each for each in results)
 
 
+def test_strangers_do_not_keep_the_others():
+    port = free_port()
+    first = threading.Thread(target=meet, args=(f"127.0.0.1:{port}", 2, 0, 10.0))
+    first.start()
+    strangers = []
+    for said in (b"", b"5", b"hello"):
+        while True:
+            try:
+                strangers.append(socket.create_connection(("127.0.0.1", port)))
+                break
+            except OSError:
+                continue
+        strangers[-1].sendall(said)
+    meet(f"127.0.0.1:{port}", 2, 1, 10.0)
+    first.join(10)
+    assert not first.is_alive()
+    for stranger in strangers:
+        stranger.close()
+
+
 def test_two_of_the_same_number_are_told():
     results = meet_as((3, 0), (3, 1), (3, 1))
     assert "two processes are number 1" in results[0]

@@ -6,6 +6,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxagents as ja
@@ -64,9 +65,27 @@ def test_what_does_not_divide_is_refused(changes, message):
 
 def test_more_devices_than_there_are_are_refused():
     n = 2 * len(jax.local_devices())
-    config = tiny(devices=n, minibatch_size=n, batch_size=n, n_evals=n)
+    agent = ja.DiscreteIPPO(
+        COORDINATION, None, tiny(devices=n, minibatch_size=n, batch_size=n, n_evals=n)
+    )
     with pytest.raises(ValueError, match=f"devices={n}, but jax sees .* simulates more"):
-        ja.DiscreteIPPO(COORDINATION, None, config)
+        agent.train(KEYS[0], FAST)
+
+
+def test_policies_trained_on_many_devices_play_on_one(tmp_path):
+    changes = {"checkpoint_dir": tmp_path, "n_evals": 64, "minibatch_size": 4}
+    ja.DiscreteIPPO(COORDINATION, None, tiny(**changes)).train(KEYS[0], FAST)
+    agent = ja.DiscreteIPPO(COORDINATION, None, tiny(**changes, devices=4))
+    runner, _ = agent.restore("last")
+    assert agent.eval(KEYS[0], 2, runner=runner)["returns"].shape == (2, COORDINATION.n_actors)
+
+
+def test_an_axis_of_the_users_does_not_divide_anything():
+    agent = shared_agent(COORDINATION)
+    train = jax.vmap(agent.train, in_axes=(0, None), axis_name="devices")
+    _, metrics = jax.jit(train)(KEYS, FAST)
+    _, alone = agent.train(KEYS[1], FAST)
+    np.testing.assert_allclose(metrics["returns"][1], alone["returns"], rtol=1e-5)
 
 
 def test_environments_with_opponents_are_not_divided():

@@ -228,16 +228,17 @@ def score_trials(metrics: Mapping[str, np.ndarray], n_trials: int) -> Scores:
     if PARENTS in metrics:
         has_ended = metrics[PARENTS] == ENDED
         has_diverged &= ~has_ended
+        done = np.where(has_ended, np.nan, metrics["n_updates_done"]).reshape(n_trials, -1)
+        ended = has_ended[:, -1].reshape(n_trials, -1).all(axis=1)
         ends = [
-            int(np.nanmax(done)) if ended[:, -1].all() else None
-            for done, ended in zip(
-                np.split(metrics["n_updates_done"], n_trials),
-                np.split(has_ended, n_trials),
-                strict=True,
-            )
+            int(np.nanmax(of_trial)) if is_over and np.isfinite(of_trial).any() else None
+            for of_trial, is_over in zip(done, ended, strict=True)
         ]
-    values = np.where(has_diverged.any(axis=1), np.nan, np.nanmean(returns, axis=1))
-    return Scores(values.reshape(n_trials, -1), ends)
+    values = [
+        np.nan if diverged.any() or not np.isfinite(row).any() else float(np.nanmean(row))
+        for row, diverged in zip(returns, has_diverged, strict=True)
+    ]
+    return Scores(np.array(values).reshape(n_trials, -1), ends)
 
 
 def _check(settings: SweepSettings) -> None:

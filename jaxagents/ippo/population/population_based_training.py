@@ -53,7 +53,11 @@ class PopulationBasedTraining:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "vary", {k: tuple(v) for k, v in dict(self.vary).items()})
+        bounds = {
+            name: tuple(each) if isinstance(each, list | tuple) else (each,)
+            for name, each in dict(self.vary).items()
+        }
+        object.__setattr__(self, "vary", bounds)
         object.__setattr__(self, "factors", tuple(self.factors))
         if not self.vary:
             raise ValueError("vary={} varies nothing; name at least one hyperparameter.")

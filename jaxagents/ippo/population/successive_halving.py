@@ -75,8 +75,12 @@ class SuccessiveHalving:
         n_kept = self.rungs(n_groups).get(generation.n_blocks_done)
         if n_kept is None:
             return None
-        so_far = generation.returns.mean(axis=0).reshape(n_groups, self.group_size).mean(axis=1)
-        best_first = np.argsort(-np.where(np.isfinite(so_far), so_far, -np.inf), kind="stable")
+        of_members = generation.returns.mean(axis=0).reshape(n_groups, self.group_size)
+        so_far = of_members.mean(axis=1)
+        score = np.where(np.isfinite(so_far), so_far, -np.inf)
+        # Of groups that have diverged, the ones with members that still train come first.
+        n_training = np.isfinite(generation.returns[-1]).reshape(of_members.shape).sum(axis=1)
+        best_first = np.lexsort((-n_training, -score))
         groups = np.full((n_groups, self.group_size), ENDED)
         kept = best_first[:n_kept]
         groups[kept] = np.arange(n_members).reshape(groups.shape)[kept]

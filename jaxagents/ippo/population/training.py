@@ -148,6 +148,12 @@ def check_can_be_selected(agent: Trainee, n_members: int, selection: Selection) 
     if not agent.config.n_evals:
         raise ValueError("n_evals=0 leaves selection nothing to go by; evaluate in training.")
     selection.check(n_members)
+    rate = "actor_optimizer_params.learning_rate"
+    if rate in selection.varied and agent.config.learning_rate_schedule == "kl":
+        raise ValueError(
+            f"learning_rate_schedule='kl' adapts the actor's rate, so varying {rate} changes "
+            "nothing; vary kl_target, or choose another schedule."
+        )
 
 
 @final
@@ -155,7 +161,8 @@ class Population(Frozen):
     """Trains a number of members together.
 
     A member with NaN or infinite quantities stops alone, if ``on_nonfinite`` is "stop": its metrics
-    are NaN from there on, and the others are what they would be without it.
+    are NaN from there on, and the others are what they would be without it (but for rounding, where
+    they train as one batch, which becomes smaller).
 
     Args:
         agent: The agent.
@@ -258,6 +265,8 @@ class Population(Frozen):
         members, selected = self._select(members)
         train = _train_in_threads if self._uses_threads(members) else self._train_in_batches
         living = [i for i, training in enumerate(members.trainings) if not training.stop]
+        if not living:  # a rule may end those that were left
+            raise ValueError("selection has ended all members; none is left to train.")
         results = train(self._member_run, [members.trainings[i] for i in living], n_updates)
         members, row = _joined(members, dict(zip(living, results, strict=True)))
         row |= selected

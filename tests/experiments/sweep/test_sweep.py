@@ -263,6 +263,18 @@ def test_scores_tell_ended_trials_from_those_that_have_diverged():
     assert scores.n_updates == [None, 10, 10]
 
 
+def test_a_trial_that_diverges_before_any_evaluation_has_no_score():
+    nan = np.nan
+    metrics = {
+        "returns": np.array([[1.0, 2.0], [nan, nan]])[:, :, None, None],
+        "n_updates_done": np.array([[1.0, 2.0], [nan, nan]]),
+        "parents": np.array([[0, 0], [1, -1]]),
+    }
+    scores = score_trials(metrics, 2)
+    np.testing.assert_array_equal(scores.values, [[1.5], [nan]])
+    assert scores.n_updates == [None, None]
+
+
 @pytest.mark.slow
 def test_halving_ends_most_trials_early(files):
     (files / "config.yaml").write_text(CONFIG.replace("n_steps: 2", "n_steps: 3"))

@@ -192,6 +192,13 @@ def test_a_group_with_a_member_that_has_diverged_ends():
     np.testing.assert_array_equal(decision.parents, [-1, -1, 2, 3])
 
 
+def test_a_group_that_still_trains_goes_before_one_that_has_stopped():
+    rule = ja.SuccessiveHalving(n_blocks=4, factor=2, group_size=2)
+    returns = [[1.0, 1.0, 1.0, 1.0], [np.nan, np.nan, 2.0, np.nan]]
+    decision = rule.select(generation(returns, n_blocks_done=1))
+    np.testing.assert_array_equal(decision.parents, [-1, -1, 2, 3])
+
+
 def test_halving_trains_the_best_to_the_end():
     agent = shared_agent(COORDINATION, **EVALUATED)
     rule = ja.SuccessiveHalving(n_blocks=3, factor=3)
@@ -214,6 +221,7 @@ def test_halving_trains_the_best_to_the_end():
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, every=0), "every=0"),
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, share=0.6), "share=0.6"),
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, factors=()), "factors=()"),
+        (lambda: ja.PopulationBasedTraining({"gamma": 0.9}), "a higher highest value"),
         (lambda: ja.SuccessiveHalving(n_blocks=0), "n_blocks=0"),
         (lambda: ja.SuccessiveHalving(n_blocks=9, factor=1), "factor=1"),
     ],
@@ -231,6 +239,7 @@ def test_bad_settings_are_refused(make, message):
         (KEYS, {"n_evals": 0}, VARIED, ValueError, "n_evals=0"),
         (KEYS, {}, "best", TypeError, "'best' is no rule"),
         (KEYS, {}, ja.SuccessiveHalving(3, 3, 3), ValueError, "4 members do not divide"),
+        (KEYS, {"learning_rate_schedule": "kl"}, VARIED, ValueError, "changes nothing"),
     ],
 )
 def test_selections_that_do_not_fit_are_refused(keys, changes, selection, error, message):
