@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import jaxagents as ja
 from jaxagents.training.trackers import JsonLines
 
-N_STEPS, FREQUENCY = 50, 10
 HYPERPARAMS = ja.HyperParameters()
 
 
@@ -27,8 +26,6 @@ def make_agent(env_id: str, folder: Path | None, **options: object) -> ja.IPPOBa
     """Build an agent, with checkpoints and metrics in a folder, if one is given."""
     env, env_params = ja.make(env_id)
     config = ja.AgentConfig(
-        n_steps=N_STEPS,
-        eval_frequency=FREQUENCY,
         n_evals=16,
         checkpoint_dir=None if folder is None else folder / "checkpoints",
         progress_bar=False,
@@ -45,12 +42,19 @@ def main() -> None:
     parser.add_argument("--recurrent", default=None)
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=50)
+    parser.add_argument("--frequency", type=int, default=10, help="updates between evaluations")
     parsed = parser.parse_args()
     keys = jax.vmap(jax.random.key)(jnp.arange(parsed.members))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "run"
-        plain = make_agent(parsed.env, None, recurrent=parsed.recurrent)
-        saving = make_agent(parsed.env, folder, recurrent=parsed.recurrent)
+        options = {
+            "recurrent": parsed.recurrent,
+            "n_steps": parsed.updates,
+            "eval_frequency": parsed.frequency,
+        }
+        plain = make_agent(parsed.env, None, **options)
+        saving = make_agent(parsed.env, folder, **options)
 
         def one_by_one() -> None:
             for key in keys:

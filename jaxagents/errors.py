@@ -16,10 +16,6 @@ class ExperimentError(ValueError):
     """A request cannot be fulfilled; the message says why in one line."""
 
 
-class ProcessError(ExperimentError):
-    """Several processes cannot train together, or no longer; the message says why in one line."""
-
-
 class EntryPointError(ValueError):
     """An installed package's entry point cannot be used; the message names both in one line."""
 

@@ -37,9 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
+        from jaxagents.compiler.rendezvous import ProcessError
         from jaxagents.errors import ExperimentError
 
-        if not isinstance(error, ExperimentError):
+        if not isinstance(error, ExperimentError | ProcessError):
             raise
         return complain(f"error: {error}", USAGE_ERROR)
     return status

@@ -121,8 +121,8 @@ def _shown(quiet: bool) -> dict[str, Any]:
 def _run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bool) -> int:
     """Train, and print the results; return the exit status."""
     from jaxagents.compiler.processes import is_first
+    from jaxagents.compiler.rendezvous import ProcessError
     from jaxagents.environments.host import HostEnvironmentError
-    from jaxagents.errors import ProcessError
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.interruption import Interrupted
 

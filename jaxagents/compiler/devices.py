@@ -14,10 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
 from jaxagents.compiler.processes import as_global
-from jaxagents.types import PyTree
 
 AXIS = "jaxagents.devices"  # not a name that others' transformations have
 """The mesh's axis, over which environments are divided."""

@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
-from jaxagents.compiler.rendezvous import meet
-from jaxagents.errors import ProcessError
-from jaxagents.types import PyTree
+from jaxagents.compiler.rendezvous import ProcessError, meet
 
 Result = TypeVar("Result")
 
@@ -138,6 +137,8 @@ def noticing_losses() -> Iterator[None]:
     """Raise a ProcessError in place of what jax raises when another process has gone."""
     try:
         yield
+    except ProcessError:
+        raise
     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError) as error:
         text = str(error).lower()
         if n_processes() == 1 or not any(sign in text for sign in _SIGNS_OF_LOSS):

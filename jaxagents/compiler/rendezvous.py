@@ -5,10 +5,12 @@ import json
 import socket
 import time
 
-from jaxagents.errors import ProcessError
-
 _SECONDS_BETWEEN_TRIES = 0.2
 _SECONDS_TO_SPEAK = 1.0
+
+
+class ProcessError(RuntimeError):
+    """Several processes cannot train together, or no longer; the message says why in one line."""
 
 
 def meet(coordinator: str, n_processes: int, process_id: int, seconds: float) -> None:

@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from jaxagents.compiler.rendezvous import meet
-from jaxagents.errors import ProcessError
+from jaxagents.compiler.rendezvous import ProcessError, meet
 
 
 def free_port():

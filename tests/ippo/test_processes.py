@@ -71,6 +71,28 @@ def test_two_processes_end_with_the_same_state_as_one(tmp_path):
         assert largest_difference(alone[name], first[name]) < 1e-5
 
 
+def wait_for_checkpoints(runs, n_checkpoints=2):
+    deadline = time.monotonic() + 180
+    while len(list(runs.glob("*/checkpoints/*/metadata.json"))) < n_checkpoints:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_of_them_interrupts_all(tmp_path):
+    path, runs = tmp_path / "config.yaml", tmp_path / "runs"
+    path.write_text(CONFIG.format(n_steps=100_000))
+    processes = jaxagents(tmp_path, ["train", path, "--runs_dir", runs], 2)
+    wait_for_checkpoints(runs)
+    processes[1].send_signal(signal.SIGTERM)
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGTERM, errors
+        assert "interrupted; resume with: jaxagents resume" in errors
+    (run,) = runs.iterdir()
+    assert not (run / "summary.json").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_processes", "n_afterwards"), [(2, 4), (4, 2)])
 def test_if_one_is_killed_the_others_end_and_all_resume_in_another_number(
@@ -80,10 +102,7 @@ def test_if_one_is_killed_the_others_end_and_all_resume_in_another_number(
     path.write_text(CONFIG.format(n_steps=100_000))
     runs = tmp_path / "runs"
     processes = jaxagents(tmp_path, ["train", path, "--runs_dir", runs], n_processes)
-    deadline = time.monotonic() + 180
-    while len(list(runs.glob("*/checkpoints/*/metadata.json"))) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    wait_for_checkpoints(runs)
     processes[1].send_signal(signal.SIGKILL)
     killed_at = time.monotonic()
     said = []
