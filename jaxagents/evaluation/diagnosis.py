@@ -102,7 +102,7 @@ def largest_return(
 
 def _geometric_sum(discount: float, n_terms: int | None) -> float:
     if discount >= 1:
-        return math.inf if n_terms is None else n_terms
+        return math.inf if n_terms is None else float(n_terms)
     if discount <= 0:
         return 1.0
     last = 0.0 if n_terms is None else math.exp(n_terms * math.log(discount))

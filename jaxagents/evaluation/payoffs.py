@@ -51,8 +51,8 @@ class Payoffs(NamedTuple):
 def payoffs(
     side: Side,
     env_params: PyTree,
-    rows: Opponent | Sequence[Opponent | Callable[..., Any]],
-    columns: Opponent | Sequence[Opponent | Callable[..., Any]],
+    rows: Opponent | Callable[..., Any] | Sequence[Opponent | Callable[..., Any]],
+    columns: Opponent | Callable[..., Any] | Sequence[Opponent | Callable[..., Any]],
     rng: PRNGKeyArray,
     n_episodes: int = 100,
     max_episode_steps: int | None = None,

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
-from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt32
 
 from jaxagents.compiler.devices import DIVIDED_AFTER_FIRST, WHOLE, n_devices
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
@@ -87,7 +87,7 @@ class IPPOBase(Agent):
 
     def train(
         self,
-        rng: PRNGKeyArray | None,
+        rng: PRNGKeyArray | Key[Array, " members"] | UInt32[Array, "members words"] | None,
         hyperparams: HyperParameters,
         runner: Runner | None = None,
         selection: Selection | None = None,
@@ -359,7 +359,7 @@ class IPPOBase(Agent):
         return update(runner, draws)
 
     def _update_by(
-        self, runner: Runner, draws: tuple[PRNGKeyArray, Array]
+        self, runner: Runner, draws: tuple[Key[Array, " time"], Array]
     ) -> tuple[Runner, Metrics, NonFinite]:
         runner, metrics, nonfinite = self._learn(*self._collect_rollout(runner, draws))
         return self._shown_to_environments(runner), metrics, nonfinite
@@ -437,7 +437,7 @@ class IPPOBase(Agent):
         return UpdateKeys(rollout=rng_rollout, actor=actor, critic=critic, next_update=rng)
 
     def _collect_rollout(
-        self, runner: Runner, draws: tuple[PRNGKeyArray, Array]
+        self, runner: Runner, draws: tuple[Key[Array, " time"], Array]
     ) -> tuple[Runner, Transition]:
         """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``.
 

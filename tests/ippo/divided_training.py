@@ -2,6 +2,7 @@
 
     python -m tests.ippo.divided_training CASE...
     python -m tests.ippo.divided_training resume DIRECTORY
+    python -m tests.ippo.divided_training count
 
 Prints a line of JSON per case: the largest differences of parameters and of metrics. Minibatches
 hold the whole batch, so that both sides learn from the same ones. Adam's epsilon is large: it would
@@ -81,6 +82,30 @@ def compare(name: str) -> dict[str, Any]:
     }
 
 
+def count_steps() -> dict[str, int]:
+    """Train by several minibatches an epoch on both sides; count the optimizer's steps."""
+    env, env_params = ja.make("hunting/discrete")
+    counts = {}
+    for n in (1, 4):
+        config = ja.AgentConfig(
+            n_steps=3,
+            batch_size=16,
+            minibatch_size=4,
+            rollout_length=8,
+            n_evals=4,
+            progress_bar=False,
+            devices=n,
+        )
+        runner, metrics = ja.DiscreteIPPO(env, env_params, config).train(
+            jax.random.key(0), ja.HyperParameters()
+        )
+        assert np.isfinite(metrics["critic_loss"][-1]).all()
+        leaves = to_leaves(jax.device_get(strip_keys(runner)))
+        (count,) = {int(leaf[0]) for name, leaf in leaves.items() if name.endswith("count")}
+        counts[n] = count
+    return counts
+
+
 def largest_difference(first: np.ndarray, second: np.ndarray) -> float:
     """Return the largest difference, relative to 1 or to the values; NaN must be the same."""
     first, second = np.asarray(first, float), np.asarray(second, float)
@@ -127,6 +152,8 @@ def resume_elsewhere(directory: str) -> dict[str, Any]:
 if __name__ == "__main__":
     if sys.argv[1] == "resume":
         print(json.dumps(resume_elsewhere(sys.argv[2])))
+    elif sys.argv[1] == "count":
+        print(json.dumps(count_steps()))
     else:
         for case in sys.argv[1:]:
             print(json.dumps(compare(case)), flush=True)

@@ -40,6 +40,12 @@ def test_four_devices_learn_what_one_does(case):
 
 
 @pytest.mark.slow
+def test_several_minibatches_make_as_many_steps_on_several_devices():
+    counts = run("count")
+    assert counts["1"] == counts["4"] == 3 * 4 * 4  # updates, epochs, minibatches
+
+
+@pytest.mark.slow
 def test_a_run_is_resumed_on_another_number_of_devices(tmp_path):
     differences = run("resume", tmp_path)
     assert differences["2"] == 0

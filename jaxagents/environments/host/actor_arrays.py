@@ -200,7 +200,7 @@ class ActorArrays:
         """Return every actor's action as its own space has it."""
         return [self.action(actor, value) for actor, value in enumerate(action)]
 
-    def action(self, actor: int, value: np.ndarray) -> Any:
+    def action(self, actor: int, value: Any) -> Any:
         """Return one actor's action as its own space has it."""
         space = self._spaces[actor]
         if isinstance(space, Discrete):

@@ -97,7 +97,7 @@ class Side:
 
 
 def as_opponents(
-    given: Opponent | Sequence[Opponent | Callable[..., Any]],
+    given: Opponent | Callable[..., Any] | Sequence[Opponent | Callable[..., Any]],
 ) -> tuple[Opponent, ...]:
     """Read one or several opponents.
 

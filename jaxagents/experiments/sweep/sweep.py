@@ -214,7 +214,7 @@ def ranked(results: Sequence[Result]) -> list[Result]:
     """Sort trials, the best first; those that ended early after the others, failed ones last."""
 
     def key(result: Result) -> tuple[bool, float, float]:
-        n_updates = math.inf if result.n_updates is None else result.n_updates
+        n_updates = math.inf if result.n_updates is None else float(result.n_updates)
         return (math.isnan(result.score), -n_updates, -result.score)
 
     return sorted(results, key=key)
