@@ -172,7 +172,7 @@ class Experiment:
         """
         require_trackers(self.config)
         hyperparams = self._initial_hyperparams()
-        self._check_agreement()
+        self._check_start()
         together(lambda: self._create_directory() if is_first() else None)
         rng = jax.random.key(self.config.seed)
         if self._is_population:
@@ -197,8 +197,10 @@ class Experiment:
         append_start(self.directory / "environment.json", describe_start())
         self._track([metrics])
 
-    def _check_agreement(self) -> None:
-        """Check that all processes train the same by the same version."""
+    def _check_start(self) -> None:
+        """Check that there are the devices, and that all processes train the same."""
+        with explained():
+            self.agent.devices.check()
         config = dict(flat_keys(to_plain(self.config)))
         versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
         check_agreement({**versions, "the run's directory": str(self.directory), **config})
@@ -219,7 +221,7 @@ class Experiment:
                 f"{self.directory} is a member of a population; resume {population[0]}."
             )
         check_same_beginning(self.config, self.directory)
-        self._check_agreement()
+        self._check_start()
         with explained():
             runner, metrics = self.agent.restore("last")
         n_updates_before = int(np.max(runner.n_updates_done))

@@ -158,3 +158,12 @@ def test_incomplete_options_are_refused(tmp_path, capsys, options, message):
     path.write_text(CONFIG.format(n_steps=4))
     assert cli.main(["train", str(path), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_more_devices_than_there_are_are_refused_before_anything_is_written(tmp_path, capsys):
+    path, runs = tmp_path / "config.yaml", tmp_path / "runs"
+    path.write_text(CONFIG.format(n_steps=4).replace("minibatch_size: 4", "minibatch_size: 8"))
+    options = ["--runs_dir", str(runs), "--agent.n_evals", "8", "--devices", "8"]
+    assert cli.main(["train", str(path), *options]) == 2
+    assert "error: devices=8, but jax sees" in capsys.readouterr().err
+    assert not runs.exists()
