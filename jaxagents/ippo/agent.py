@@ -27,6 +27,7 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.cloning import Cloning
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
+from jaxagents.ippo.measured_losses import warn_of_measured_losses
 from jaxagents.ippo.opponents import Policies
 from jaxagents.ippo.player import Player
 from jaxagents.ippo.population.members import best_member, member_of, members_first
@@ -431,6 +432,7 @@ class Agent(Frozen, abc.ABC):
         if not is_traced(hyperparams.gamma):
             discounts = np.ravel(np.asarray(hyperparams.gamma, float)).tolist()
             warn_of_short_episodes(self.environments.time_limit, discounts)
+        warn_of_measured_losses(getattr(self.env, "name", None), self.config, hyperparams)
         return as_arrays(hyperparams)
 
     def _checked_carry(self, carry: Memory | None) -> Memory:
