@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn, final
 
 import jaxagents
-from jaxagents.cli import environments, policies, profiling, results, sweeps, training
+from jaxagents.cli import environments, planning, policies, profiling, results, sweeps, training
 from jaxagents.cli.exit_status import FAILED, INTERRUPTED, USAGE_ERROR, complain
 
 
@@ -69,6 +69,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=jaxagents.__version__)
     parser.set_defaults(takes_overrides=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (environments, training, sweeps, profiling, policies, results):
+    for module in (environments, training, sweeps, profiling, planning, policies, results):
         module.add_to(commands)
     return parser

@@ -1,5 +1,6 @@
-"""Compiled functions with their arguments, and the cost of a function from its trace."""
+"""Compiled functions with their arguments, and the costs of a function from its trace."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -8,6 +9,8 @@ from typing import Any, NamedTuple, cast
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from jaxtyping import PyTree
+
+_COLLECTIVES = ("psum", "pmax", "all_gather")
 
 
 class Program(NamedTuple):
@@ -44,6 +47,40 @@ def count_flops(function: Callable[..., PyTree], *arguments: PyTree) -> int:
     return _flops(jax.make_jaxpr(function)(*arguments).jaxpr)
 
 
+class Communication(NamedTuple):
+    """What a device exchanges with the others while it runs a function."""
+
+    n_calls: int  # collective operations
+    n_bytes: int  # that it contributes to them
+
+    def __add__(self, other: "Communication") -> "Communication":  # type: ignore[override]
+        return Communication(self.n_calls + other.n_calls, self.n_bytes + other.n_bytes)
+
+    def times(self, n: int) -> "Communication":
+        """Return that of ``n`` runs."""
+        return Communication(n * self.n_calls, n * self.n_bytes)
+
+
+def count_communication(
+    function: Callable[..., PyTree],
+    *arguments: PyTree,
+    axis: str,
+    n_devices: int,
+    n_iterations: int,
+) -> Communication:
+    """Count the collective operations of a function that runs on each of several devices.
+
+    Args:
+        function: The function.
+        arguments: A device's arrays, or their shapes and dtypes.
+        axis: Name of the axis over which it communicates.
+        n_devices: Size of that axis.
+        n_iterations: Of each ``while_loop`` that communicates.
+    """
+    trace = jax.make_jaxpr(function, axis_env=[(axis, n_devices)])
+    return _communication(trace(*arguments).jaxpr, n_iterations)
+
+
 def inputs_read(function: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
     """Find the arrays that a function's results depend on: its arguments' tree, of booleans."""
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
@@ -71,6 +108,35 @@ def _flops_of_equation(equation: JaxprEqn) -> int:
         return max(inner)
     n_iterations = equation.params["length"] if equation.primitive.name == "scan" else 1
     return sum(inner) * n_iterations
+
+
+def _communication(jaxpr: Jaxpr, n_iterations: int) -> Communication:
+    total = Communication(0, 0)
+    for is_collective, equations in itertools.groupby(jaxpr.eqns, _is_collective):
+        if is_collective:  # XLA combines those of one tree
+            total += Communication(1, sum(map(_bytes_read, equations)))
+        else:
+            for equation in equations:
+                total += _communication_within(equation, n_iterations)
+    return total
+
+
+def _is_collective(equation: JaxprEqn) -> bool:
+    return equation.primitive.name in _COLLECTIVES
+
+
+def _bytes_read(equation: JaxprEqn) -> int:
+    arrays = [cast(Any, variable.aval) for variable in equation.invars]
+    return sum(each.size * each.dtype.itemsize for each in arrays)
+
+
+def _communication_within(equation: JaxprEqn, n_iterations: int) -> Communication:
+    name = equation.primitive.name
+    inner = [_communication(each, n_iterations) for each in _inner_programs(equation)]
+    if name == "cond":
+        return max(inner)
+    n_times = {"scan": equation.params.get("length"), "while": n_iterations}.get(name, 1)
+    return sum(inner, Communication(0, 0)).times(n_times)
 
 
 def _inner_programs(equation: JaxprEqn) -> Iterator[Jaxpr]:

@@ -1,0 +1,205 @@
+"""What a training run will cost: memory of each device, steps per second, and time to finish.
+
+A device's share of the work is tried on this one, by the programs of a training run. Only what
+several devices exchange is not tried, but counted in their program.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
+
+import jax
+
+from jaxagents.compiler.devices import AXIS
+from jaxagents.compiler.program_costs import Communication, count_communication
+from jaxagents.config import AgentConfig
+from jaxagents.experiments.measured_share import (
+    MeasuredShare,
+    measure_share,
+    memory_of_device,
+)
+from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ippo.base import IPPOBase
+from jaxagents.ippo.population.memory import bytes_of_member
+from jaxagents.training.blocks import block_sizes
+
+
+class Links(NamedTuple):
+    """What connects the devices: assumed, not measured.
+
+    Attributes:
+        bytes_per_second: That each device sends and receives.
+        seconds_per_call: Of a collective operation, however little it exchanges.
+    """
+
+    bytes_per_second: float = 25e9
+    seconds_per_call: float = 20e-6
+
+    def seconds(self, communication: Communication, n_devices: int) -> float:
+        """Return the time of an exchange, if data go around in a ring."""
+        sent = 2 * (n_devices - 1) / n_devices * communication.n_bytes
+        return communication.n_calls * self.seconds_per_call + sent / self.bytes_per_second
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """What a training run will cost.
+
+    Attributes:
+        device: Kind of the device that was tried; the others are taken for its equals.
+        n_devices: Number of devices.
+        n_updates: Updates of the run.
+        n_evaluations: Evaluations of the run.
+        steps_per_update: Environment steps of an update, of all devices.
+        estimated_memory: Bytes that a device's arrays need, by a formula.
+        memory_limit: Bytes that a device has; None: unknown.
+        measured: A device's share; None if it does not fit.
+        communication: What a device exchanges in an update.
+        communication_seconds: Of an update, by the assumed links.
+    """
+
+    device: str
+    n_devices: int
+    n_updates: int
+    n_evaluations: int
+    steps_per_update: int
+    estimated_memory: float
+    memory_limit: int | None
+    measured: MeasuredShare | None
+    communication: Communication
+    communication_seconds: float
+
+    @property
+    def memory(self) -> float:
+        """Bytes that a device needs: measured, or estimated if it was not tried."""
+        return self.estimated_memory if self.measured is None else self.measured.memory
+
+    @property
+    def fits(self) -> bool:
+        """True if a device has the memory, or its limit is unknown."""
+        return self.memory_limit is None or self.memory <= self.memory_limit
+
+    @property
+    def update_seconds(self) -> float:
+        """Seconds of an update, communication included; infinity if it does not fit."""
+        if self.measured is None:
+            return math.inf
+        return self.measured.update_seconds + self.communication_seconds
+
+    @property
+    def start_seconds(self) -> float:
+        """Seconds until the first update and the first evaluation are done."""
+        if self.measured is None:
+            return math.inf
+        return self.measured.start_seconds + self.measured.evaluation_start_seconds
+
+    @property
+    def steps_per_second(self) -> float:
+        """Environment steps per second, evaluations included, once all is compiled."""
+        return self.n_updates * self.steps_per_update / self._seconds_of_work
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the call of ``train`` to its end."""
+        return self.start_seconds + self._seconds_of_work
+
+    @property
+    def _seconds_of_work(self) -> float:
+        if self.measured is None:
+            return math.inf
+        evaluations = self.n_evaluations * self.measured.evaluation_seconds
+        return self.n_updates * self.update_seconds + evaluations
+
+
+def plan(
+    agent: IPPOBase,
+    hyperparams: HyperParameters,
+    n_devices: int | None = None,
+    links: Links | None = None,
+    memory_limit: int | None = None,
+) -> Plan:
+    """Try one device's share of an agent's training, and tell what the whole will cost.
+
+    Nothing is written, and callbacks are not called.
+
+    Args:
+        agent: The agent.
+        hyperparams: As for ``agent.train``.
+        n_devices: Devices that the training shall use; they need not be here. None: those of the
+            agent's configuration.
+        links: What connects them.
+        memory_limit: Bytes that a device shall have; None: what this one has.
+
+    Returns:
+        The plan. If the share needs more memory than there is, by the formula or when it is tried,
+        nothing is measured.
+
+    Raises:
+        ValueError: a hyperparameter is out of range, or the work does not divide among the devices.
+    """
+    config = agent.config
+    n_devices = config.devices if n_devices is None else n_devices
+    share = type(agent)(agent.env, agent.env_params, share_of(config, n_devices))
+    limit = memory_of_device() if memory_limit is None else memory_limit
+    communication = Communication(0, 0)
+    if n_devices > 1:
+        communication = communication_of_update(agent, share, n_devices)
+    estimated = bytes_of_member(share)
+    return Plan(
+        device=jax.devices()[0].device_kind,
+        n_devices=n_devices,
+        n_updates=config.n_steps,
+        n_evaluations=_n_evaluations(config),
+        steps_per_update=config.steps_per_update,
+        estimated_memory=estimated,
+        memory_limit=limit,
+        measured=None
+        if limit is not None and estimated > limit
+        else measure_share(share, hyperparams),
+        communication=communication,
+        communication_seconds=(links or Links()).seconds(communication, n_devices),
+    )
+
+
+def share_of(config: AgentConfig, n_devices: int) -> AgentConfig:
+    """Return the configuration of one device's share.
+
+    Raises:
+        ValueError: environments, minibatches or evaluations do not divide.
+    """
+    whole = replace(config, devices=n_devices)  # which checks that they do
+    return replace(
+        whole,
+        devices=1,
+        batch_size=config.batch_size // n_devices,
+        minibatch_size=config.minibatch_size // n_devices,
+        n_evals=config.n_evals // n_devices,
+        progress_bar=False,
+        checkpoint_dir=None,
+    )
+
+
+def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) -> Communication:
+    """Count what a device exchanges in an update in which no policy's epochs end early.
+
+    Args:
+        agent: The whole.
+        share: The agent of a device's share.
+        n_devices: Number of devices.
+    """
+    draws = jax.eval_shape(share._draw_rollout, jax.random.key(0))
+    return count_communication(
+        agent._update_by,
+        share._runner_shapes(),
+        draws,
+        axis=AXIS,
+        n_devices=n_devices,
+        n_iterations=agent.config.actor_epochs,
+    )
+
+
+def _n_evaluations(config: AgentConfig) -> int:
+    if not config.n_evals:
+        return 0
+    return len(block_sizes(0, config, config.initial_evaluation))

@@ -1,0 +1,162 @@
+"""Plans of a training: how the work is divided, what is counted and what is measured."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxagents as ja
+from jaxagents.cli import main as cli
+from jaxagents.cli.planning import plan_text
+from jaxagents.compiler.program_costs import Communication, count_communication
+from jaxagents.experiments.measured_share import MeasuredShare
+from jaxagents.experiments.planning import Links, Plan, communication_of_update, plan, share_of
+from tests.cli.test_main import TINY as TINY_YAML
+from tests.probes import Walk
+
+TINY = ja.AgentConfig(
+    n_steps=6,
+    batch_size=4,
+    minibatch_size=2,
+    rollout_length=6,
+    actor_epochs=3,
+    critic_epochs=2,
+    eval_frequency=2,
+    n_evals=2,
+    actor_layers=ja.Layers(hidden_sizes=(8,)),
+    critic_layers=ja.Layers(hidden_sizes=(8,)),
+    progress_bar=False,
+)
+PLAN = Plan(
+    device="cpu",
+    n_devices=4,
+    n_updates=100,
+    n_evaluations=5,
+    steps_per_update=200,
+    estimated_memory=3e6,
+    memory_limit=10**9,
+    measured=MeasuredShare(
+        start_seconds=4.0,
+        update_seconds=0.03,
+        evaluation_start_seconds=2.0,
+        evaluation_seconds=0.2,
+        memory=500_000_000,
+    ),
+    communication=Communication(n_calls=100, n_bytes=2_000_000),
+    communication_seconds=0.01,
+)
+
+
+def test_calls_and_bytes_are_counted_once_per_iteration():
+    def communicate(x):
+        def step(total, _):
+            return total + jax.lax.psum(x, "devices"), None
+
+        scanned, _ = jax.lax.scan(step, jnp.zeros(5), None, length=3)  # 3 times 20 bytes
+
+        def body(loop):
+            i, total = loop
+            total, _ = jax.lax.pmax((total, i), "devices")  # one exchange of 24 bytes
+            return i + 1, total
+
+        _, looped = jax.lax.while_loop(lambda loop: loop[0] < 100, body, (0, scanned))
+        return looped
+
+    counted = count_communication(
+        communicate, jnp.zeros(5), axis="devices", n_devices=4, n_iterations=7
+    )
+    assert counted == (3 + 7, 3 * 20 + 7 * 24)
+
+
+def test_a_function_without_collectives_exchanges_nothing():
+    counted = count_communication(
+        lambda x: jax.lax.map(jnp.sin, x), jnp.zeros(5), axis="d", n_devices=2, n_iterations=1
+    )
+    assert counted == (0, 0)
+
+
+def test_gradients_are_exchanged_in_every_step_of_the_optimizer():
+    agent = ja.DiscreteIPPO(Walk(), None, TINY)
+    share = ja.DiscreteIPPO(Walk(), None, share_of(TINY, 2))
+    runner = share._runner_shapes()
+    n_steps = {"actor": 3 * 2, "critic": 2 * 2}  # epochs times minibatches
+    gradients = sum(
+        4 * n * sum(leaf.size for leaf in jax.tree.leaves(getattr(runner, network).params))
+        for network, n in n_steps.items()
+    )
+    communication = communication_of_update(agent, share, n_devices=2)
+    assert gradients < communication.n_bytes < 1.2 * gradients  # statistics are small
+    assert communication.n_calls >= 3 * 2 + 2 * 2
+
+
+def test_a_share_is_the_work_of_one_device():
+    share = share_of(TINY, 2)
+    sizes = (share.devices, share.batch_size, share.minibatch_size, share.n_evals)
+    assert sizes == (1, 2, 1, 1)
+    assert share.n_minibatches == TINY.n_minibatches
+    with pytest.raises(ValueError, match="minibatch_size=2 does not divide among devices=4"):
+        share_of(TINY, 4)
+
+
+def test_links_take_a_time_per_call_and_per_byte():
+    links = Links(bytes_per_second=1e9, seconds_per_call=1e-5)
+    # In a ring of 4 a device sends 2 * 3 / 4 of its bytes.
+    assert links.seconds(Communication(50, 4_000_000), 4) == pytest.approx(50e-5 + 6e-3)
+
+
+def test_a_plan_adds_up():
+    assert PLAN.fits
+    assert PLAN.update_seconds == pytest.approx(0.04)
+    assert PLAN.steps_per_second == pytest.approx(100 * 200 / (100 * 0.04 + 5 * 0.2))
+    assert PLAN.seconds == pytest.approx(4 + 2 + 100 * 0.04 + 5 * 0.2)
+    text = plan_text(PLAN, Links(1e9, 1e-4))
+    for line in (
+        "memory of each     500.00 MB of 1.00 GB",
+        "an update          40.00 ms",
+        "environment steps  4,000 per second",
+        "exchanged          2.00 MB in 100 calls per update",
+        "to finish          0:00:11",
+        "Assumed of the links: 1 GB/s and 100 µs a call, 10.00 ms per update.",
+    ):
+        assert line in text
+
+
+def test_what_does_not_fit_is_not_tried():
+    agent = ja.DiscreteIPPO(Walk(), None, TINY)
+    result = plan(agent, ja.HyperParameters(), memory_limit=1000)
+    assert (result.fits, result.measured, result.seconds) == (False, None, math.inf)
+    assert result.memory > 1000
+    assert "DOES NOT FIT" in plan_text(result, Links())
+    more = dataclasses.replace(PLAN, memory_limit=400_000_000)
+    assert not more.fits  # tried, and it took more
+
+
+def test_a_share_is_measured():
+    agent = ja.DiscreteIPPO(Walk(), None, TINY)
+    result = plan(agent, ja.HyperParameters())
+    assert result.measured is not None
+    assert 0 < result.measured.update_seconds < result.measured.start_seconds
+    assert result.measured.evaluation_seconds > 0
+    assert result.measured.memory > 100_000_000  # of the process
+    assert result.n_evaluations == 4  # one before training
+    assert result.communication == (0, 0)
+
+
+def test_the_command_prints_a_plan(tmp_path, capsys):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY_YAML)
+    assert cli.main(["plan", str(path), "--agent.n_steps", "2"]) == 0
+    assert "to finish" in capsys.readouterr().out
+    assert cli.main(["plan", str(path), "--memory", "0.000001"]) == 1
+    assert "DOES NOT FIT" in capsys.readouterr().out
+    assert [each.name for each in tmp_path.iterdir()] == ["tiny.yaml"]
+
+
+@pytest.mark.parametrize("option", ["--devices", "--memory", "--link-latency"])
+def test_wrong_options_are_refused_in_one_line(option, tmp_path, capsys):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY_YAML)
+    assert cli.main(["plan", str(path), option, "0"]) == 2
+    assert f"error: {option} 0 is too small; give more than 0" in capsys.readouterr().err
