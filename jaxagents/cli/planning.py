@@ -46,9 +46,9 @@ def add_to(commands: Commands) -> None:
     command.add_argument(
         "--link-latency",
         type=float,
-        default=20.0,
+        default=7.0,
         metavar="US",
-        help="microseconds of an exchange, however small; 20 by default",
+        help="microseconds from one device to the next, however little is sent; 7 by default",
     )
     command.set_defaults(command=plan, takes_overrides=True)
 
@@ -123,7 +123,7 @@ def _notes(plan: "Plan", links: "Links") -> list[str]:
     if plan.n_devices > 1:
         notes.append(
             f"Assumed of the links: {links.bytes_per_second / _GIGA:g} GB/s and "
-            f"{links.seconds_per_call / _MICRO:g} µs a call, "
+            f"{links.seconds_per_hop / _MICRO:g} µs a hop, "
             f"{_milliseconds(plan.communication_seconds)} per update."
         )
     return notes

@@ -29,16 +29,17 @@ class Links(NamedTuple):
 
     Attributes:
         bytes_per_second: That each device sends and receives.
-        seconds_per_call: Of a collective operation, however little it exchanges.
+        seconds_per_hop: From one device to the next, however little is sent.
     """
 
     bytes_per_second: float = 25e9
-    seconds_per_call: float = 20e-6
+    seconds_per_hop: float = 7e-6
 
     def seconds(self, communication: Communication, n_devices: int) -> float:
-        """Return the time of an exchange, if data go around in a ring."""
+        """Return the time of an exchange: its calls go up a tree, its bytes around a ring."""
+        hops = communication.n_calls * math.ceil(math.log2(n_devices))
         sent = 2 * (n_devices - 1) / n_devices * communication.n_bytes
-        return communication.n_calls * self.seconds_per_call + sent / self.bytes_per_second
+        return hops * self.seconds_per_hop + sent / self.bytes_per_second
 
 
 @final

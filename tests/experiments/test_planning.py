@@ -100,10 +100,11 @@ def test_a_share_is_the_work_of_one_device():
         share_of(TINY, 4)
 
 
-def test_links_take_a_time_per_call_and_per_byte():
-    links = Links(bytes_per_second=1e9, seconds_per_call=1e-5)
-    # In a ring of 4 a device sends 2 * 3 / 4 of its bytes.
-    assert links.seconds(Communication(50, 4_000_000), 4) == pytest.approx(50e-5 + 6e-3)
+def test_links_take_a_time_per_hop_and_per_byte():
+    links = Links(bytes_per_second=1e9, seconds_per_hop=1e-5)
+    # A tree of 4 has 2 levels; in a ring of 4 a device sends 2 * 3 / 4 of its bytes.
+    assert links.seconds(Communication(50, 4_000_000), 4) == pytest.approx(2 * 50e-5 + 6e-3)
+    assert links.seconds(Communication(0, 0), 1) == 0
 
 
 def test_a_plan_adds_up():
@@ -118,7 +119,7 @@ def test_a_plan_adds_up():
         "environment steps  4,000 per second",
         "exchanged          2.00 MB in 100 calls per update",
         "to finish          0:00:11",
-        "Assumed of the links: 1 GB/s and 100 µs a call, 10.00 ms per update.",
+        "Assumed of the links: 1 GB/s and 100 µs a hop, 10.00 ms per update.",
     ):
         assert line in text
 

@@ -1,0 +1,142 @@
+"""The tables of docs/capacity.md: what an update needs, takes and exchanges, beside its formulas.
+
+python benchmarks/capacity.py memory
+python benchmarks/capacity.py time
+python benchmarks/capacity.py communication
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxagents as ja
+from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.make_agent import agent_class, make_environment
+from jaxagents.experiments.planning import Links, communication_of_update, share_of
+from jaxagents.ippo.population.memory import bytes_of_member
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+CASES = {
+    "cartpole": "",
+    "pendulum": "",
+    "simple_spread": "",
+    "simple_spread_recurrent": "GRU of 64",
+    "smax_3m": "",
+    "smax_2s3z": "GRU of 128",
+    "breakout": "convolutions",
+    "overcooked": "convolutions",
+}
+BATCH_SIZES = (16, 64, 256, 1024, 4096)
+DEVICES = (8, 64, 512)
+ENVIRONMENTS_OF_DEVICE = 256
+N_ROUNDS = 5
+
+
+def make(name: str, batch_size: int, **settings: Any) -> Any:
+    """Make the agent of a configuration, with as many minibatches as it has."""
+    config = load_config(CONFIGS / f"{name}.yaml")
+    minibatch_size = batch_size * config.agent.minibatch_size // config.agent.batch_size
+    agent_config = replace(
+        config.agent,
+        batch_size=batch_size,
+        minibatch_size=max(1, minibatch_size),
+        progress_bar=False,
+        **settings,
+    )
+    env, params = make_environment(config)
+    return agent_class(env, params, config.agent_class)(env, params, agent_config)
+
+
+def memory() -> None:
+    """Compare XLA's account of an update's memory with the formula."""
+    print("| Configuration | Environments | MB by XLA | MB by the formula | bytes a sample |")
+    print("| --- | --- | --- | --- | --- |")
+    for name, networks in CASES.items():
+        agent = make(name, 256)
+        analysis = jax.jit(agent._step).lower(agent._runner_shapes()).compile().memory_analysis()
+        total = (
+            analysis.argument_size_in_bytes
+            + analysis.output_size_in_bytes
+            + analysis.temp_size_in_bytes
+            - analysis.alias_size_in_bytes
+        )
+        n_samples = agent.config.steps_per_update * agent.environments.n_actors
+        label = f"{name}, {networks}" if networks else name
+        print(
+            f"| {label} | 256 | {total / 1e6:,.0f} | {bytes_of_member(agent) / 1e6:,.0f} | "
+            f"{total / n_samples:,.0f} |",
+            flush=True,
+        )
+
+
+def time_of_updates() -> None:
+    """Time updates of simple_spread by the number of environments, and fit a line."""
+    seconds = {n: seconds_of_update(make("simple_spread", n)) for n in BATCH_SIZES}
+    sizes, times = np.array(list(seconds)), np.array(list(seconds.values()))
+    # Relative errors count: each row is divided by its time.
+    rows = np.stack([np.ones(len(sizes)), sizes], axis=1) / times[:, None]
+    fixed, per_environment = np.linalg.lstsq(rows, np.ones(len(sizes)))[0]
+    print("| Environments | ms an update | by the line | million steps/s |")
+    print("| --- | --- | --- | --- |")
+    for n, taken in seconds.items():
+        line = fixed + per_environment * n
+        print(f"| {n:,} | {1e3 * taken:,.1f} | {1e3 * line:,.1f} | {128 * n / taken / 1e6:,.2f} |")
+    print(f"\n{1e3 * fixed:.2f} ms + {1e6 * per_environment:.1f} µs an environment")
+
+
+def seconds_of_update(agent: Any) -> float:
+    """Time an update as training runs it: the median."""
+    run = agent._run
+    runner = agent._begin(jax.random.key(0), agent._checked(ja.HyperParameters()))
+    update: Callable[..., Any] = run.updates_compiled_for(runner)
+    one = np.ones((), np.int32)
+    updates = jax.block_until_ready(update(run, run.open_block(run.first_block(runner), one)))
+    seconds = []
+    for _ in range(N_ROUNDS):
+        started = time.perf_counter()
+        updates = update(run, updates._replace(n_left=jax.numpy.asarray(one)))
+        jax.block_until_ready(updates)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
+
+
+def communication() -> None:
+    """Count what a device exchanges per update, and how long that takes by assumed links."""
+    titles = [f"ms, {n} devices" for n in DEVICES]
+    print(f"| Configuration | Parameters | MB | Calls | {' | '.join(titles)} |")
+    print(f"| --- | --- | --- | --- |{' --- |' * len(titles)}")
+    for name in CASES:
+        counted, cells = None, []
+        for n in DEVICES:
+            agent = make(name, n * ENVIRONMENTS_OF_DEVICE, n_evals=0)
+            share = type(agent)(agent.env, agent.env_params, share_of(agent.config, n))
+            counted = communication_of_update(agent, share, n)
+            cells.append(f"{1e3 * Links().seconds(counted, n):.2f}")
+        runner = share._runner_shapes()
+        n_parameters = sum(
+            leaf.size for leaf in jax.tree.leaves((runner.actor.params, runner.critic.params))
+        )
+        print(
+            f"| {name} | {n_parameters:,} | {counted.n_bytes / 1e6:.2f} | {counted.n_calls} | "
+            f"{' | '.join(cells)} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Print one of the tables."""
+    tables = {"memory": memory, "time": time_of_updates, "communication": communication}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", choices=list(tables))
+    tables[parser.parse_args().table]()
+
+
+if __name__ == "__main__":
+    main()
