@@ -1,29 +1,32 @@
 """What each tuned form in `jaxagents.compiler` gains: updates with it and without it, in turn.
 
 Every workload is trained by two agents at the same time: one as it is, one compiled while a tuned
-form was replaced by the plain one. A ratio below 1 says that the tuned form is faster.
+form was replaced by the plain one. A ratio below 1 says that the tuned form is faster. On other
+devices than a CPU, where tuned forms are off, one is compiled with the tuned form instead.
 """
 
 import argparse
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
 import jax.numpy as jnp
-import optax
 
 import jaxagents as ja
 from jaxagents import hyperparameters
-from jaxagents.compiler import batch_parts, jit, matrix_products, reductions
+from jaxagents.compiler import batch_parts, jit, matrix_products, random_keys, reductions, switch
 from jaxagents.environments import batch
 from jaxagents.ippo import actor_critic, base, distributions, training_run
+from jaxagents.networks import recurrent
 from jaxagents.ppo import finiteness, optimization
 from jaxagents.ppo import statistics as ppo_statistics
 
+HYPERPARAMS = ja.HyperParameters()
 WORKLOADS: dict[str, dict[str, Any]] = {
     "simple_spread": {},
     "simple_spread, independent": {"parameter_sharing": "independent"},
@@ -38,22 +41,22 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 }
 
 
-def _identity(rng: Any) -> Any:
-    return rng
+class Form(NamedTuple):
+    """A function of `jaxagents.compiler` with a tuned and a plain form."""
 
+    name: str
+    home: Any  # its module
+    users: tuple[Any, ...]  # the modules that call it by this name
 
-def _plain_sums(values: Any, weight: Any) -> Any:
-    return jnp.stack([jnp.sum(weight * each) for each in values])
+    def replacements(self, is_tuned: bool) -> list[Any]:
+        """Make the patches that replace the function by one of its forms."""
+        function = getattr(self.home, self.name)
 
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            with mock.patch.object(self.home, "tunes_for_cpu", return_value=is_tuned):
+                return function(*arguments, **keywords)
 
-def _plain_select(needed: Any, function: Any, samples: Any, others: Any, smallest_part: int) -> Any:
-    with mock.patch.object(batch_parts, "is_plain", return_value=True):
-        return batch_parts.apply_where(needed, function, samples, others, smallest_part)
-
-
-def _plain_finiteness(tree: Any) -> Any:
-    with mock.patch.object(reductions, "is_plain", return_value=True):
-        return reductions.nan_unless_finite(tree)
+        return [mock.patch.object(user, self.name, call) for user in self.users]
 
 
 def _overlapping_with_more_arrays() -> Any:
@@ -66,57 +69,81 @@ def _overlapping_with_more_arrays() -> Any:
         )
 
 
-# By name: what is replaced, in which module, and by what.
-FORMS: dict[str, list[tuple[Any, str, Any]]] = {
-    "overlapping loops": [(training_run, "overlapping_pays", lambda *_: False)],
-    "fewer arrays": [
-        (training_run, "_update_repeatedly_overlapping", _overlapping_with_more_arrays())
-    ],
-    "order of weight gradients": [(matrix_products, "is_plain", lambda: True)],
-    "sums over actions as products": [
-        (distributions, "sum_last_axis", lambda values: jnp.sum(values, axis=-1))
-    ],
-    "statistics of the loss as a product": [(ppo_statistics, "weighted_sums", _plain_sums)],
-    "gradient norm as a row": [
-        (optimization, "global_norm", optax.tree.norm),
-        (hyperparameters, "global_norm", optax.tree.norm),
-    ],
-    "finiteness as a row": [(finiteness, "nan_unless_finite", _plain_finiteness)],
-    "unrolled Threefry": [(base, "to_draw", _identity), (batch, "to_draw", _identity)],
-    "gradients in parts": [(batch_parts, "count_parts", lambda *_: 1)],
-    "resets where needed": [(batch, "apply_where", _plain_select)],
-    "bootstrap values where needed": [(actor_critic, "apply_where", _plain_select)],
+# Ways to compile, for a CPU only: what is replaced, in which module, and by what.
+COMPILATIONS: dict[str, tuple[Any, str, Any]] = {
+    "everything": (switch, "_is_plain", True),
+    "overlapping loops": (training_run, "overlapping_pays", lambda *_: False),
+    "fewer arrays": (
+        training_run,
+        "_update_repeatedly_overlapping",
+        _overlapping_with_more_arrays(),
+    ),
+}
+FORMS: dict[str, Form] = {
+    "order of weight gradients": Form("product", matrix_products, (matrix_products, recurrent)),
+    "sums over actions as products": Form("sum_last_axis", reductions, (distributions,)),
+    "statistics of the loss as a product": Form("weighted_sums", reductions, (ppo_statistics,)),
+    "gradient norm as a row": Form("global_norm", reductions, (optimization, hyperparameters)),
+    "finiteness as a row": Form("nan_unless_finite", reductions, (finiteness,)),
+    "unrolled Threefry": Form("to_draw", random_keys, (base, batch)),
+    "gradients in parts": Form("weighted_means_of_units", batch_parts, (optimization,)),
+    "resets where needed": Form("apply_where", batch_parts, (batch,)),
+    "bootstrap values where needed": Form("apply_where", batch_parts, (actor_critic,)),
 }
 
 
+def names() -> list[str]:
+    """Name what can be turned on and off here."""
+    return [*(COMPILATIONS if jax.default_backend() == "cpu" else ()), *FORMS]
+
+
 @contextlib.contextmanager
-def without(form: str) -> Iterator[None]:
-    """Replace a tuned form by the plain one while programs are traced."""
+def other_form(name: str) -> Iterator[None]:
+    """Turn a tuned form off on a CPU, and on elsewhere, while programs are traced and called."""
     with contextlib.ExitStack() as stack:
-        for module, name, plain in FORMS[form]:
-            stack.enter_context(mock.patch.object(module, name, plain))
+        if name in COMPILATIONS:
+            stack.enter_context(mock.patch.object(*COMPILATIONS[name]))
+        else:
+            for patch in FORMS[name].replacements(is_tuned=jax.default_backend() != "cpu"):
+                stack.enter_context(patch)
         yield
 
 
-def begin(workload: str) -> tuple[Callable[[int], None], float]:
-    """Compile a training; return what goes on by so many updates, and the compile time."""
-    changes = dict(WORKLOADS[workload])
+def make_agent(workload: Mapping[str, Any]) -> ja.DiscreteIPPO:
+    """Build the agent of one of `WORKLOADS`: fields of the configuration, and the environment."""
+    changes = dict(workload)
     env, env_params = ja.make(changes.pop("env", "jaxmarl/MPE_simple_spread_v3"))
     # So many updates that loops overlap, as in a training of some length.
     config = ja.AgentConfig(n_steps=5_000, n_evals=0, progress_bar=False, **changes)
-    agent = ja.DiscreteIPPO(env, env_params, config)
-    runner = agent.init(jax.random.key(0), ja.HyperParameters())
+    return ja.DiscreteIPPO(env, env_params, config)
+
+
+def begin(
+    agent: ja.IPPOBase,
+    hyperparams: ja.HyperParameters = HYPERPARAMS,
+    context: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> tuple[Callable[[int], None], float]:
+    """Compile a training; return what goes on by so many updates, and the compile time.
+
+    Args:
+        agent: Whose training it is; its programs must not have been compiled before.
+        hyperparams: Its hyperparameters.
+        context: In which its programs are traced and called.
+    """
     run = agent._run
-    update = run.updates_compiled_for(runner)
-    updates = run.open_block(run.first_block(runner), jnp.asarray(1, jnp.int32))
-    started = time.perf_counter()
-    updates = jax.block_until_ready(update(run, updates))
+    with context():
+        runner = agent.init(jax.random.key(0), hyperparams)
+        update = run.updates_compiled_for(runner)
+        updates = run.open_block(run.first_block(runner), jnp.asarray(1, jnp.int32))
+        started = time.perf_counter()
+        updates = jax.block_until_ready(update(run, updates))
     seconds = time.perf_counter() - started
 
     def go_on(n_updates: int) -> None:
         nonlocal updates
-        updates = update(run, updates._replace(n_left=jnp.asarray(n_updates, jnp.int32)))
-        jax.block_until_ready(updates)
+        with context():
+            updates = update(run, updates._replace(n_left=jnp.asarray(n_updates, jnp.int32)))
+            jax.block_until_ready(updates)
 
     return go_on, seconds
 
@@ -130,7 +157,7 @@ def seconds_of(go_on: Callable[[int], None], n_updates: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--forms", nargs="*", default=list(FORMS), metavar="NAME")
+    parser.add_argument("--forms", nargs="*", default=names(), metavar="NAME")
     parser.add_argument("--workloads", nargs="*", default=["simple_spread"], metavar="NAME")
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each side of a pair")
@@ -138,13 +165,13 @@ def main() -> None:
     print("| Form | Workload | With, ms | Without, ms | Ratio | Compile, s | Compile without, s |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for workload in arguments.workloads:
-        tuned, compile_tuned = begin(workload)
-        n_updates = max(1, round(arguments.seconds / seconds_of(tuned, 3)))
+        usual = begin(make_agent(WORKLOADS[workload]))
+        n_updates = max(1, round(arguments.seconds / seconds_of(usual[0], 3)))
         for form in arguments.forms:
-            with without(form):
-                plain, compile_plain = begin(workload)
+            other = begin(make_agent(WORKLOADS[workload]), context=partial(other_form, form))
+            sides = [usual, other] if jax.default_backend() == "cpu" else [other, usual]
             pairs = [
-                (seconds_of(tuned, n_updates), seconds_of(plain, n_updates))
+                tuple(seconds_of(go_on, n_updates) for go_on, _ in sides)
                 for _ in range(arguments.pairs)
             ]
             ratio = statistics.median(a / b for a, b in pairs)
@@ -153,7 +180,7 @@ def main() -> None:
             )
             print(
                 f"| {form} | {workload} | {with_it:.1f} | {without_it:.1f} | {ratio:.2f} | "
-                f"{compile_tuned:.1f} | {compile_plain:.1f} |",
+                f"{sides[0][1]:.1f} | {sides[1][1]:.1f} |",
                 flush=True,
             )
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxagents.compiler.switch import is_plain
+from jaxagents.compiler.switch import tunes_for_cpu
 
 _MOST_PARTS = 8  # 16 are no faster
 # Samples of a part: fewer do not pay for another iteration, and more do not fit in the caches.
@@ -23,11 +23,12 @@ def apply_where(
     others: PyTree,
     smallest_part: int,
 ) -> PyTree:
-    """Apply a function to the samples that need it, if there are any.
+    """Apply a function to the samples that need it.
 
     On a CPU these samples are gathered and computed in parts of ``smallest_part`` samples or an
     eighth of the batch, whichever is more. On other devices the function is applied to the whole
-    batch.
+    batch, whether a sample needs it or not: for a condition a GPU would wait for the host, which
+    costs more than most functions do.
 
     Args:
         needed: Which samples need it.
@@ -45,20 +46,14 @@ def apply_where(
     part_size = max(smallest_part, -(-flat.size // _MOST_PARTS))
     samples, others = _reshape((samples, others), needed.ndim, (flat.size,))
 
-    def at_once() -> PyTree:
-        return jax.lax.cond(
-            jnp.any(flat), lambda: _select(flat, function(samples), others), lambda: others
-        )
-
-    def in_parts() -> PyTree:
-        return _apply_in_parts(flat, function, samples, others, part_size)
-
-    if is_plain():
+    if not tunes_for_cpu():
         results = _select(flat, function(samples), others)
     elif part_size >= flat.size:
-        results = at_once()
+        results = jax.lax.cond(
+            jnp.any(flat), lambda: _select(flat, function(samples), others), lambda: others
+        )
     else:
-        results = jax.lax.platform_dependent(cpu=in_parts, default=at_once)
+        results = _apply_in_parts(flat, function, samples, others, part_size)
     return _reshape(results, 1, batch_shape)
 
 
@@ -79,14 +74,11 @@ def weighted_means_of_units(
     Returns:
         What the function returns for all units.
     """
-    n_parts = 1 if is_plain() else count_parts(n_samples, len(units))
+    n_parts = count_parts(n_samples, len(units)) if tunes_for_cpu() else 1
     if n_parts == 1:
         return function(units)
-    function = jax.jit(function)  # to be traced once for all uses
-    return jax.lax.platform_dependent(
-        cpu=lambda: _accumulate(function, units.reshape(n_parts, -1)),
-        default=lambda: function(units),
-    )
+    # Jitted to be traced once for all uses.
+    return _accumulate(jax.jit(function), units.reshape(n_parts, -1))
 
 
 def count_parts(n_samples: int, n_units: int) -> int:

@@ -8,7 +8,7 @@ from jax.experimental import io_callback
 from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array
 
-from jaxagents.compiler.switch import is_plain
+from jaxagents.compiler.switch import tunes_for_cpu
 
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
 HostArrays = dict[str, np.ndarray]
@@ -28,7 +28,7 @@ def call_host(
         shapes: The results by name.
         argument: Handed to the function as a numpy array.
     """
-    if is_plain() or jax.default_backend() != "cpu":
+    if not tunes_for_cpu():
 
         def fill(argument: np.ndarray) -> HostArrays:
             results = {name: np.empty(each.shape, each.dtype) for name, each in shapes.items()}

@@ -16,7 +16,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
-from jaxagents.compiler.switch import is_plain
+from jaxagents.compiler.switch import tunes_for_cpu
 from jaxagents.compiler.threads import is_on_cpu
 
 # Passes of XLA to skip, in place of those that XLA_FLAGS skips: loop invariants are computed
@@ -135,7 +135,7 @@ def with_overlapping_loops(
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        if is_plain():
+        if not tunes_for_cpu():
             return function(*arguments, **keywords)
         with contextlib.ExitStack() as thread.stack:
             return overlapping(*arguments, **keywords)
@@ -147,7 +147,7 @@ def overlapping_pays(workload: Workload, array: ArrayLike) -> bool:
     """True if a workload on the device of ``array`` should use `with_overlapping_loops`."""
     many = _MANY_SAMPLES_WITH_CACHE if keeps_compiled_programs() else _MANY_SAMPLES
     return (
-        not is_plain()
+        tunes_for_cpu()
         and workload.has_independent_loops
         and workload.n_samples >= many
         and workload.n_samples_at_once <= _TOO_MANY_SAMPLES_AT_ONCE
@@ -162,7 +162,7 @@ def _on_cpu(
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        if is_plain() or is_traced((arguments, keywords)) or jax.default_backend() != "cpu":
+        if not tunes_for_cpu() or is_traced((arguments, keywords)):
             return usual(*arguments, **keywords)
         try:
             return compiled(*arguments, **keywords)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import CustomVJPPrimal
 from jaxtyping import Array, Float
 
-from jaxagents.compiler.switch import is_plain
+from jaxagents.compiler.switch import tunes_for_cpu
 
 _FEW_OUTPUTS = 8
 
@@ -20,7 +20,7 @@ def product(
     The gradient of the weights is a product of two long matrices, summed over the samples. XLA's
     CPU backend takes up to twice as long for it in the order of jax's own gradient.
     """
-    return inputs @ kernel if is_plain() else _product(inputs, kernel)
+    return _product(inputs, kernel) if tunes_for_cpu() else inputs @ kernel
 
 
 def dot_general(
@@ -64,8 +64,9 @@ def _gradient_of_kernel(
 ) -> Float[Array, "inputs outputs"]:
     n_inputs, n_outputs = inputs.shape[-1], gradient.shape[-1]
     if n_inputs == n_outputs:
-        # Materialise the transposed inputs: the faster product soon pays for it.
-        return _materialised(inputs.T) @ gradient
+        # Materialise the transposed inputs, which XLA would otherwise fold into the products of
+        # several policies: the faster product soon pays for it.
+        return jax.lax.optimization_barrier(inputs.T) @ gradient
     # Not worth it if one matrix is narrow; then put the narrow one first.
     if n_inputs < n_outputs:
         return _sum_over_samples(inputs, gradient)
@@ -73,13 +74,6 @@ def _gradient_of_kernel(
     # Stack the columns one by one: XLA would fold a transpose into the batched products of several
     # policies, and put the wide matrix first again.
     return jnp.stack(list(rows), axis=1) if n_outputs <= _FEW_OUTPUTS else rows.T
-
-
-def _materialised(matrix: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
-    """Keep XLA's CPU backend from folding a transpose into the products of several policies."""
-    return jax.lax.platform_dependent(
-        matrix, cpu=jax.lax.optimization_barrier, default=lambda matrix: matrix
-    )
 
 
 def _sum_over_samples(

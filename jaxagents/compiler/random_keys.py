@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from jaxagents.compiler.switch import is_plain
+from jaxagents.compiler.switch import tunes_for_cpu
 from jaxagents.compiler.threefry import from_unrolled, to_unrolled
 
 
@@ -43,12 +43,12 @@ def key_of(rng: Key[Array, ""], impl: str | None) -> Key[Array, ""]:
 
 
 def to_draw(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
-    """Return keys that draw the same numbers faster, where there are such keys.
+    """Return keys that draw the same numbers faster on a CPU.
 
     Their type differs from that of ``rng``: they must not be stored in a state, nor in the carry
     of a loop that began with the other type. `to_store` converts them back.
     """
-    return rng if is_plain() else to_unrolled(rng)
+    return to_unrolled(rng) if tunes_for_cpu() else rng
 
 
 def to_store(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:

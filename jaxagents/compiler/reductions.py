@@ -1,4 +1,4 @@
-"""Sums in the form that a CPU computes, or XLA compiles, fastest."""
+"""Sums in the form that a CPU computes, or XLA compiles for it, fastest."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxagents.compiler.switch import is_plain
+from jaxagents.compiler.switch import tunes_for_cpu
 
 
 def sum_last_axis(values: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
@@ -16,7 +16,7 @@ def sum_last_axis(values: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
     As a matrix product: on a CPU, a sum over the few choices or dimensions of an action takes as
     long as a hidden layer.
     """
-    if is_plain():
+    if not tunes_for_cpu():
         return jnp.sum(values, axis=-1)
     return jnp.matmul(values, jnp.ones(values.shape[-1]), precision="highest")
 
@@ -28,7 +28,7 @@ def weighted_sums(
 
     As one matrix product: on a CPU each sum over many samples is three kernels to compile.
     """
-    if is_plain():
+    if not tunes_for_cpu():
         return jnp.stack([jnp.sum(weight * each) for each in values])
     rows = jnp.stack([each.reshape(-1) for each in values])
     return jnp.matmul(rows, weight.reshape(-1), precision="highest")
@@ -40,7 +40,7 @@ def global_norm(gradients: PyTree) -> Float[Array, ""]:
     As one row: on a CPU, optax's norm is two or three kernels to compile for each array.
     """
     leaves = jax.tree.leaves(gradients)
-    if is_plain() and leaves:
+    if leaves and not tunes_for_cpu():
         return optax.tree.norm(gradients)
     row = jnp.concatenate([jnp.ravel(leaf) for leaf in leaves] or [jnp.zeros(0)])
     return jnp.sqrt(jnp.matmul(row, row, precision="highest"))
@@ -53,7 +53,7 @@ def nan_unless_finite(tree: PyTree) -> Float[Array, ""]:
     each array takes.
     """
     floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    if is_plain():
+    if not tunes_for_cpu():
         return jnp.where(_are_finite(floats), 0.0, jnp.nan)
     row = jnp.concatenate([jnp.ravel(leaf) for leaf in floats] or [jnp.zeros(0)])
     return jnp.sum(row - row)

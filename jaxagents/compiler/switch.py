@@ -1,4 +1,4 @@
-"""The switch between tuned programs and plain jax."""
+"""Whether programs are tuned: for a CPU, unless the switch to plain jax is on."""
 
 import contextlib
 import os
@@ -20,6 +20,16 @@ _is_plain = os.environ.get("JAXAGENTS_PLAIN_JAX", "").lower() not in (
 def is_plain() -> bool:
     """True if everything is compiled by plain `jax.jit` and computed by plain jax functions."""
     return _is_plain
+
+
+def tunes_for_cpu() -> bool:
+    """True if programs get the form that suits a CPU: it is jax's default backend.
+
+    Everything that only suits CPUs asks here, while it is traced. XLA's other backends compute
+    plain jax at least as fast: a sum or a transpose is fused into its neighbours there, and every
+    further kernel or condition costs a launch or a wait of the host.
+    """
+    return not _is_plain and jax.default_backend() == "cpu"
 
 
 @contextlib.contextmanager

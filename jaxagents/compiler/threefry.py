@@ -2,7 +2,7 @@
 
 There jax runs Threefry as a loop over its rounds, which compiles fast but takes a hundred kernels
 for a handful of numbers, at every step of every environment. Unrolled, the rounds are fused into
-whatever uses the numbers.
+whatever uses the numbers. For other devices jax unrolls them itself, or calls a kernel of its own.
 
 Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3",
 https://doi.org/10.1145/2063384.2063405.

@@ -257,7 +257,7 @@ def test_errors_of_the_program_reach_the_caller():
 
 def test_loops_do_not_overlap_in_plain_jax(monkeypatch):
     program = with_overlapping_loops(jax.jit(lambda x: x + 1), ())
-    monkeypatch.setattr(compilation, "is_plain", lambda: True)
+    monkeypatch.setattr(compilation, "tunes_for_cpu", lambda: False)
     monkeypatch.setattr(compilation, "_compiling", None)  # fails where loops overlap
     np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
 

@@ -12,7 +12,7 @@ from jaxagents.compiler.switch import is_plain, plain_jax
 from tests.agents import FAST, tiny
 from tests.probes import Walk
 
-TUNED_PRIMITIVES = ("optimization_barrier", "custom_vjp", "platform_index", "unrolled")
+TUNED_PRIMITIVES = ("optimization_barrier", "custom_vjp", "unrolled")
 MORTAL_WALK = Walk((2, 100), limit=5)
 
 
