@@ -351,8 +351,13 @@ def _train_in_threads(
 def _train_as_one_batch(
     run: TrainingRun, trainings: Sequence[Training], n_updates: Int[Array, ""]
 ) -> list[tuple[Training, Metrics]]:
-    results = _train_batch(run, stack(trainings), n_updates)
-    return [member_of(results, i) for i in range(len(trainings))]
+    results = _train_batch(run, _stacked(trainings), n_updates)
+    return [_taken(results, i) for i in range(len(trainings))]
+
+
+# Compiled: array by array, a block of many members would wait for thousands of small programs.
+_stacked = jax.jit(stack)
+_taken = jax.jit(member_of)
 
 
 @partial(jax.jit, static_argnames=("run",))
