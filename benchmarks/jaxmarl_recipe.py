@@ -20,8 +20,8 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -39,6 +39,7 @@ class Recipe:
     """Settings of the recipe; the defaults are those of `config/ippo_ff_mpe.yaml`."""
 
     env_name: str = "MPE_simple_spread_v3"
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     n_steps: int = 128
     n_epochs: int = 4
     n_minibatches: int = 4
@@ -331,7 +332,7 @@ def make_train(
     Raises:
         ValueError: If the samples of an update do not divide into minibatches.
     """
-    env = MPELogWrapper(jaxmarl.make(recipe.env_name))
+    env = MPELogWrapper(jaxmarl.make(recipe.env_name, **recipe.env_kwargs))
     n_samples = recipe.n_steps * n_envs * env.num_agents
     if n_samples % recipe.n_minibatches:
         raise ValueError(

@@ -193,7 +193,7 @@ def make_train(
     Raises:
         ValueError: If the actors do not divide into minibatches.
     """
-    env = MPELogWrapper(jaxmarl.make(recipe.env_name))
+    env = MPELogWrapper(jaxmarl.make(recipe.env_name, **recipe.env_kwargs))
     n_actors = n_envs * env.num_agents
     if n_actors % recipe.n_minibatches:
         raise ValueError(
