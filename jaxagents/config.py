@@ -224,9 +224,9 @@ class AgentConfig:
             observe. None: only if the environment says that its time limit is a part of the task,
             time_limits does not change that, and the limit is known.
         progress_bar: Show a progress bar; it advances with each evaluation.
-        devices: Number of devices among which the environments of an update, and the episodes of an
-            evaluation, are divided. Each draws minibatches from its own trajectories; gradients and
-            statistics are of all. A resumed run may change it.
+        devices: Number of devices among which the members of a population, the environments of an
+            update and the episodes of an evaluation are divided. Each draws minibatches from its
+            own trajectories; gradients and statistics are of all. A resumed run may change it.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
         compute_dtype: "bfloat16" computes the hidden layers of the default networks in bfloat16,
             and rounds observations to it, for accelerators. Parameters, recurrent cells, last
@@ -333,7 +333,6 @@ class AgentConfig:
         for name in ("actor_network", "critic_network"):
             object.__setattr__(self, name, _as_network(name, getattr(self, name)))
         self._check_memory()
-        self._check_devices()
         self._check_torso()
         self._check_replay()
         if self.anneal_learning_rate and self.learning_rate_schedule not in ("constant", "linear"):
@@ -380,18 +379,24 @@ class AgentConfig:
                 f"recurrent_chunk_length={length}; choose a divisor of {self.rollout_length}."
             )
 
-    def _check_devices(self) -> None:
+    def check_division(self, n_devices: int, given: str) -> None:
+        """Raise ValueError if the work of a run does not divide among devices.
+
+        Args:
+            n_devices: Number of devices, above 1.
+            given: What asks for them, for the message.
+        """
         for name in ("minibatch_size", "n_evals"):
             value = getattr(self, name)
-            if value % self.devices:
+            if value % n_devices:
                 raise ValueError(
-                    f"{name}={value} does not divide among devices={self.devices}; choose a "
-                    f"multiple of {self.devices}."
+                    f"{name}={value} does not divide among {given}; choose a multiple of "
+                    f"{n_devices}."
                 )
-        if self.replay_updates and self.devices > 1:
+        if self.replay_updates:
             raise ValueError(
-                f"replay_updates={self.replay_updates} keeps rollouts on one device, but "
-                f"devices={self.devices}; choose one of them."
+                f"replay_updates={self.replay_updates} keeps rollouts on one device, but {given}; "
+                "choose one of them."
             )
 
     def _check_torso(self) -> None:

@@ -27,7 +27,10 @@ def add_mode(command: argparse.ArgumentParser) -> None:
 def add_processes(command: argparse.ArgumentParser) -> None:
     """Add the options for several devices and processes."""
     command.add_argument(
-        "--devices", type=int, metavar="N", help="divide environments among devices; agent.devices"
+        "--devices",
+        type=int,
+        metavar="N",
+        help="train on several devices; agent.devices",
     )
     group = command.add_argument_group(
         "several processes, of one machine or of many",

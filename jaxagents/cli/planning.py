@@ -71,11 +71,13 @@ def plan(parsed: argparse.Namespace) -> int:
         experiment = Experiment(config, progress_bar=False)
     print(f"{config.name}: {config.env}\n", flush=True)
 
+    from jaxagents.compiler.devices import Devices
     from jaxagents.experiments.planning import Links, plan
 
     links = Links(parsed.link_bandwidth * _GIGA, parsed.link_latency * _MICRO)
     memory = None if parsed.memory is None else int(parsed.memory * _GIGA)
-    result = plan(experiment.agent, config.hyperparams, links=links, memory_limit=memory)
+    n_devices = Devices(config.agent.devices, config.seeds).n_per_member
+    result = plan(experiment.agent, config.hyperparams, n_devices, links, memory)
     print(plan_text(result, links))
     if config.seeds > 1:
         print(f"\nThis is one member of {config.seeds}, trained alone.")

@@ -35,12 +35,14 @@ def profile(parsed: argparse.Namespace) -> None:
     from jaxagents.errors import ExperimentError
     from jaxagents.experiments.config_files.file import load_config, locating_errors
     from jaxagents.experiments.experiment import Experiment
+    from jaxagents.ippo.training_run import check_division
 
     config = load_config(parsed.config, parsed.overrides)
     if parsed.rounds < 1:
         raise ExperimentError(f"--rounds {parsed.rounds} times nothing; give 1 or more")
     with locating_errors(parsed.config, parsed.overrides):
         experiment = Experiment(config, progress_bar=False)
+        check_division(experiment.agent)
     print(f"{config.name}: {config.env}\n", flush=True)
 
     from jaxagents.experiments.profiling import profile

@@ -1,12 +1,16 @@
-"""Several devices, of one process or of several, that share the samples of an update.
+"""Several devices, of one process or of several, that share a population and its environments.
 
-Inside `Devices.split` the same program runs on each device, for its own environments; what is
-written for the samples of one device becomes a statement about all by the functions here. Outside
-they do nothing, so that a single device runs the program that it always did.
+They are a mesh of two axes, members x environments. Inside `Devices.split` the same program runs
+on each device, for its own members and its own environments. Members need nothing of each other;
+what is written for the samples of one device becomes a statement about all of a member by the
+functions here. Outside they do nothing, so that a single device runs the program that it always
+did.
 """
 
 import functools
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import final
 
 import jax
@@ -18,26 +22,42 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
 from jaxagents.compiler.processes import as_global
 
-AXIS = "jaxagents.devices"  # not a name that others' transformations have
-"""The mesh's axis, over which environments are divided."""
+# Not names that others' transformations have.
+MEMBERS, ENVIRONMENTS = "jaxagents.members", "jaxagents.environments"
+"""The mesh's axes."""
 WHOLE = P()
 """The spec of arrays that every device has."""
-DIVIDED = P(AXIS)
+DIVIDED = P(ENVIRONMENTS)
 """The spec of arrays whose first axis, of environments, is divided."""
-DIVIDED_AFTER_FIRST = P(None, AXIS)
+DIVIDED_AFTER_FIRST = P(None, ENVIRONMENTS)
 """The spec of arrays whose second axis is divided."""
 
 
 @final
+@dataclass(frozen=True)
 class Devices:
     """The devices that an agent trains on; its policies may be applied where there are fewer.
 
+    Each group of devices trains its share of the members, and divides the environments of each:
+    there are as many groups as divide both members and devices.
+
     Args:
-        n_devices: Number of devices, of all processes together.
+        n: Number of devices, of all processes together.
+        n_members: Number of members that train on them; 1 for a single run.
     """
 
-    def __init__(self, n_devices: int):
-        self.n: int = n_devices
+    n: int
+    n_members: int = 1
+
+    @property
+    def n_groups(self) -> int:
+        """The length of the mesh's axis of members."""
+        return math.gcd(self.n, self.n_members)
+
+    @property
+    def n_per_member(self) -> int:
+        """The length of the mesh's axis of environments."""
+        return self.n // self.n_groups
 
     def check(self) -> None:
         """Raise ValueError if there are not as many, or they do not divide among the processes."""
@@ -63,12 +83,13 @@ class Devices:
             for process in range(jax.process_count())
         ]
         chosen = [device for devices in by_process for device in devices[:of_process]]
-        return Mesh(np.array(chosen), (AXIS,))
+        shape = (self.n_groups, self.n_per_member)
+        return Mesh(np.array(chosen).reshape(shape), (MEMBERS, ENVIRONMENTS))
 
     def split(
         self, function: Callable[..., PyTree], in_specs: PyTree, out_specs: PyTree
     ) -> Callable[..., PyTree]:
-        """Run a function on each device, for its part of the arguments.
+        """Run a function on each device, for its part of the arguments; once: splits do not nest.
 
         Args:
             function: From parts of the arguments to parts of the results.
@@ -76,7 +97,7 @@ class Devices:
             out_specs: Likewise for the results. Those that are not divided must be equal on all
                 devices.
         """
-        if self.n == 1:
+        if self.n == 1 or _is_split():
             return function
         return jax.shard_map(
             function, mesh=self._mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
@@ -100,22 +121,35 @@ class Devices:
         )
 
 
+def of_members(specs: PyTree) -> PyTree:
+    """Return the specs of stacked members, ``[members, ...]``, of those of one."""
+    return jax.tree.map(
+        lambda spec: P(MEMBERS, *spec), specs, is_leaf=lambda node: isinstance(node, P)
+    )
+
+
 def n_devices() -> int:
-    """Return the number of devices that share the samples of the program being traced."""
+    """Return the number of devices that share a member's samples in the program being traced."""
+    return jax.lax.axis_size(ENVIRONMENTS) if _is_split() else 1
+
+
+def _is_split() -> bool:
+    """True while the function of a `Devices.split` is traced."""
     try:
-        return jax.lax.axis_size(AXIS)
-    except NameError:  # outside of `Devices.split`
-        return 1
+        jax.lax.axis_size(ENVIRONMENTS)
+    except NameError:
+        return False
+    return True
 
 
 def sum_over_devices(tree: PyTree) -> PyTree:
     """Sum over the devices."""
-    return tree if n_devices() == 1 else jax.lax.psum(tree, AXIS)
+    return tree if n_devices() == 1 else jax.lax.psum(tree, ENVIRONMENTS)
 
 
 def max_over_devices(tree: PyTree) -> PyTree:
     """Take the maximum over the devices."""
-    return tree if n_devices() == 1 else jax.lax.pmax(tree, AXIS)
+    return tree if n_devices() == 1 else jax.lax.pmax(tree, ENVIRONMENTS)
 
 
 def mean_over_devices(means: PyTree, weight: Float[Array, ""]) -> tuple[PyTree, Float[Array, ""]]:
@@ -130,18 +164,34 @@ def mean_over_devices(means: PyTree, weight: Float[Array, ""]) -> tuple[PyTree, 
     """
     if n_devices() == 1:
         return means, weight
-    sums, total = jax.lax.psum((jax.tree.map(lambda mean: weight * mean, means), weight), AXIS)
+    own = jax.tree.map(lambda mean: weight * mean, means)
+    sums, total = sum_over_devices((own, weight))
     divisor = jnp.where(total > 0, total, 1)
     return jax.tree.map(lambda sum_, mean: (sum_ / divisor).astype(mean.dtype), sums, means), total
 
 
+def concatenated_over_devices(tree: PyTree) -> PyTree:
+    """Concatenate the devices' arrays along their first axis."""
+    if n_devices() == 1:
+        return tree
+    return jax.lax.all_gather(tree, ENVIRONMENTS, tiled=True)
+
+
 def keys_of_environments(rng: PRNGKeyArray, n_envs: int) -> Key[Array, " envs"]:
     """Split a key for this device's environments: an environment's does not depend on devices."""
+    return part_of_device(jax.random.split(rng, n_devices() * n_envs), axis=0)
+
+
+def part_of_device(array: Array, axis: int) -> Array:
+    """Return the part that is of this device's environments, along the axis of all."""
     n = n_devices()
-    keys = jax.random.split(rng, n * n_envs)
-    return keys if n == 1 else keys[jax.lax.axis_index(AXIS) * n_envs + jnp.arange(n_envs)]
+    if n == 1:
+        return array
+    n_envs = array.shape[axis] // n
+    start = jax.lax.axis_index(ENVIRONMENTS) * n_envs
+    return jax.lax.dynamic_slice_in_dim(array, start, n_envs, axis)
 
 
 def key_of_device(rng: PRNGKeyArray) -> PRNGKeyArray:
     """Return a key of this device's own."""
-    return rng if n_devices() == 1 else jax.random.fold_in(rng, jax.lax.axis_index(AXIS))
+    return rng if n_devices() == 1 else jax.random.fold_in(rng, jax.lax.axis_index(ENVIRONMENTS))

@@ -125,6 +125,7 @@ class Experiment:
             require_trackers(config)
         with explained():
             from jaxagents.ippo.population.training import check_can_be_population
+            from jaxagents.ippo.training_run import check_division
 
             env, env_params = make_environment(config)
             self.agent: IPPOBase = agent_class(env, env_params, config.agent_class)(
@@ -133,7 +134,9 @@ class Experiment:
             check_hyperparams(config.hyperparams, self.agent.policies.n_policies)
             self._selection = config.population_based_training.rule(config.seed)
             if self._is_population:
-                check_can_be_population(self.agent)
+                check_can_be_population(self.agent, config.seeds)
+            else:
+                check_division(self.agent)
 
     @classmethod
     def of_run(

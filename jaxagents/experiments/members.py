@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxagents.compiler.devices import Devices
 from jaxagents.evaluation.runs import MEMBERS
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.experiments.config_files.file import save_config
@@ -27,7 +28,9 @@ def configs_of(config: ExperimentConfig) -> list[ExperimentConfig]:
 
     Members of population-based training go on from each other: no single run repeats them.
     """
-    alone = replace(config, population_based_training=PopulationBasedTrainingConfig())
+    devices = Devices(config.agent.devices, config.seeds)
+    agent = replace(config.agent, devices=devices.n_per_member)
+    alone = replace(config, agent=agent, population_based_training=PopulationBasedTrainingConfig())
     return [replace(alone, seed=seed, seeds=1) for seed in seeds_of(config)]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 
 import jax
 
-from jaxagents.compiler.devices import AXIS
+from jaxagents.compiler.devices import ENVIRONMENTS
 from jaxagents.compiler.program_costs import Communication, count_communication
 from jaxagents.config import AgentConfig
 from jaxagents.experiments.measured_share import (
@@ -169,9 +169,10 @@ def share_of(config: AgentConfig, n_devices: int) -> AgentConfig:
     Raises:
         ValueError: environments, minibatches or evaluations do not divide.
     """
-    whole = replace(config, devices=n_devices)  # which checks that they do
+    if n_devices > 1:
+        config.check_division(n_devices, f"devices={n_devices}")
     return replace(
-        whole,
+        config,
         devices=1,
         batch_size=config.batch_size // n_devices,
         minibatch_size=config.minibatch_size // n_devices,
@@ -189,12 +190,10 @@ def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) ->
         share: The agent of a device's share.
         n_devices: Number of devices.
     """
-    draws = jax.eval_shape(share._draw_rollout, jax.random.key(0))
     return count_communication(
-        agent._update_by,
+        agent._update_own,
         share._runner_shapes(),
-        draws,
-        axis=AXIS,
+        axis=ENVIRONMENTS,
         n_devices=n_devices,
         n_iterations=agent.config.actor_epochs,
     )

@@ -111,11 +111,6 @@ class Agent(Frozen, abc.ABC):
         self.replay: Replay | None = None
         if config.replay_updates:
             self.replay = Replay(config, self.networks, self.policies)
-        if config.devices > 1 and not self.environments.can_be_divided:
-            raise ValueError(
-                f"devices={config.devices}, but these environments cannot be divided: they have "
-                "opponents, or are outside of JAX; use devices=1."
-            )
         self.devices: Devices = Devices(config.devices)
         self._cloning = Cloning(
             self.environments, self.policies, self.distribution, self.networks, config

@@ -18,7 +18,7 @@ import numpy as np
 from jax.experimental import io_callback
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt32
 
-from jaxagents.compiler.devices import DIVIDED_AFTER_FIRST, WHOLE, n_devices
+from jaxagents.compiler.devices import WHOLE, n_devices, part_of_device
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
@@ -34,7 +34,7 @@ from jaxagents.ippo.rollout import (
     check_rollout,
     with_structure,
 )
-from jaxagents.ippo.runner_parts import specs_of
+from jaxagents.ippo.runner_specs import specs_of
 from jaxagents.ippo.training_run import TrainingRun
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.ppo.batches import Valuation, make_batch, normalize_targets, with_estimates
@@ -97,7 +97,8 @@ class IPPOBase(Agent):
         Several keys, or hyperparameters stacked along a first axis, train a population: as many
         members, each as if alone, with one checkpoint for all. The runner and the metrics then have
         the members as their first axis; see `member`. On a CPU members train in threads, one per
-        core, elsewhere as one batch. One with NaN or infinite quantities stops alone.
+        core, elsewhere as one batch, and on several devices divided among them. One with NaN or
+        infinite quantities stops alone.
 
         Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters. On
         a CPU the members of a `jax.vmap` train in threads, one per core, and are bit-identical to
@@ -162,6 +163,7 @@ class IPPOBase(Agent):
             return train_population(self, n_members, rng, hyperparams, runner, selection)
         if selection is not None:
             raise ValueError("selection needs a population to select among; give a key per member.")
+        self._run.check()
         if runner is None:
             return self._run.train(self.init(rng, hyperparams), 0, initial)
         rng = key_of(runner.rng, self.config.prng_impl)
@@ -225,8 +227,10 @@ class IPPOBase(Agent):
             The runner after the update, and the training metrics, each ``[n_policies]``.
 
         Raises:
+            ValueError: the devices cannot divide the environments.
             HostEnvironmentError: an environment outside of JAX failed.
         """
+        self._run.check()
         with self.environments.raising_faults():
             runner, metrics, _ = self._step(self._with_environments(runner))
             return runner, metrics
@@ -349,18 +353,15 @@ class IPPOBase(Agent):
 
     def _update(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
         """Do one update: collect a rollout, and learn from it."""
-        draws = self._draw_rollout(self._split(runner).rollout)
         specs = specs_of(runner)
         update = self.devices.split(
-            self._update_by,
-            in_specs=(specs, (WHOLE, DIVIDED_AFTER_FIRST)),
-            out_specs=(specs, WHOLE, WHOLE),
+            self._update_own, in_specs=(specs,), out_specs=(specs, WHOLE, WHOLE)
         )
-        return update(runner, draws)
+        return update(runner)
 
-    def _update_by(
-        self, runner: Runner, draws: tuple[Key[Array, " time"], Array]
-    ) -> tuple[Runner, Metrics, NonFinite]:
+    def _update_own(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
+        """Do one update, with a device's own environments."""
+        draws = self._draw_rollout(self._split(runner).rollout)
         runner, metrics, nonfinite = self._learn(*self._collect_rollout(runner, draws))
         return self._shown_to_environments(runner), metrics, nonfinite
 
@@ -505,11 +506,15 @@ class IPPOBase(Agent):
         return runner, transitions
 
     def _draw_rollout(self, rng: PRNGKeyArray) -> tuple[Key[Array, " time"], Array]:
-        """Draw the environments' keys and the noise of actions ``[time, envs, actors, ...]``."""
+        """Draw the environments' keys and the noise of actions ``[time, envs, actors, ...]``.
+
+        An environment's noise does not depend on the devices: each draws that of all.
+        """
         rng_noise, rng_env = jax.random.split(rng)
         n_steps = self.config.rollout_length
         shape = (n_steps, self.config.batch_size, self.environments.n_actors)
-        return jax.random.split(rng_env, n_steps), self.networks.draw_noise(rng_noise, *shape)
+        noise = part_of_device(self.networks.draw_noise(rng_noise, *shape), axis=1)
+        return jax.random.split(rng_env, n_steps), noise
 
     def _estimate_advantages(
         self,

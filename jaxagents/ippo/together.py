@@ -21,6 +21,7 @@ from jaxagents.evaluation.episodes import play_episodes
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.frozen import Frozen
+from jaxagents.ippo.training_run import check_division
 from jaxagents.ppo.finiteness import NonFinite, NonFiniteError
 from jaxagents.training.blocks import accumulated, block_sizes, open_block, run_blocks
 from jaxagents.training.checkpoints import DamagedError
@@ -141,6 +142,8 @@ class _Group(Frozen):
             raise ValueError("agents is empty; name at least one.")
         if wrong := [name for name in self.agents if "/" in name]:
             raise ValueError(f"agents are named {wrong}; leave out the /.")
+        for agent in self.agents.values():
+            check_division(agent)
         for names, agents in zip(_SAME, (self.sides, self.agents), strict=True):
             for name in names:
                 values = {each: getattr(self.agents[each].config, name) for each in agents}

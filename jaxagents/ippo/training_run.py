@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
-from jaxagents.compiler.devices import AXIS, WHOLE, Devices
+from jaxagents.compiler.devices import WHOLE, Devices, concatenated_over_devices, n_devices
 from jaxagents.compiler.jit import (
     Workload,
     compiled_for_speed,
@@ -29,7 +29,7 @@ from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.player import Player
-from jaxagents.ippo.runner_parts import specs_of
+from jaxagents.ippo.runner_specs import specs_of
 from jaxagents.ppo.finiteness import QUANTITIES, NonFinite, raise_nonfinite
 from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.training.blocks import (
@@ -42,7 +42,7 @@ from jaxagents.training.blocks import (
 from jaxagents.training.metric_tables import joined
 from jaxagents.training.named_arrays import Leaves, from_leaves, strip_keys, to_leaves
 from jaxagents.training.recorder import Recorder
-from jaxagents.types import Inference, Metrics, Runner, Training, Updates
+from jaxagents.types import Inference, Metrics, PyTree, Runner, Training, Updates
 
 
 @runtime_checkable
@@ -63,6 +63,28 @@ class Trainee(Protocol):
     def _report(
         self, runner: Runner, metrics: Metrics, failed: Bool[Array, ""]
     ) -> Bool[Array, ""]: ...
+
+
+def check_division(agent: Trainee, n_members: int = 1) -> None:
+    """Raise ValueError if an agent's devices cannot divide what it trains.
+
+    Args:
+        agent: The agent.
+        n_members: Number of members of a population; 1 for a single run.
+    """
+    config, devices = agent.config, Devices(agent.config.devices, n_members)
+    n = devices.n_per_member
+    if n == 1:
+        return
+    given = f"devices={devices.n}"
+    if n_members > 1:
+        given += f", of which {n} train each of {n_members} members"
+    config.check_division(n, given)
+    if not agent.environments.can_be_divided:
+        raise ValueError(
+            f"{given}, but these environments cannot be divided: they have opponents, or are "
+            "outside of JAX; use devices=1, or for each device a member."
+        )
 
 
 @final
@@ -91,7 +113,7 @@ class TrainingRun(Frozen):
         """Run the remaining blocks, and record them if there are checkpoints or callbacks."""
         agent, recorder = self.agent, self.agent._recorder
         sizes = block_sizes(n_updates_done, agent.config, initial)
-        agent.devices.check()
+        self.check()
         check_agreement(
             {
                 "updates done": n_updates_done,
@@ -108,7 +130,7 @@ class TrainingRun(Frozen):
             with noticing_losses():
                 training, metrics = self.run_blocks(runner, sizes, update, is_shown)
                 if n_processes() > 1:  # from here on each process goes on alone
-                    training = training._replace(runner=self._local(training.runner))
+                    training = training._replace(runner=local(training.runner))
                 return training, metrics
 
         with agent.environments.raising_faults():
@@ -118,6 +140,11 @@ class TrainingRun(Frozen):
         if history:
             metrics = jax.tree.map(jnp.asarray, joined(history, metrics))
         return self.finished(training), metrics
+
+    def check(self) -> None:
+        """Raise ValueError if there are not the devices, or they cannot divide a run."""
+        check_division(self.agent)
+        self.agent.devices.check()
 
     def finished(self, training: Training) -> Runner:
         """Return the runner of a run that has ended; raise if it ended by NaN or infinity."""
@@ -167,10 +194,6 @@ class TrainingRun(Frozen):
             stop = recorder.agreed(stop, lambda: recorder.call_back(agent, own))
         return training._replace(stop=jnp.asarray(stop))
 
-    def _local(self, runner: Runner) -> Runner:
-        """Return a runner of several processes as arrays of this one."""
-        return from_leaves(to_leaves(gathered(strip_keys(runner))), runner)
-
     def _evaluate(self, updates: Updates) -> Metrics:
         config = self.agent.config
         if not config.n_evals:
@@ -186,11 +209,9 @@ class TrainingRun(Frozen):
         """Evaluate a part of the episodes on each device."""
         agent, config = self.agent, self.agent.config
 
-        def play(rng: PRNGKeyArray, actor: Inference) -> Metrics:
-            return agent._player.evaluate(rng, actor, config.n_evals // config.devices, True)
-
         def play_all(rng: PRNGKeyArray, actor: Inference) -> Metrics:
-            return jax.lax.all_gather(play(rng, actor), AXIS, tiled=True)
+            n_evals = config.n_evals // n_devices()
+            return concatenated_over_devices(agent._player.evaluate(rng, actor, n_evals, True))
 
         return agent.devices.split(play_all, in_specs=(WHOLE, WHOLE), out_specs=WHOLE)(rng, actor)
 
@@ -242,6 +263,11 @@ class TrainingRun(Frozen):
     def has_failed(self, nonfinite: NonFinite) -> Bool[Array, ""]:
         """Return True if NaN or infinite quantities end the training."""
         return jnp.any(nonfinite) & (self.agent.config.on_nonfinite == "stop")
+
+
+def local(tree: PyTree) -> PyTree:
+    """Return arrays of several processes as arrays of this one; random keys too."""
+    return from_leaves(to_leaves(gathered(strip_keys(tree))), tree)
 
 
 # No caller keeps the input of the updates, so it may be donated. Only here: without overlapping

@@ -35,6 +35,11 @@ def check_can_be_traced(agent: Trainee, runner: Runner | None, selection: Select
             "train cannot continue a runner under jax transformations; call it outside of jax.vmap "
             "and jax.jit."
         )
+    if agent.config.devices > 1:
+        raise ValueError(
+            f"devices={agent.config.devices} divide single runs and populations, not a jax.vmap; "
+            "give train a key per member instead."
+        )
     if selection is not None:
         raise ValueError(
             "train selects among the members of a population, which jax.vmap does not know; give "

@@ -1,8 +1,9 @@
 """Trains as one of several processes.
 
-    python -m tests.ippo.process_training PORT N_PROCESSES PROCESS_ID N_DEVICES DIRECTORY
+    python -m tests.ippo.process_training PORT N_PROCESSES PROCESS_ID N_DEVICES N_MEMBERS DIRECTORY
 
-Writes the final state and the metrics to DIRECTORY/process-PROCESS_ID.npz.
+Trains a population if there is more than one member. Writes the final state and the metrics to
+DIRECTORY/process-PROCESS_ID.npz.
 """
 
 import sys
@@ -16,7 +17,9 @@ from jaxagents.compiler.processes import join
 from jaxagents.training.named_arrays import strip_keys, to_leaves
 
 
-def main(port: str, n_processes: int, process_id: int, n_devices: int, directory: Path) -> None:
+def main(
+    port: str, n_processes: int, process_id: int, n_devices: int, n_members: int, directory: Path
+) -> None:
     """Train, or resume the run in the directory."""
     if n_processes > 1:
         join(f"127.0.0.1:{port}", n_processes, process_id)
@@ -43,7 +46,10 @@ def main(port: str, n_processes: int, process_id: int, n_devices: int, directory
     agent = ja.DiscreteIPPO(
         env, env_params, config, callbacks=[lambda evaluation: seen.append(evaluation)]
     )
-    runner, metrics = agent.train(jax.random.key(0), hyperparams)
+    rng = jax.random.key(0)
+    if n_members > 1:
+        rng = jax.random.split(rng, n_members)
+    runner, metrics = agent.train(rng, hyperparams)
     assert len(seen) == (3 if process_id == 0 else 0)
     leaves = to_leaves(jax.device_get(strip_keys(runner)))
     np.savez(directory / f"process-{process_id}.npz", returns=metrics["returns"], **leaves)

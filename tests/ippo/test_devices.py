@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.compiler.devices import Devices
+from jaxagents.ippo.population.training import check_can_be_population
 from tests.agents import COORDINATION, FAST, shared_agent, tiny
 from tests.ippo import divided_training
 from tests.probes import Pennies, heads
@@ -55,7 +57,6 @@ def test_a_run_is_resumed_on_another_number_of_devices(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"devices": 0}, "devices=0 is too small"),
         ({"devices": 4}, "minibatch_size=2 does not divide among devices=4"),
         ({"devices": 2, "n_evals": 3}, "n_evals=3 does not divide among devices=2"),
         (
@@ -65,8 +66,38 @@ def test_a_run_is_resumed_on_another_number_of_devices(tmp_path):
     ],
 )
 def test_what_does_not_divide_is_refused(changes, message):
+    agent = ja.DiscreteIPPO(COORDINATION, None, tiny(**changes))
     with pytest.raises(ValueError, match=message):
-        tiny(**changes)
+        agent.train(KEYS[0], FAST)
+    with pytest.raises(ValueError, match=message):
+        agent.step(agent.init(KEYS[0], FAST))
+
+
+def test_no_devices_are_refused():
+    with pytest.raises(ValueError, match="devices=0 is too small"):
+        tiny(devices=0)
+
+
+def test_only_the_devices_of_a_member_divide_its_environments():
+    agent = ja.DiscreteIPPO(COORDINATION, None, tiny(devices=4, n_evals=3))
+    message = "n_evals=3 does not divide among devices=4, of which 2 train each of 2 members"
+    with pytest.raises(ValueError, match=message):
+        agent.train(KEYS, FAST)
+    check_can_be_population(agent, n_members=4)
+
+
+def test_the_members_of_a_vmap_are_not_divided():
+    agent = ja.DiscreteIPPO(COORDINATION, None, tiny(devices=2))
+    with pytest.raises(ValueError, match="devices=2 divide single runs and populations"):
+        jax.vmap(agent.train, in_axes=(0, None))(KEYS, FAST)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_members", "shape"), [(4, 8, (4, 1)), (4, 2, (2, 2)), (4, 3, (1, 4)), (4, 1, (1, 4))]
+)
+def test_members_are_divided_before_environments(n, n_members, shape):
+    devices = Devices(n, n_members)
+    assert (devices.n_groups, devices.n_per_member) == shape
 
 
 def test_more_devices_than_there_are_are_refused():
@@ -96,8 +127,9 @@ def test_an_axis_of_the_users_does_not_divide_anything():
 
 def test_environments_with_opponents_are_not_divided():
     side = ja.Side(Pennies(), [0], opponents=heads)
+    agent = ja.DiscreteIPPO(side, None, tiny(devices=2))
     with pytest.raises(ValueError, match="devices=2, but these environments cannot be divided"):
-        ja.DiscreteIPPO(side, None, tiny(devices=2))
+        agent.train(KEYS[0], FAST)
 
 
 def test_programs_of_one_device_have_no_collectives():

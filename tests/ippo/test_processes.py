@@ -43,12 +43,13 @@ def start(*arguments):
     )
 
 
-def train(n_processes, n_devices, directory):
+def train(n_processes, n_devices, directory, n_members=1):
     """Train in processes; return what each of them has written."""
     directory.mkdir()
     port = free_port()
+    numbers = [n_devices, n_members]
     processes = [
-        start("tests.ippo.process_training", port, n_processes, i, n_devices, directory)
+        start("tests.ippo.process_training", port, n_processes, i, *numbers, directory)
         for i in range(n_processes)
     ]
     for process in processes:
@@ -63,9 +64,18 @@ def jaxagents(tmp_path, command, n_processes, port=None):
     return [start("jaxagents", *command, *options, "--process-id", i) for i in range(n_processes)]
 
 
-def test_two_processes_end_with_the_same_state_as_one(tmp_path):
-    first, second = train(2, 2, tmp_path / "two")
-    (alone,) = train(1, 1, tmp_path / "one")
+@pytest.mark.parametrize(
+    "n_members",
+    [
+        1,
+        # A member in each process; environments divided among both. A start of two takes a while.
+        pytest.param(2, marks=pytest.mark.slow),
+        pytest.param(3, marks=pytest.mark.slow),
+    ],
+)
+def test_two_processes_end_with_the_same_state_as_one(tmp_path, n_members):
+    first, second = train(2, 2, tmp_path / "two", n_members)
+    (alone,) = train(1, 1, tmp_path / "one", n_members)
     for name in alone:
         np.testing.assert_array_equal(first[name], second[name])
         assert largest_difference(alone[name], first[name]) < 1e-5

@@ -91,6 +91,8 @@ class Sweep:
                 "agent.n_evals=0 leaves a sweep nothing to compare; evaluate in training."
             )
         self.space = load_space(space, config, overrides)
+        self._agents: dict[str, Any] = {}  # by structure: each is compiled once
+        self._agent(self.config, structure_of_trial({}))  # or an error before anything is written
         _check_is_a_sweeps(self.directory)
         with explained(f"{directory} cannot be written: ", kinds=(OSError,)):
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -109,7 +111,6 @@ class Sweep:
                 "halving": settings.halving,
             },
         )
-        self._agents: dict[str, Any] = {}  # by structure: each is compiled once
 
     def run(self, report: Callable[[Result], None] = lambda result: None) -> list[Result]:
         """Train until no trial is left; several processes may do so at once.
@@ -197,7 +198,8 @@ class Sweep:
                 quiet = replace(config.agent, progress_bar=False, on_nonfinite="stop")
                 make = agent_class(env, env_params, config.agent_class)
                 agent = make(env, env_params, quiet)
-                check_can_be_population(agent)
+                check_can_be_population(agent, n_members=1)  # there may be any number
+                agent.devices.check()
                 self._agents[key] = agent
         return self._agents[key]
 

@@ -15,21 +15,24 @@ _SHARE_OF_HIDDEN = 0.8
 _NUMBERS_OF_A_SAMPLE = 4  # beside observation and activations
 
 
-def members_at_once(agent: Any) -> int | None:
-    """Return how many members train as one batch; None: any number, or the limit is unknown.
+def members_at_once(agent: Any, n_devices: int = 1) -> int | None:
+    """Return how many members a device trains as one batch; None: the limit is unknown.
 
     Args:
         agent: The agent.
+        n_devices: Number of devices that divide the environments of a member.
     """
     stats = jax.local_devices()[0].memory_stats() or {}
     limit = stats.get("bytes_limit")
     if limit is None:
         return None
-    return max(1, int(_SHARE_OF_MEMORY * limit / bytes_of_member(agent)))
+    return max(1, int(_SHARE_OF_MEMORY * limit / bytes_of_member(agent, n_devices)))
 
 
-def bytes_of_member(agent: Any) -> float:
+def bytes_of_member(agent: Any, n_devices: int = 1) -> float:
     """Estimate the memory of a member: its runner before and after a block, and an update.
+
+    The devices that divide its environments divide the update.
 
     An update needs about 12 bytes * (observation size + 0.8 * widest hidden layer + 4) for each of
     its samples; measured for feed-forward networks on a CPU.
@@ -42,14 +45,24 @@ def bytes_of_member(agent: Any) -> float:
     widest = max((leaf.shape[-1] for leaf in _arrays(runner.actor.params) if leaf.ndim), default=0)
     sample = observation_size + _SHARE_OF_HIDDEN * widest + _NUMBERS_OF_A_SAMPLE
     state = sum(leaf.size * np.dtype(leaf.dtype).itemsize for leaf in _arrays(runner))
-    return 2 * state + _BYTES_PER_NUMBER * n_samples * sample
+    return 2 * state + _BYTES_PER_NUMBER * n_samples / n_devices * sample
 
 
-def parts(n_members: int, at_once: int | None) -> list[slice]:
-    """Divide members into parts of equal size but for one, none larger than ``at_once``."""
-    n_parts = 1 if at_once is None else math.ceil(n_members / at_once)
-    size = math.ceil(n_members / n_parts)
-    return [slice(start, start + size) for start in range(0, n_members, size)]
+def batch_size(n_training: int, n_members: int, at_once: int | None) -> int:
+    """Return how many members train as one batch: more are trained in several of this size.
+
+    Members that stop leave the size as it is, as each is compiled for, until half of it is enough.
+
+    Args:
+        n_training: Members that have not stopped.
+        n_members: All members.
+        at_once: The most that fit the memory; None: any number.
+    """
+    n_batches = 1 if at_once is None else math.ceil(n_members / at_once)
+    size = math.ceil(n_members / n_batches)
+    while size > 1 and math.ceil(size / 2) >= n_training:
+        size = math.ceil(size / 2)
+    return size
 
 
 def _arrays(tree: PyTree) -> list[Any]:

@@ -1,9 +1,9 @@
 """Training of a population: the same agent from many random keys or hyperparameters.
 
 On a CPU the members train in threads, one per core, each by the programs of a run of its own: a
-member is bit-identical to its run alone. On other devices they train as one batch, or in as many as
-fit the memory. All members wait for each other at every evaluation, where one checkpoint holds them
-all, and a rule may select among them.
+member is bit-identical to its run alone. On another device, or on several, which divide them, they
+train as one batch, or in as many as fit the memory. All members wait for each other at every
+evaluation, where one checkpoint holds them all, and a rule may select among them.
 """
 
 import logging
@@ -18,13 +18,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxagents.compiler.devices import WHOLE, Devices, of_members
+from jaxagents.compiler.processes import (
+    check_agreement,
+    is_first,
+    n_processes,
+    noticing_losses,
+)
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.compiler.switch import is_plain
 from jaxagents.compiler.threads import is_on_cpu
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.population.members import member_of, members_first, split_hyperparams, stack
-from jaxagents.ippo.population.memory import members_at_once, parts
+from jaxagents.ippo.population.memory import batch_size, members_at_once
 from jaxagents.ippo.population.selection import (
     Generation,
     Selection,
@@ -32,7 +39,8 @@ from jaxagents.ippo.population.selection import (
     hyperparams_of,
     row_of,
 )
-from jaxagents.ippo.training_run import Trainee, TrainingRun
+from jaxagents.ippo.runner_specs import specs_of_training
+from jaxagents.ippo.training_run import Trainee, TrainingRun, check_division, local
 from jaxagents.ppo.finiteness import describe_nonfinite, raise_nonfinite
 from jaxagents.training.best_members import scores_of
 from jaxagents.training.blocks import block_sizes, run_blocks
@@ -114,19 +122,16 @@ def _checked_of_members(
     return [agent._checked(of_member) for of_member in each]
 
 
-def check_can_be_population(agent: Trainee) -> None:
-    """Raise ValueError if an agent cannot train several members together."""
+def check_can_be_population(agent: Trainee, n_members: int) -> None:
+    """Raise ValueError if an agent cannot train so many members together."""
     if not agent.environments.can_be_vmapped:
         raise ValueError(
             "environments outside of JAX are played by one member at a time; call agent.train "
             "once per key."
         )
-    if agent.config.devices > 1:
-        raise ValueError(
-            f"devices={agent.config.devices} divide a single run; use devices=1 in a population, "
-            "or train its members one after the other."
-        )
-    if agent.config.prng_impl is not None and jax.default_backend() != "cpu":
+    check_division(agent, n_members)
+    is_in_threads = jax.default_backend() == "cpu" and agent.config.devices == 1
+    if agent.config.prng_impl is not None and not is_in_threads:
         raise ValueError(
             f"prng_impl={agent.config.prng_impl!r} would draw for all members of a population by "
             "the first one's key; use an agent with prng_impl=None."
@@ -179,12 +184,14 @@ class Population(Frozen):
     def __init__(
         self, agent: PopulationTrainee, n_members: int, selection: Selection | None = None
     ):
-        check_can_be_population(agent)
+        check_can_be_population(agent, n_members)
         if selection is not None:
             check_can_be_selected(agent, n_members, selection)
         self._agent = agent
         self._member_run = agent._member_run
         self._n_members = n_members
+        self._devices = Devices(agent.config.devices, n_members)
+        self._devices.check()
         self._selection = selection
         self.recorder = agent._recorder.of_population(
             n_members, None if selection is None else selection.settings
@@ -223,23 +230,24 @@ class Population(Frozen):
         """
         agent, recorder = self._agent, self.recorder
         sizes = block_sizes(n_updates_done, agent.config, initial)
+        check_agreement(
+            {
+                "updates done": n_updates_done,
+                "whether there are checkpoints or callbacks": recorder.has_work,
+                "members": self._n_members,
+            }
+        )
         members = self._first_block(runner, history)
 
         def train() -> tuple[Members, Metrics]:
             if recorder.has_work and not initial and history is None:
                 recorder.save(_on_host(members))
+            # A recorder has a progress bar of its own.
+            is_shown = agent.config.progress_bar and not recorder.has_work and is_first()
             if self._uses_threads(members):  # which would otherwise all compile the same programs
                 _train_in_threads(self._member_run, members.trainings[:1], jnp.zeros((), jnp.int32))
-            is_shown = agent.config.progress_bar and not recorder.has_work
-            return run_blocks(
-                self._run_block,
-                members,
-                sizes,
-                ends=lambda members: (
-                    recorder.has_work and recorder.call_back(agent, _runners(members))
-                ),
-                is_shown=is_shown,
-            )
+            with noticing_losses():
+                return run_blocks(self._run_block, members, sizes, self._call_back, is_shown)
 
         members, metrics = recorder.record(train, n_updates_done, history, best)
         if history:
@@ -274,7 +282,14 @@ class Population(Frozen):
         # No checkpoint of a block in which all have failed: a resumed run would fail again.
         if self.recorder.has_work and not stop:
             stop = self.recorder.on_evaluation(_on_host(members), row)
+            if n_processes() > 1:
+                # Callbacks run in the first process alone, and all go on or none.
+                stop = self.recorder.agreed(stop, partial(self._call_back, members))
         return members._replace(stop=np.bool_(stop)), row
+
+    def _call_back(self, members: Members) -> bool:
+        recorder = self.recorder
+        return recorder.has_work and recorder.call_back(self._agent, _runners(members))
 
     def _select(self, members: Members) -> tuple[Members, Leaves]:
         """Select among the members; also return the metrics that record it."""
@@ -299,13 +314,27 @@ class Population(Frozen):
     def _train_in_batches(
         self, run: TrainingRun, trainings: Sequence[Training], n_updates: Int[Array, ""]
     ) -> list[tuple[Training, Metrics]]:
-        results = []
-        for part in parts(len(trainings), members_at_once(self._agent)):
-            results += _train_as_one_batch(run, trainings[part], n_updates)
-        return results
+        """Train members in batches of one size, so that few sizes are compiled."""
+        devices = self._devices
+        at_once = members_at_once(self._agent, devices.n_per_member)
+        size = devices.n_groups * batch_size(
+            -(-len(trainings) // devices.n_groups), self._n_members // devices.n_groups, at_once
+        )
+        stand_in = trainings[0]._replace(stop=jnp.ones((), bool))  # does no updates
+        specs = _specs_of(stand_in, devices)
+        results: list[tuple[Training, Metrics]] = []
+        for start in range(0, len(trainings), size):
+            batch = [*trainings[start : start + size]]
+            batch += [stand_in] * (size - len(batch))
+            batch = devices.put(batch, [specs] * size)
+            batch_results = _train_batch(run, devices, batch, n_updates)
+            # Between blocks each process has all members.
+            results += local(batch_results) if n_processes() > 1 else batch_results
+        return results[: len(trainings)]
 
     def _uses_threads(self, members: Members) -> bool:
-        return not is_plain() and is_on_cpu(members.trainings[0].stop)
+        is_divided = self._devices.n > 1
+        return not is_divided and not is_plain() and is_on_cpu(members.trainings[0].stop)
 
     def _warn_of_stopped(self, members: Members) -> None:
         """Log which members NaN or infinity has stopped; raise if it has stopped all."""
@@ -348,24 +377,29 @@ def _train_in_threads(
         return list(pool.map(train, trainings))
 
 
-def _train_as_one_batch(
-    run: TrainingRun, trainings: Sequence[Training], n_updates: Int[Array, ""]
-) -> list[tuple[Training, Metrics]]:
-    results = _train_batch(run, _stacked(trainings), n_updates)
-    return [_taken(results, i) for i in range(len(trainings))]
+def _specs_of(training: Training, devices: Devices) -> Any:
+    """Return the specs of a member; environments of one device need not be divisible."""
+    return specs_of_training(training) if devices.n_per_member > 1 else WHOLE
 
 
-# Compiled: array by array, a block of many members would wait for thousands of small programs.
-_stacked = jax.jit(stack)
-_taken = jax.jit(member_of)
-
-
-@partial(jax.jit, static_argnames=("run",))
+@partial(jax.jit, static_argnames=("run", "devices"))
 def _train_batch(
-    run: TrainingRun, trainings: Training, n_updates: Int[Array, ""]
-) -> tuple[Training, Metrics]:
-    train = partial(run.run_block, n_updates=n_updates, update=TrainingRun.update_repeatedly)
-    return jax.vmap(train)(trainings)
+    run: TrainingRun, devices: Devices, trainings: Sequence[Training], n_updates: Int[Array, ""]
+) -> list[tuple[Training, Metrics]]:
+    """Train members together; they divide among the groups of devices."""
+
+    def train(training: Training, n_updates: Int[Array, ""]) -> tuple[Training, Metrics]:
+        return run.run_block(training, n_updates, TrainingRun.update_repeatedly)
+
+    def train_own(members: Training, n_updates: Int[Array, ""]) -> tuple[Training, Metrics]:
+        if len(members.stop) > 1:
+            return jax.vmap(train, in_axes=(0, None))(members, n_updates)
+        return stack([train(member_of(members, 0), n_updates)])
+
+    specs, of_metrics = of_members((_specs_of(trainings[0], devices), WHOLE))
+    divided = devices.split(train_own, in_specs=(specs, WHOLE), out_specs=(specs, of_metrics))
+    results = divided(stack(trainings), n_updates)
+    return [member_of(results, i) for i in range(len(trainings))]
 
 
 def _runners(members: Members) -> Runner:

@@ -12,21 +12,21 @@ from tests.agents import COORDINATION, FAST, shared_agent, tiny
 
 
 @pytest.mark.parametrize(
-    ("n_members", "at_once", "sizes"),
+    ("n_training", "n_members", "at_once", "size"),
     [
-        (5, None, [5]),
-        (5, 8, [5]),
-        (6, 3, [3, 3]),
-        (7, 3, [3, 3, 1]),
-        (8, 6, [4, 4]),
-        (3, 1, [1] * 3),
+        (5, 5, None, 5),
+        (6, 6, 3, 3),
+        (7, 7, 3, 3),
+        (8, 8, 6, 4),
+        (3, 3, 1, 1),
+        (7, 8, None, 8),
+        (4, 8, None, 4),
+        (5, 16, 4, 4),
+        (1, 9, None, 1),
     ],
 )
-def test_parts_are_of_equal_size_but_for_one(n_members, at_once, sizes):
-    members = list(range(n_members))
-    parts = [members[part] for part in memory.parts(n_members, at_once)]
-    assert [len(part) for part in parts] == sizes
-    assert [member for part in parts for member in part] == members
+def test_batches_keep_their_size_until_half_of_it_is_enough(n_training, n_members, at_once, size):
+    assert memory.batch_size(n_training, n_members, at_once) == size
 
 
 def test_the_formula_counts_state_and_samples():
@@ -39,6 +39,8 @@ def test_the_formula_counts_state_and_samples():
     n_samples = 5 * 8 * COORDINATION.n_actors
     expected = 2 * size + 12 * n_samples * (observation_size + 0.8 * widest + 4)
     assert memory.bytes_of_member(agent) == pytest.approx(expected, rel=0.01)
+    divided = memory.bytes_of_member(agent, n_devices=2)
+    assert divided == pytest.approx(size + expected / 2, rel=0.01)
 
 
 def test_as_many_members_train_at_once_as_fit(monkeypatch):
@@ -58,7 +60,7 @@ def test_parts_train_like_the_whole_batch(monkeypatch):
     config = tiny(n_steps=2, eval_frequency=1, n_evals=2)
     with plain_jax():
         whole = ja.DiscreteIPPO(COORDINATION, None, config).train(keys, FAST)
-        monkeypatch.setattr(training, "members_at_once", lambda agent: 2)
+        monkeypatch.setattr(training, "members_at_once", lambda *_: 2)
         in_parts = ja.DiscreteIPPO(COORDINATION, None, config).train(keys, FAST)
     for mine, other in zip(
         jax.tree.leaves((in_parts[0].actor, in_parts[1])),

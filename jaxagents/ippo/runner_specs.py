@@ -1,9 +1,9 @@
-"""Which parts of a runner are divided among devices."""
+"""How a run's arrays are divided among the devices that train it."""
 
 from typing import Any
 
 from jaxagents.compiler.devices import DIVIDED, DIVIDED_AFTER_FIRST, WHOLE
-from jaxagents.types import Runner
+from jaxagents.types import Runner, Training
 
 
 def specs_of(runner: Runner) -> Any:
@@ -17,3 +17,9 @@ def specs_of(runner: Runner) -> Any:
     specs: dict[str, Any] = dict.fromkeys(runner.__dataclass_fields__, WHOLE)
     specs |= dict.fromkeys(("env_state", "observation", "memory"), DIVIDED)
     return Runner(**{**specs, "normalizers": normalizers})
+
+
+def specs_of_training(training: Training) -> Any:
+    """Return the specs of a run between two blocks."""
+    specs: dict[str, Any] = dict.fromkeys(training._fields, WHOLE)
+    return Training(**{**specs, "runner": specs_of(training.runner)})
