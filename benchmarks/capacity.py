@@ -19,6 +19,7 @@ import numpy as np
 import jaxagents as ja
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.make_agent import agent_class, make_environment
+from jaxagents.experiments.measured_share import memory_of_update
 from jaxagents.experiments.planning import Links, communication_of_update, share_of
 from jaxagents.ippo.population.memory import bytes_of_member
 
@@ -60,13 +61,7 @@ def memory() -> None:
     print("| --- | --- | --- | --- | --- |")
     for name, networks in CASES.items():
         agent = make(name, 256)
-        analysis = jax.jit(agent._step).lower(agent._runner_shapes()).compile().memory_analysis()
-        total = (
-            analysis.argument_size_in_bytes
-            + analysis.output_size_in_bytes
-            + analysis.temp_size_in_bytes
-            - analysis.alias_size_in_bytes
-        )
+        total = memory_of_update(agent) or 0
         n_samples = agent.config.steps_per_update * agent.environments.n_actors
         label = f"{name}, {networks}" if networks else name
         print(

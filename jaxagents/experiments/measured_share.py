@@ -67,6 +67,18 @@ def memory_of_device() -> int | None:
         return None
 
 
+def memory_of_update(agent: IPPOBase) -> int | None:
+    """Return the bytes that an update needs by XLA's account, if XLA keeps one on this device.
+
+    Compiles the update, and runs nothing.
+    """
+    analysis = jax.jit(agent._step).lower(agent._runner_shapes()).compile().memory_analysis()
+    if analysis is None:
+        return None
+    total = analysis.argument_size_in_bytes + analysis.output_size_in_bytes
+    return total + analysis.temp_size_in_bytes - analysis.alias_size_in_bytes
+
+
 def _measure(agent: IPPOBase, hyperparams: HyperParameters) -> MeasuredShare:
     run = agent._run
     one = jnp.ones((), jnp.int32)

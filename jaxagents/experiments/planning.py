@@ -17,11 +17,14 @@ from jaxagents.experiments.measured_share import (
     MeasuredShare,
     measure_share,
     memory_of_device,
+    memory_of_update,
 )
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.population.memory import bytes_of_member
 from jaxagents.training.blocks import block_sizes
+
+_MOST_OF_ESTIMATED = 6  # convolutions need up to four times what the formula says
 
 
 class Links(NamedTuple):
@@ -53,7 +56,8 @@ class Plan:
         n_updates: Updates of the run.
         n_evaluations: Evaluations of the run.
         steps_per_update: Environment steps of an update, of all devices.
-        estimated_memory: Bytes that a device's arrays need, by a formula.
+        estimated_memory: Bytes that a device's arrays need: by a formula, or by XLA's account where
+            that may be too many.
         memory_limit: Bytes that a device has; None: unknown.
         measured: A device's share; None if it does not fit.
         communication: What a device exchanges in an update.
@@ -133,7 +137,7 @@ def plan(
         memory_limit: Bytes that a device shall have; None: what this one has.
 
     Returns:
-        The plan. If the share needs more memory than there is, by the formula or when it is tried,
+        The plan. If the share needs more memory than there is, by the estimate or when it is tried,
         nothing is measured.
 
     Raises:
@@ -146,7 +150,8 @@ def plan(
     communication = Communication(0, 0)
     if n_devices > 1:
         communication = communication_of_update(agent, share, n_devices)
-    estimated = bytes_of_member(share)
+    estimated = _estimated_memory(share, limit)
+    does_not_fit = limit is not None and estimated > limit
     return Plan(
         device=jax.devices()[0].device_kind,
         n_devices=n_devices,
@@ -155,9 +160,7 @@ def plan(
         steps_per_update=config.steps_per_update,
         estimated_memory=estimated,
         memory_limit=limit,
-        measured=None
-        if limit is not None and estimated > limit
-        else measure_share(share, hyperparams),
+        measured=None if does_not_fit else measure_share(share, hyperparams),
         communication=communication,
         communication_seconds=(links or Links()).seconds(communication, n_devices),
     )
@@ -197,6 +200,13 @@ def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) ->
         n_devices=n_devices,
         n_iterations=agent.config.actor_epochs,
     )
+
+
+def _estimated_memory(share: IPPOBase, limit: int | None) -> float:
+    estimated = bytes_of_member(share)
+    if limit is None or _MOST_OF_ESTIMATED * estimated < limit:
+        return estimated
+    return memory_of_update(share) or estimated
 
 
 def _n_evaluations(config: AgentConfig) -> int:

@@ -11,7 +11,7 @@ import jaxagents as ja
 from jaxagents.cli import main as cli
 from jaxagents.cli.planning import plan_text
 from jaxagents.compiler.program_costs import Communication, count_communication
-from jaxagents.experiments.measured_share import MeasuredShare
+from jaxagents.experiments.measured_share import MeasuredShare, memory_of_update
 from jaxagents.experiments.planning import Links, Plan, communication_of_update, plan, share_of
 from tests.cli.test_main import TINY as TINY_YAML
 from tests.probes import Walk
@@ -132,6 +132,14 @@ def test_what_does_not_fit_is_not_tried():
     assert "DOES NOT FIT" in plan_text(result, Links())
     more = dataclasses.replace(PLAN, memory_limit=400_000_000)
     assert not more.fits  # tried, and it took more
+
+
+def test_near_the_limit_memory_is_that_of_the_compiled_update():
+    agent = ja.DiscreteIPPO(Walk(), None, TINY)
+    needed = memory_of_update(agent)
+    assert needed is not None
+    assert plan(agent, ja.HyperParameters(), memory_limit=needed).fits is False  # the process
+    assert plan(agent, ja.HyperParameters(), memory_limit=needed - 1).estimated_memory == needed
 
 
 def test_a_share_is_measured():
