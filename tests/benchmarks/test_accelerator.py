@@ -1,5 +1,6 @@
 """The benchmark of accelerators: its budget, its table, and what it reads in profiles."""
 
+import contextlib
 import importlib
 import importlib.util
 import subprocess
@@ -265,3 +266,24 @@ def test_every_section_measures_something(driver, tmp_path):
     assert "skipped" not in text
     assert "abandoned" not in text
     assert "XLA's analysis" in text or "the device's peak" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_every_tuned_form_turned_the_other_way_is_another_program(driver, monkeypatch, backend):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    tuning = importlib.import_module("tuning")
+    workload = {"batch_size": 1024, "minibatch_size": 512, "rollout_length": 8}
+    # Truncations are bootstrapped from, and an episode may end at any step.
+    workload |= {"env": "gymnax/CartPole-v1", "time_limits": "bootstrap", "observe_time": False}
+
+    def lowered(context):
+        agent = tuning.make_agent(workload)
+        with context:
+            update = jax.jit(agent._update).trace(agent._runner_shapes())
+        return update.lower(lowering_platforms=("cuda" if backend == "gpu" else "cpu",)).as_text()
+
+    usual = lowered(contextlib.nullcontext())
+    assert lowered(contextlib.nullcontext()) == usual
+    for name in tuning.FORMS:
+        assert lowered(tuning.other_form(name)) != usual, name
