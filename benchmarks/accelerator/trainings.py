@@ -21,6 +21,7 @@ _SAMPLES = 1_000_000  # of a training on a CPU, whose loops overlap from here on
 _SAMPLES_OF_ACCELERATOR = 20_000_000
 _FEWEST_UPDATES, _FEWEST_UPDATES_OF_ACCELERATOR = 2, 10  # the initialisation should not count
 _MOST_UPDATES = 200
+_UPDATES_ON_CPU = 5  # of slow environments and networks
 # 64 and 256 last: how it scales shows without them.
 _ENVIRONMENTS = (16, 1_024, 4_096, 16_384, 64, 256)
 _MEMBERS = 8
@@ -58,6 +59,12 @@ def sizes_of(
     n_updates = math.ceil(samples / (n_steps * n_envs * n_actors))
     n_updates = min(max(n_updates, fewest), _MOST_UPDATES)
     return {"n_envs": n_envs, "n_steps": n_steps, "n_updates": n_updates}
+
+
+def _fewer_on_cpu(sizes: dict[str, int]) -> dict[str, int]:
+    """Train less on a CPU, where each of these updates takes some tenths of a second."""
+    fewer = min(sizes["n_updates"], _UPDATES_ON_CPU) if is_on_cpu() else sizes["n_updates"]
+    return sizes | {"n_updates": fewer}
 
 
 def work_of(sizes: Mapping[str, int]) -> int:
@@ -138,7 +145,7 @@ def recurrent(is_small: bool) -> Sequence[Case]:
     """simple_spread with memory, beside the recurrent recipe."""
     cases = []
     for n_envs in (16,) if is_small or is_on_cpu() else (16, 1_024):
-        sizes = sizes_of(n_envs, is_small)
+        sizes = _fewer_on_cpu(sizes_of(n_envs, is_small))
         sides = [
             partial(ours, RECURRENT, sizes, n_minibatches=2, name="jaxagents, minGRU"),
             partial(
@@ -159,9 +166,7 @@ def smax(is_small: bool) -> Sequence[Case]:
     """SMAX 3m beside the feed-forward recipe on it."""
     cases = []
     for n_envs in (64,) if is_small or is_on_cpu() else (64, 1_024):
-        sizes = sizes_of(n_envs, is_small)
-        if is_on_cpu() and not is_small:
-            sizes["n_updates"] = 5  # half a second each
+        sizes = _fewer_on_cpu(sizes_of(n_envs, is_small))
         sides = [
             partial(ours, SMAX, sizes),
             partial(recipe, jaxmarl_recipe, _SMAX_RECIPE, sizes),
