@@ -110,11 +110,18 @@ def _processor() -> str:
     return names[0] if names else "an unknown processor"
 
 
-def abandon_after(seconds: float, table: Table) -> threading.Timer:
-    """End this process after some seconds, unless cancelled: compiled programs go on otherwise."""
+def abandon_after(seconds: float, table: Table, pending: list[str]) -> threading.Timer:
+    """End this process after some seconds, unless cancelled: compiled programs go on otherwise.
+
+    Args:
+        seconds: The time.
+        table: Says what has been abandoned and skipped.
+        pending: The sections that have not ended, the current one first.
+    """
 
     def abandon() -> None:
-        table.add([Row("end", "", note="the time was over, and what ran has been abandoned")])
+        notes = ["abandoned: it ran when the time was over", *["skipped: no time was left"] * 99]
+        table.add([Row(name, "", note=note) for name, note in zip(pending, notes, strict=False)])
         os._exit(0)
 
     timer = threading.Timer(seconds, abandon)
@@ -152,11 +159,13 @@ def main() -> None:
     budget = 60 * parsed.minutes - (time.perf_counter() - started)
     clock = Clock(budget - min(_GRACE, budget / 2))
     table = Table(parsed.to)
-    timer = abandon_after(budget, table)
+    pending = [name for name in names if parsed.sections is None or name in parsed.sections]
+    timer = abandon_after(budget, table, pending)
     for section in SECTIONS:
-        if parsed.sections is None or section.name in parsed.sections:
+        if section.name in pending:
             measure(section, table, clock, parsed.small)
             jax.clear_caches()  # which keep programs, and agents, in the device's memory
+            pending.remove(section.name)
         if not table.heading and section is SECTIONS[0]:
             table.heading = heading(shlex.join(["python", *sys.argv]))
     timer.cancel()

@@ -167,9 +167,11 @@ def test_what_still_runs_when_the_time_is_over_is_abandoned(driver, monkeypatch)
     codes = []
     monkeypatch.setattr(driver.os, "_exit", codes.append)
     table = driver.Table(None)
-    driver.abandon_after(0.01, table).join()
+    driver.abandon_after(0.01, table, ["one", "two", "three"]).join()
     assert codes == [0]
-    assert "abandoned" in table.rows[0].note
+    assert [row.section for row in table.rows] == ["one", "two", "three"]
+    assert table.rows[0].note.startswith("abandoned")
+    assert all(row.note == "skipped: no time was left" for row in table.rows[1:])
 
 
 def line(name, *events):
