@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 import jaxagents as ja
+from jaxagents.compiler.program_costs import Communication
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.make_agent import agent_class, make_environment
 from jaxagents.experiments.measured_share import memory_of_update
@@ -108,21 +109,23 @@ def communication() -> None:
     print(f"| Configuration | Parameters | MB | Calls | {' | '.join(titles)} |")
     print(f"| --- | --- | --- | --- |{' --- |' * len(titles)}")
     for name in CASES:
-        counted, cells = None, []
-        for n in DEVICES:
-            agent = make(name, n * ENVIRONMENTS_OF_DEVICE, n_evals=0)
-            share = type(agent)(agent.env, agent.env_params, share_of(agent.config, n))
-            counted = communication_of_update(agent, share, n)
-            cells.append(f"{1e3 * Links().seconds(counted, n):.2f}")
-        runner = share._runner_shapes()
-        n_parameters = sum(
-            leaf.size for leaf in jax.tree.leaves((runner.actor.params, runner.critic.params))
-        )
+        counted = {n: communication_of(name, n) for n in DEVICES}
+        fewest = counted[DEVICES[0]]
+        cells = [f"{1e3 * Links().seconds(each, n):.2f}" for n, each in counted.items()]
+        runner = make(name, ENVIRONMENTS_OF_DEVICE)._runner_shapes()
+        parameters = jax.tree.leaves((runner.actor.params, runner.critic.params))
         print(
-            f"| {name} | {n_parameters:,} | {counted.n_bytes / 1e6:.2f} | {counted.n_calls} | "
-            f"{' | '.join(cells)} |",
+            f"| {name} | {sum(leaf.size for leaf in parameters):,} | "
+            f"{fewest.n_bytes / 1e6:.2f} | {fewest.n_calls} | {' | '.join(cells)} |",
             flush=True,
         )
+
+
+def communication_of(name: str, n_devices: int) -> Communication:
+    """Count what one of some devices exchanges in an update."""
+    agent = make(name, n_devices * ENVIRONMENTS_OF_DEVICE, n_evals=0)
+    share = type(agent)(agent.env, agent.env_params, share_of(agent.config, n_devices))
+    return communication_of_update(agent, share, n_devices)
 
 
 def main() -> None:
