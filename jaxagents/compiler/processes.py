@@ -4,8 +4,10 @@ All of them run the same program at the same time. The first one saves and repor
 alone knows, they exchange here. With a single process nothing is exchanged.
 """
 
+import atexit
 import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -19,6 +21,7 @@ from jaxagents.compiler.rendezvous import ProcessError, meet
 Result = TypeVar("Result")
 
 _SECONDS_TO_BEGIN, _SECONDS_OF_SILENCE, _SECONDS_TO_END = 60, 30, 10
+_SECONDS_TO_LEAVE = 1
 _SECONDS_TO_WAIT = 24 * 3600  # until the first process has evaluated; a lost one is noticed earlier
 _MOST_BYTES = 65_536  # of a text that is exchanged
 # What jax says when another process has gone, on CPUs and on accelerators.
@@ -58,6 +61,7 @@ def join(
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise ProcessError(f"jax cannot join the processes: {reason}") from error
+    atexit.register(_leave)  # before jax's own, which was registered earlier
 
 
 def n_processes() -> int:
@@ -167,11 +171,25 @@ def _wait_for_all() -> None:
     """Wait for all processes, and leave the devices in peace."""
     if n_processes() == 1:
         return
+    with noticing_losses():
+        _client().wait_at_barrier("jaxagents", 1000 * _SECONDS_TO_WAIT)
+
+
+def _leave() -> None:
+    """End after the others, in the first process: jax aborts those that find it gone."""
+    client = _client()
+    if client is None or n_processes() == 1:
+        return
+    with contextlib.suppress(Exception):  # others have gone already
+        client.wait_at_barrier("jaxagents.end", 1000 * _SECONDS_TO_END)
+        if is_first():
+            time.sleep(_SECONDS_TO_LEAVE)
+
+
+def _client() -> Any:
     from jax._src import distributed  # jax has no public barrier that does not use devices
 
-    client: Any = distributed.global_state.client
-    with noticing_losses():
-        client.wait_at_barrier("jaxagents", 1000 * _SECONDS_TO_WAIT)
+    return distributed.global_state.client
 
 
 def gathered(tree: PyTree) -> PyTree:
