@@ -44,10 +44,12 @@ class Devices:
     Args:
         n: Number of devices, of all processes together.
         n_members: Number of members that train on them; 1 for a single run.
+        one_per_process: Use no more than one of each process.
     """
 
     n: int
     n_members: int = 1
+    one_per_process: bool = False
 
     @property
     def n_groups(self) -> int:
@@ -72,6 +74,11 @@ class Devices:
             raise ValueError(
                 f"devices={self.n} do not divide among {n_processes} processes; choose a "
                 f"multiple of {n_processes}."
+            )
+        if self.one_per_process and self.n > n_processes:
+            raise ValueError(
+                f"devices={self.n}, but environments outside of JAX are divided among processes, "
+                f"with a device each: choose devices={n_processes}, or start {self.n} processes."
             )
 
     @functools.cached_property

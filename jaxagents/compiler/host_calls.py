@@ -8,6 +8,7 @@ from jax.experimental import io_callback
 from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array
 
+from jaxagents.compiler.devices import n_devices
 from jaxagents.compiler.switch import tunes_for_cpu
 
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
@@ -21,7 +22,8 @@ def call_host(
 
     On a CPU it reads and writes the program's own buffers: `io_callback`, which copies, puts its
     argument on the device first, and orders calls, takes 50 to 60 µs a call where this takes 3.
-    Two calls are in order only if the second needs a result of the first.
+    Two calls are in order only if the second needs a result of the first. Inside of `Devices.split`
+    each process calls its own function, for its own device.
 
     Args:
         function: Fills the arrays of ``shapes``; numpy only, and it keeps none of its arrays.
@@ -35,7 +37,8 @@ def call_host(
             function(np.asarray(argument), results)
             return results
 
-        return io_callback(fill, dict(shapes), argument, ordered=True)
+        # jax orders the calls of a single device only.
+        return io_callback(fill, dict(shapes), argument, ordered=n_devices() == 1)
 
     def fill_in_place(context: object, results: dict, argument: object) -> None:
         del context

@@ -69,6 +69,11 @@ def n_processes() -> int:
     return jax.process_count()
 
 
+def process_id() -> int:
+    """Return this process's index."""
+    return jax.process_index()
+
+
 def is_first() -> bool:
     """Return True in the process that saves and reports."""
     return jax.process_index() == 0
@@ -206,8 +211,14 @@ def gathered(tree: PyTree) -> PyTree:
 
 
 def as_global(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-    """Make an array, equal in all processes, one that they share; random keys too."""
-    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jax.device_put(np.asarray(leaf), sharding)
-    data = jax.device_put(np.asarray(jax.random.key_data(leaf)), sharding)
-    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    """Make an array of each process one that they share; random keys too.
+
+    What is not divided must be equal in all; of the rest each process gives its own part.
+    """
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        data = as_global(jax.random.key_data(leaf), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    array = np.asarray(leaf)
+    if sharding.is_fully_replicated:
+        return jax.device_put(array, sharding)
+    return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])

@@ -64,6 +64,7 @@ class EnvironmentBatch(abc.ABC):
         time_limit: Of the episodes.
         can_be_vmapped: True if `reset` and `step` can be a part of a `jax.vmap`.
         can_be_divided: True if environments can be divided among devices.
+        one_device_per_process: True if only among those of different processes.
     """
 
     rewards_after_death: bool = False
@@ -71,6 +72,7 @@ class EnvironmentBatch(abc.ABC):
     has_idle_steps: bool = False
     can_be_vmapped: bool = True
     can_be_divided: bool = False
+    one_device_per_process: bool = False
 
     def __init__(
         self,
@@ -101,6 +103,20 @@ class EnvironmentBatch(abc.ABC):
     @abc.abstractmethod
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""
+
+    def reset_part(
+        self, rng: PRNGKeyArray, n_envs: int, n_parts: int
+    ) -> tuple[Observation, BatchState]:
+        """Reset as `reset` does, outside of compiled code that is divided among devices.
+
+        Args:
+            rng: Random key.
+            n_envs: Number of environments, of all processes.
+            n_parts: Number of devices. Where `one_device_per_process`, a process resets only its
+                own part, and returns zeros for the others.
+        """
+        del n_parts
+        return self.reset(rng, n_envs)
 
     @abc.abstractmethod
     def step(
@@ -152,6 +168,14 @@ class EnvironmentBatch(abc.ABC):
     def raising_faults(self) -> contextlib.AbstractContextManager[None]:
         """Enter a context that raises the environments' own errors, which compiled code hides."""
         return contextlib.nullcontext()
+
+    def share_faults(self, results: PyTree) -> None:
+        """Raise in all processes what an environment of one of them has raised.
+
+        Args:
+            results: Of the programs that have called the environments.
+        """
+        del results
 
     def prepare(self, observation: Array | Observation) -> Observation:
         """Add the configured agent ids, global state and time to an observation.

@@ -111,7 +111,9 @@ class Agent(Frozen, abc.ABC):
         self.replay: Replay | None = None
         if config.replay_updates:
             self.replay = Replay(config, self.networks, self.policies)
-        self.devices: Devices = Devices(config.devices)
+        self.devices: Devices = Devices(
+            config.devices, one_per_process=self.environments.one_device_per_process
+        )
         self._cloning = Cloning(
             self.environments, self.policies, self.distribution, self.networks, config
         )

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt32
 
 from jaxagents.compiler.devices import WHOLE, n_devices, part_of_device
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
+from jaxagents.compiler.processes import largest
 from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.agent import Agent
@@ -165,6 +166,7 @@ class IPPOBase(Agent):
             raise ValueError("selection needs a population to select among; give a key per member.")
         self._run.check()
         if runner is None:
+            self.devices.check()
             return self._run.train(self.init(rng, hyperparams), 0, initial)
         rng = key_of(runner.rng, self.config.prng_impl)
         runner = runner.replace(rng=rng, hyperparams=self._checked(hyperparams))
@@ -202,6 +204,9 @@ class IPPOBase(Agent):
     def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
         """Build the initial runner.
 
+        If several processes divide environments outside of JAX, all of them call this, and each
+        runner has zeros in place of the other processes' environments.
+
         Args:
             rng: Random key.
             hyperparams: Each leaf a scalar or one value per policy.
@@ -212,7 +217,7 @@ class IPPOBase(Agent):
             HostEnvironmentError: an environment outside of JAX failed.
         """
         with self.environments.raising_faults():
-            return self._begin(as_key(rng), self._checked(hyperparams))
+            return self._begun(self._begin(as_key(rng), self._checked(hyperparams)))
 
     def step(self, runner: Runner) -> tuple[Runner, Metrics]:
         """Do one update: collect a rollout and learn from it.
@@ -313,7 +318,9 @@ class IPPOBase(Agent):
         config, n_policies = self.config, self.policies.n_policies
         rng = key_of(rng, config.prng_impl)
         rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
-        observation, env_state = self.environments.reset(rng_env, config.batch_size)
+        observation, env_state = self.environments.reset_part(
+            rng_env, config.batch_size, self.devices.n
+        )
         params = per_policy(hyperparams, n_policies)
         actor, critic = self.networks.init(rng_actor, rng_critic, params, config.optimizer)
         runner = Runner(
@@ -714,8 +721,16 @@ class IPPOBase(Agent):
 
     def _with_environments(self, runner: Runner) -> Runner:
         """Begin the episodes anew if the environments have gone, or gone on without the runner."""
-        can_continue = self.environments.can_continue(runner.env_state)
-        return runner if can_continue else self._begin_episodes(runner)
+        has_gone = not self.environments.can_continue(runner.env_state)
+        if self.devices.n > 1:  # all processes begin anew, or none
+            has_gone = largest(has_gone)
+        return self._begun(self._begin_episodes(runner)) if has_gone else runner
+
+    def _begun(self, runner: Runner) -> Runner:
+        """Return a runner whose episodes have begun, in all processes."""
+        if self.devices.n > 1:
+            self.environments.share_faults(runner)
+        return runner
 
     # The compiled programs.
 
@@ -726,7 +741,9 @@ class IPPOBase(Agent):
     @compiled_quickly(static_argnames=("self",), optimized=False)
     def _begin_episodes(self, runner: Runner) -> Runner:
         rng, rng_env = jax.random.split(runner.rng)
-        observation, env_state = self.environments.reset(rng_env, self.config.batch_size)
+        observation, env_state = self.environments.reset_part(
+            rng_env, self.config.batch_size, self.devices.n
+        )
         return runner.replace(
             env_state=self.environments.begin_anew(env_state, runner.env_state),
             observation=observation,

@@ -82,8 +82,8 @@ def check_division(agent: Trainee, n_members: int = 1) -> None:
     config.check_division(n, given)
     if not agent.environments.can_be_divided:
         raise ValueError(
-            f"{given}, but these environments cannot be divided: they have opponents, or are "
-            "outside of JAX; use devices=1, or for each device a member."
+            f"{given}, but these environments cannot be divided: they have opponents; use "
+            "devices=1, or for each device a member."
         )
 
 
@@ -178,7 +178,10 @@ class TrainingRun(Frozen):
     ) -> tuple[Training, Metrics]:
         """Do some updates, evaluate, and report to the host; no updates after a stop."""
         updates = update(self, self.open_block(training, n_updates))
-        training, metrics = self.close_block(training, updates, self._evaluate(updates))
+        evaluation = self._evaluate(updates)
+        if self._is_divided:
+            self.agent.environments.share_faults((updates, evaluation))
+        training, metrics = self.close_block(training, updates, evaluation)
         return self._reported(training, metrics), metrics
 
     def _reported(self, training: Training, metrics: Metrics) -> Training:

@@ -1,36 +1,61 @@
 """Trains as one of several processes.
 
-    python -m tests.ippo.process_training PORT N_PROCESSES PROCESS_ID N_DEVICES N_MEMBERS DIRECTORY
+    python -m tests.ippo.process_training PORT N_PROCESSES PROCESS_ID N_DEVICES N_MEMBERS DIRECTORY ENV
 
 Trains a population if there is more than one member. Writes the final state and the metrics to
 DIRECTORY/process-PROCESS_ID.npz.
 """
 
+import functools
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 import jaxagents as ja
-from jaxagents.compiler.processes import join
+from jaxagents.compiler.processes import ending_together, join
 from jaxagents.training.named_arrays import strip_keys, to_leaves
+from tests.environments.host.probes import Echo, Faulty, Stairs, Unstartable
+
+SIZES = {"n_steps": 4, "eval_frequency": 2, "batch_size": 4, "minibatch_size": 4}
+ON_HOST = {"n_steps": 20, "eval_frequency": 10, "batch_size": 8, "minibatch_size": 8}
+
+
+def make(env_id: str, process_id: int, directory: Path) -> tuple[Any, Any]:
+    """Make an environment; those with a fault have it in process 1 only."""
+    fault = directory / f"fault-of-{process_id}"
+    probes = {
+        "echo": Echo,
+        "raises": functools.partial(Faulty, "raise", once=fault),
+        "unstartable": functools.partial(Unstartable, fault) if process_id else Stairs,
+    }
+    if env_id not in probes:
+        return ja.make(env_id)
+    env = ja.HostEnvironment(probes[env_id], n_workers=1)
+    if env_id == "raises" and process_id == 1:
+        fault.touch()
+    return env, None
 
 
 def main(
-    port: str, n_processes: int, process_id: int, n_devices: int, n_members: int, directory: Path
+    port: str,
+    n_processes: int,
+    process_id: int,
+    n_devices: int,
+    n_members: int,
+    directory: Path,
+    env_id: str,
 ) -> None:
-    """Train, or resume the run in the directory."""
+    """Train."""
     if n_processes > 1:
         join(f"127.0.0.1:{port}", n_processes, process_id)
-    env, env_params = ja.make("hunting/discrete")
+    env, env_params = make(env_id, process_id, directory)
     layers = ja.Layers(hidden_sizes=(8,))
     config = ja.AgentConfig(
-        n_steps=4,
-        batch_size=4,
-        minibatch_size=4,
+        **(ON_HOST if isinstance(env, ja.HostEnvironment) else SIZES),
         rollout_length=8,
-        eval_frequency=2,
         n_evals=4,
         checkpoint_dir=directory / "checkpoints",
         progress_bar=False,
@@ -49,12 +74,15 @@ def main(
     rng = jax.random.key(0)
     if n_members > 1:
         rng = jax.random.split(rng, n_members)
-    runner, metrics = agent.train(rng, hyperparams)
+    with ending_together():
+        runner, metrics = agent.train(rng, hyperparams)
     assert len(seen) == (3 if process_id == 0 else 0)
     leaves = to_leaves(jax.device_get(strip_keys(runner)))
+    if isinstance(env, ja.HostEnvironment):
+        leaves["n_own_envs"] = np.array(sorted(pool.n_envs for pool in env._pools))
     np.savez(directory / f"process-{process_id}.npz", returns=metrics["returns"], **leaves)
 
 
 if __name__ == "__main__":
-    port, *numbers, folder = sys.argv[1:]
-    main(port, *map(int, numbers), Path(folder))
+    port, *numbers, folder, name = sys.argv[1:]
+    main(port, *map(int, numbers), Path(folder), name)

@@ -1,10 +1,6 @@
 """Training by several processes, over the loopback interface."""
 
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -13,6 +9,7 @@ import pytest
 from jaxagents.cli import main as cli
 from jaxagents.training.trackers import read_json_lines
 from tests.ippo.divided_training import largest_difference
+from tests.ippo.processes import free_port, jaxagents, start, train, wait_for_checkpoints
 
 CONFIG = """
 name: several
@@ -29,41 +26,6 @@ evaluation: {{n_evals: 4}}
 """
 
 
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
-
-
-def start(*arguments):
-    command = [sys.executable, "-m", *map(str, arguments)]
-    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-    )
-
-
-def train(n_processes, n_devices, directory, n_members=1):
-    """Train in processes; return what each of them has written."""
-    directory.mkdir()
-    port = free_port()
-    numbers = [n_devices, n_members]
-    processes = [
-        start("tests.ippo.process_training", port, n_processes, i, *numbers, directory)
-        for i in range(n_processes)
-    ]
-    for process in processes:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-    return [dict(np.load(directory / f"process-{i}.npz").items()) for i in range(n_processes)]
-
-
-def jaxagents(tmp_path, command, n_processes, port=None):
-    port = port or free_port()
-    options = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", n_processes]
-    return [start("jaxagents", *command, *options, "--process-id", i) for i in range(n_processes)]
-
-
 @pytest.mark.parametrize(
     "n_members",
     [
@@ -74,18 +36,11 @@ def jaxagents(tmp_path, command, n_processes, port=None):
     ],
 )
 def test_two_processes_end_with_the_same_state_as_one(tmp_path, n_members):
-    first, second = train(2, 2, tmp_path / "two", n_members)
-    (alone,) = train(1, 1, tmp_path / "one", n_members)
+    first, second = train(2, 2, tmp_path / "two", n_members=n_members)
+    (alone,) = train(1, 1, tmp_path / "one", n_members=n_members)
     for name in alone:
         np.testing.assert_array_equal(first[name], second[name])
         assert largest_difference(alone[name], first[name]) < 1e-5
-
-
-def wait_for_checkpoints(runs, n_checkpoints=2):
-    deadline = time.monotonic() + 180
-    while len(list(runs.glob("*/checkpoints/*/metadata.json"))) < n_checkpoints:
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
 
 
 @pytest.mark.slow

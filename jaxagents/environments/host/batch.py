@@ -1,9 +1,10 @@
 """Host environments as an agent plays them: one callback of compiled code per step."""
 
 import contextlib
+import functools
 import logging
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import jax
@@ -11,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, UInt32
 
-from jaxagents.compiler.host_calls import HostArrays, call_host
+from jaxagents.compiler.devices import n_devices, part_of_device
+from jaxagents.compiler.host_calls import HostArrays, Shapes, call_host
+from jaxagents.compiler.processes import exchange, n_processes, process_id
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.host.errors import HostEnvironmentError
@@ -22,6 +25,9 @@ from jaxagents.types import Observation, PyTree, TimeStep
 
 _jax_logger = logging.getLogger("jax._src.callback")
 _ENDS = ("reward", "terminated", "truncated", "over")
+_AFTER_A_FAULT = {"reward": np.nan, "alive": True, "over": True}  # to end blocks soon
+_MOST_CHARACTERS = 2000  # of a fault that other processes are told
+Work = Callable[[np.ndarray, HostArrays], None]
 
 
 @final
@@ -33,7 +39,9 @@ class HostEnvironmentBatch(EnvironmentBatch):
     key at every reset, so equal keys make equal rollouts.
 
     Callbacks handle numpy arrays only. An exception leaves compiled code as text, so the batch
-    keeps it, and `raising_faults` raises it.
+    keeps it, and `raising_faults` raises it. Several processes step an equal part of the
+    environments each. A fault in one must not let the others wait forever: its program goes on with
+    rewards of NaN until `share_faults` raises the fault in all of them.
 
     Args:
         env: The environment.
@@ -45,6 +53,8 @@ class HostEnvironmentBatch(EnvironmentBatch):
     """
 
     can_be_vmapped = False
+    can_be_divided = True
+    one_device_per_process = True
 
     def __init__(
         self,
@@ -66,6 +76,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         self._max_episode_steps = max_episode_steps
         self._n_drawn = n_drawn
         self._pool: Pool | None = None
+        self._envs = range(0)  # of the pool, counted over all processes
         self._checksum = 0
         self._action = env.layout(has_state=False)["action"]
         self._faults: list[BaseException] = []
@@ -118,8 +129,10 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     def can_continue(self, state: BatchState) -> bool:
         """Return True if the workers' environments are where the state left them."""
-        here = self._pool is not None and self._pool.is_open
-        return here and bool(np.all(np.asarray(state.env_state) == self._checksum))
+        if self._pool is None or not self._pool.is_open:
+            return False
+        own = np.asarray(state.env_state)[self._envs.start : self._envs.stop]
+        return len(own) == len(self._envs) and bool(np.all(own == self._checksum))
 
     @contextlib.contextmanager
     def raising_faults(self) -> Iterator[None]:
@@ -129,7 +142,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         try:
             yield
             jax.effects_barrier()
-        except jax.errors.JaxRuntimeError:
+        except (jax.errors.JaxRuntimeError, HostEnvironmentError):
             if not self._faults:
                 raise
         if self._faults:
@@ -141,10 +154,44 @@ class HostEnvironmentBatch(EnvironmentBatch):
                 fault = fault.with_traceback(None)
             raise fault from None
 
+    def share_faults(self, results: PyTree) -> None:
+        """Raise in all processes what an environment of one of them has raised."""
+        if n_processes() == 1:
+            return
+        jax.block_until_ready(results)
+        own = [str(fault) or type(fault).__name__ for fault in self._faults[:1]]
+        for i, text in enumerate(exchange("".join(own)[:_MOST_CHARACTERS])):
+            if text and not own:
+                self._faults.append(HostEnvironmentError(f"in process {i}, {text}"))
+        if self._faults:
+            raise self._faults[0]
+
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""
+        seed = part_of_device(_seeds(rng, n_devices() * n_envs), axis=0)
+        return self._reset(seed, is_divided=n_devices() > 1)
+
+    def reset_part(
+        self, rng: PRNGKeyArray, n_envs: int, n_parts: int
+    ) -> tuple[Observation, BatchState]:
+        """Start an episode in each environment of this process; see `EnvironmentBatch`."""
+        if n_parts == 1:
+            return self.reset(rng, n_envs)
+        envs = _envs_of_process(n_envs // n_parts)
+        own = slice(envs.start, envs.stop)
+        return jax.tree.map(
+            lambda part: jnp.zeros((n_envs, *part.shape[1:]), part.dtype).at[own].set(part),
+            self._reset(_seeds(rng, n_envs)[own], is_divided=True),
+        )
+
+    def _reset(
+        self, seed: UInt32[Array, " envs"], is_divided: bool
+    ) -> tuple[Observation, BatchState]:
+        n_envs = len(seed)
         shapes = self._shapes(n_envs, *self._sight, "alive", "checksum")
-        frame = call_host(self._reset_workers, shapes, _seeds(rng, n_envs))
+        envs = _envs_of_process(n_envs) if is_divided else range(n_envs)
+        reset = functools.partial(self._reset_workers, envs)
+        frame = self._call(reset, shapes, seed, is_divided)
         steps = jnp.zeros(n_envs, jnp.int32)
         observation = self._prepare(self._observation(frame), steps)
         return observation, BatchState(frame["checksum"], frame["alive"], steps)
@@ -156,10 +203,12 @@ class HostEnvironmentBatch(EnvironmentBatch):
         n_envs = len(state.episode_steps)
         finals = [f"final_{name}" for name in self._sight]
         names = (*self._sight, *finals, *_ENDS, *self._drawn, "alive", "checksum", *self._counts)
-        frame = call_host(
+        seed = part_of_device(_seeds(rng, n_devices() * n_envs), axis=0)
+        frame = self._call(
             self._step_workers,
             self._shapes(n_envs, *names),
-            _packed(state.env_state, _seeds(rng, n_envs), action),
+            _packed(state.env_state, seed, action),
+            is_divided=n_devices() > 1,
         )
         elapsed, over = state.episode_steps + 1, frame["over"]
         next_steps = jnp.where(over, 0, elapsed)
@@ -189,34 +238,49 @@ class HostEnvironmentBatch(EnvironmentBatch):
         known = {"checksum": Field((), "uint32"), "restarts": Field((), "int32"), **layout}
         return {name: _abstract(known[name], known[name].n_rows(n_envs)) for name in names}
 
+    def _call(self, work: Work, shapes: Shapes, argument: Array, is_divided: bool) -> Any:
+        """Call the workers from compiled code, and keep what they raise; see the class."""
+
+        def keep_faults(argument: np.ndarray, results: HostArrays) -> None:
+            if not (is_divided and self._faults):
+                try:
+                    work(argument, results)
+                except BaseException as error:
+                    self._faults.append(error)
+                    if not is_divided:
+                        raise
+            if is_divided and self._faults:
+                for name, result in results.items():
+                    result[...] = _AFTER_A_FAULT.get(name, 0)
+
+        return call_host(keep_faults, shapes, argument)
+
     # The host's side: numpy only.
 
-    def _reset_workers(self, seed: np.ndarray, results: HostArrays) -> None:
-        with self._keeping_faults():
-            pool, n_envs = self._pool, len(seed)
-            if pool is None or not pool.is_open or pool.n_envs != n_envs:
-                self.close()
-                limit, n_drawn = self._max_episode_steps, self._n_drawn
-                pool = self._env.make_pool(n_envs, limit, self._has_state, n_drawn)
-                self._pool = pool
-            frame = pool.reset(seed)
-            self._checksum = zlib.crc32(seed.tobytes())
-            self._fill(results, frame, pool)
+    def _reset_workers(self, envs: range, seed: np.ndarray, results: HostArrays) -> None:
+        pool = self._pool
+        if pool is None or not pool.is_open or envs != self._envs:
+            self.close()
+            limit, n_drawn = self._max_episode_steps, self._n_drawn
+            pool = self._env.make_pool(len(envs), limit, self._has_state, n_drawn, envs.start)
+            self._pool, self._envs = pool, envs
+        frame = pool.reset(seed)
+        self._checksum = zlib.crc32(seed.tobytes())
+        self._fill(results, frame, pool)
 
     def _step_workers(self, packed: np.ndarray, results: HostArrays) -> None:
-        with self._keeping_faults():
-            pool, checksum, seed = self._pool, packed[0, 0], packed[:, 1]
-            if pool is None or not pool.is_open or checksum != self._checksum:
-                raise HostEnvironmentError(
-                    "the environments are not where this runner left them; begin with reset."
-                )
-            action = packed[:, 2:].view(self._action.dtype).reshape(-1, *self._action.shape)
-            frame = pool.step(action, seed)
-            self._checksum = zlib.crc32(packed[:, 1:].tobytes(), self._checksum)
-            self._fill(results, frame, pool)
-            goes_on = ~frame["over"]
-            for name in self._sight:
-                results[f"final_{name}"][goes_on] = frame[name][goes_on]
+        pool, checksum, seed = self._pool, packed[0, 0], packed[:, 1]
+        if pool is None or not pool.is_open or checksum != self._checksum:
+            raise HostEnvironmentError(
+                "the environments are not where this runner left them; begin with reset."
+            )
+        action = packed[:, 2:].view(self._action.dtype).reshape(-1, *self._action.shape)
+        frame = pool.step(action, seed)
+        self._checksum = zlib.crc32(packed[:, 1:].tobytes(), self._checksum)
+        self._fill(results, frame, pool)
+        goes_on = ~frame["over"]
+        for name in self._sight:
+            results[f"final_{name}"][goes_on] = frame[name][goes_on]
 
     def _fill(self, results: HostArrays, frame: Frame, pool: Pool) -> None:
         for name, result in results.items():
@@ -226,13 +290,11 @@ class HostEnvironmentBatch(EnvironmentBatch):
         if "restarts" in results:
             results["restarts"][...] = pool.n_restarts
 
-    @contextlib.contextmanager
-    def _keeping_faults(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self._faults.append(error)
-            raise
+
+def _envs_of_process(size: int) -> range:
+    """Return this process's environments, if each has ``size``."""
+    first = process_id() * size
+    return range(first, first + size)
 
 
 def _is_no_fault(record: logging.LogRecord) -> bool:

@@ -191,7 +191,12 @@ class HostEnvironment:
             return None
 
     def make_pool(
-        self, n_envs: int, max_episode_steps: int | None, has_state: bool, n_drawn: int = 0
+        self,
+        n_envs: int,
+        max_episode_steps: int | None,
+        has_state: bool,
+        n_drawn: int = 0,
+        first_env: int = 0,
     ) -> Pool:
         """Start environments, in workers of their own.
 
@@ -200,6 +205,7 @@ class HostEnvironment:
             max_episode_steps: Truncate episodes at this length.
             has_state: Also read the global state.
             n_drawn: Draw the first environments.
+            first_env: As in `PoolSettings`.
         """
         make_env = self._pickled_drawn if n_drawn else self._pickled
         settings = PoolSettings(
@@ -208,6 +214,7 @@ class HostEnvironment:
             n_workers=self._n_workers,
             timeout=self._timeout,
             on_worker_failure=self.on_worker_failure,
+            first_env=first_env,
         )
         pool: Pool
         if self.is_vectorized and not n_drawn:

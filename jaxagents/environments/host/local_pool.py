@@ -34,6 +34,7 @@ class LocalPool:
         self.n_restarts = np.zeros(n_envs, np.int32)
         self.is_open = True
         self._n_steps = 0
+        self._first_env = settings.first_env
         self._arrays = new_arrays(settings.layout, n_envs)
         self._envs = range(n_envs)
         self._stepper = Stepper(settings.making, self._envs, self._arrays)
@@ -74,7 +75,8 @@ class LocalPool:
             work()
         except Exception as error:
             failure = self._stepper.failure(error)
-            text = describe(failure, self._envs, self._arrays["at_work"], self._n_steps)
+            at_work, n_steps = self._arrays["at_work"], self._n_steps
+            text = describe(failure, self._envs, at_work, n_steps, self._first_env)
             with contextlib.suppress(Exception):  # of an environment that is broken already
                 self.close()
             raise HostEnvironmentError(f"{text}.") from error

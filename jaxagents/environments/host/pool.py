@@ -22,6 +22,7 @@ class PoolSettings(NamedTuple):
     n_workers: int | None  # at most; None: one per processor; 0: none
     timeout: float  # seconds, of a step and of a start
     on_worker_failure: OnWorkerFailure
+    first_env: int = 0  # the number of environment 0 in messages: others may be in other processes
 
 
 @runtime_checkable
@@ -82,7 +83,9 @@ class Pool(Protocol):
         ...
 
 
-def describe(failure: Failure, envs: Sequence[int], at_work: np.ndarray, n_steps: int) -> str:
+def describe(
+    failure: Failure, envs: Sequence[int], at_work: np.ndarray, n_steps: int, first_env: int
+) -> str:
     """Say which environment failed, and when.
 
     Args:
@@ -90,11 +93,13 @@ def describe(failure: Failure, envs: Sequence[int], at_work: np.ndarray, n_steps
         envs: The environments that it can belong to.
         at_work: True where an environment had begun and not ended its step, ``[envs]``.
         n_steps: Steps since the reset of all environments.
+        first_env: As in `PoolSettings`.
     """
     if failure.env is None:
         envs = [env for env in envs if at_work[env]][:1] or envs
     else:
         envs = [failure.env]
-    which = f"environment {envs[0]}" if len(envs) == 1 else f"environments {envs[0]}-{envs[-1]}"
+    first, last = first_env + envs[0], first_env + envs[-1]
+    which = f"environment {first}" if len(envs) == 1 else f"environments {first}-{last}"
     when = f"at step {n_steps}" if n_steps else "at the reset"
     return f"{which} {when} {failure.text}"

@@ -71,6 +71,7 @@ class VectorPool:
         self.n_restarts = np.zeros(n_envs, np.int32)
         self.is_open = True
         self._n_steps = 0
+        self._first_env = settings.first_env
         self._vector = pickle.loads(settings.making.make_env)(n_envs)
         self._mode: str = autoreset_mode(self._vector)
         space = self._vector.single_action_space
@@ -167,7 +168,7 @@ class VectorPool:
     def _check(self, *names: str, where: np.ndarray | None = None) -> None:
         found = not_finite(self._arrays, slice(0, self.n_envs), *names, where=where)
         if found is not None:
-            raise WrongValueError(f"environment {found[0]} {found[1]}")
+            raise WrongValueError(f"environment {self._first_env + found[0]} {found[1]}")
 
     def _do(self, work: Callable[[Any], None], argument: Any) -> None:
         try:

@@ -146,7 +146,8 @@ class WorkerPool:
         return HostEnvironmentError(f"{text}; mend it, or set on_worker_failure='restart'.")
 
     def _describe(self, worker: WorkerProcess, failure: Failure) -> str:
-        return describe(failure, worker.envs, self._arrays["at_work"], self._n_steps)
+        at_work, first_env = self._arrays["at_work"], self._settings.first_env
+        return describe(failure, worker.envs, at_work, self._n_steps, first_env)
 
 
 def _n_processors() -> int:
