@@ -1,9 +1,9 @@
 """Trains as one of several processes.
 
-    python -m tests.ippo.process_training PORT N_PROCESSES PROCESS_ID N_DEVICES N_MEMBERS DIRECTORY ENV
+    python -m tests.ippo.process_training PORT N_PROCESSES PROCESS_ID N_DEVICES N_MEMBERS DIR ENV
 
 Trains a population if there is more than one member. Writes the final state and the metrics to
-DIRECTORY/process-PROCESS_ID.npz.
+DIR/process-PROCESS_ID.npz.
 """
 
 import functools
