@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from typing import NoReturn, final
 
 import jaxagents
-from jaxagents.cli import environments, planning, policies, profiling, results, sweeps, training
+from jaxagents.cli import (
+    environments,
+    first_steps,
+    planning,
+    policies,
+    profiling,
+    results,
+    sweeps,
+    training,
+)
 from jaxagents.cli.exit_status import FAILED, INTERRUPTED, USAGE_ERROR, complain
 
 
@@ -69,6 +78,15 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=jaxagents.__version__)
     parser.set_defaults(takes_overrides=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (environments, training, sweeps, profiling, planning, policies, results):
+    for module in (
+        first_steps,
+        environments,
+        training,
+        sweeps,
+        profiling,
+        planning,
+        policies,
+        results,
+    ):
         module.add_to(commands)
     return parser

@@ -13,6 +13,8 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from jaxagents.environments.host.errors import HostEnvironmentError
+
 _ALIGNMENT = 64  # bytes: a cache line
 _IN_MEMORY = "/dev/shm"
 
@@ -42,10 +44,24 @@ def new_arrays(layout: Layout, n_envs: int) -> dict[str, np.ndarray]:
 
 
 def new_memory(layout: Layout, n_envs: int) -> IO[bytes]:
-    """Create a file that holds the arrays of ``n_envs`` environments, all zero."""
-    folder = _IN_MEMORY if os.path.isdir(_IN_MEMORY) else None
+    """Create a file that holds the arrays of ``n_envs`` environments, all zero.
+
+    Raises:
+        HostEnvironmentError: there is not enough memory for it.
+    """
+    folder = _IN_MEMORY if os.path.isdir(_IN_MEMORY) else tempfile.gettempdir()
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 -- open as long as there are workers
-    file.truncate(sum(_n_bytes(field, n_envs) for field in layout.values()))
+    n_bytes = sum(_n_bytes(field, n_envs) for field in layout.values())
+    try:
+        file.truncate(n_bytes)
+        if hasattr(os, "posix_fallocate"):  # or the first write without space ends the process
+            os.posix_fallocate(file.fileno(), 0, n_bytes)
+    except OSError as error:
+        file.close()
+        raise HostEnvironmentError(
+            f"the workers of n_envs={n_envs} share {n_bytes:,} bytes, which {folder} cannot hold "
+            f"({error}); enlarge it (docker run --shm-size=1g), or set n_workers=0."
+        ) from error
     return file
 
 

@@ -44,12 +44,16 @@ class WorkerProcess:
         with theirs:
             descriptor = theirs.fileno()
             program = _PROGRAM.format(path=sys.path, descriptor=descriptor)
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(descriptor, task.memory),
-                env=_ONE_THREAD | os.environ,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", program],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(descriptor, task.memory),
+                    env=_ONE_THREAD | os.environ,
+                )
+            except OSError:
+                self._channel.close()
+                raise
         send_object(self._channel, task)
 
     @property
