@@ -45,6 +45,7 @@ SLOW = {
 NOT_RUN = ("pip", "pytest")  # they have run before any test does
 OTHERS = {"py", "yaml"}  # code of other libraries, in pages for those who come from them
 SHORT = {  # full training runs are measured by hand
+    "demo": "--no-open --agent.n_steps 2 --agent.eval_frequency 1 --evaluation.n_evals 2",
     "train": "--agent.n_steps 2 --agent.eval_frequency 1 --agent.n_evals 2 --evaluation.n_evals 2",
     "resume": "--agent.n_steps 3",
     "profile": "--agent.batch_size 4 --agent.rollout_length 8 --agent.minibatch_size 2",

@@ -95,8 +95,8 @@ def train(parsed: argparse.Namespace) -> int:
     if not quiet:
         print(titled(config), flush=True)
     with locating_errors(parsed.config, parsed.overrides):
-        experiment = Experiment(config, **_shown(quiet))
-    return _run(experiment, experiment.train, quiet)
+        experiment = Experiment(config, **shown(quiet))
+    return run(experiment, experiment.train, quiet)
 
 
 def resume(parsed: argparse.Namespace) -> int:
@@ -106,19 +106,20 @@ def resume(parsed: argparse.Namespace) -> int:
 
     join_processes(parsed)
     quiet = parsed.quiet or not is_first()
-    experiment = Experiment.of_run(parsed.run, parsed.overrides, **_shown(quiet))
+    experiment = Experiment.of_run(parsed.run, parsed.overrides, **shown(quiet))
     if not quiet:
         print(titled(experiment.config), flush=True)
-    return _run(experiment, experiment.resume, quiet)
+    return run(experiment, experiment.resume, quiet)
 
 
-def _shown(quiet: bool) -> dict[str, Any]:
+def shown(quiet: bool) -> dict[str, Any]:
+    """Return what an experiment shows while it trains."""
     show_bar = not quiet and sys.stderr.isatty()
     callbacks = [] if quiet else [EvaluationLines(beside_bar=show_bar)]
     return {"callbacks": callbacks, "progress_bar": show_bar}
 
 
-def _run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bool) -> int:
+def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bool) -> int:
     """Train, and print the results; return the exit status."""
     from jaxagents.compiler.processes import is_first
     from jaxagents.compiler.rendezvous import ProcessError
