@@ -17,7 +17,12 @@ REPOSITORY = Path(__file__).parents[1]
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 README = REPOSITORY / "README.md"
 PAGES = [README, *DOCS]
-LINKED = [*PAGES, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
+LINKED = [
+    *PAGES,
+    REPOSITORY / "CONTRIBUTING.md",
+    REPOSITORY / "CHANGELOG.md",
+    REPOSITORY / "SECURITY.md",
+]
 LINKED += sorted((REPOSITORY / "benchmarks").rglob("*.md"))
 # The slowest pages; other tests cover what they show.
 SLOW = {

@@ -11,6 +11,7 @@ from jaxagents.training.trackers import read_json_lines
 
 MEMBERS = "members"
 """A population's folder of its members' directories, each that of a run."""
+_MOST_YAML_NODES = 100_000
 _MAY_DIFFER = ("seed", "runs_dir", "tracking")  # keys in which runs of a group may differ
 
 
@@ -56,8 +57,10 @@ def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
 
     path = path_of_config(directory)
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        text = path.read_text(encoding="utf-8")
+        check_expanded_size(yaml.compose(text, Loader=yaml.SafeLoader))
+        config = yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ExperimentError(f"{directory} cannot be read as a run: {reason}") from error
     if not isinstance(config, Mapping) or not {"name", "env", "agent"} <= config.keys():
@@ -77,7 +80,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
         metrics, summary = directory / "metrics.jsonl", directory / "summary.json"
         records = read_json_lines(metrics) if metrics.is_file() else []
         read = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ExperimentError(f"{directory} cannot be read as a run: {reason}") from error
     return Run(directory, config, records, read)
@@ -87,15 +90,50 @@ def path_of_config(directory: str | PathLike[str]) -> Path:
     """Return the path of a run's configuration.
 
     Raises:
-        ExperimentError: The directory holds no run.
+        ExperimentError: The directory holds no run, or a symbolic link out of it, through which
+            commands would write elsewhere.
     """
     path = Path(directory) / "config.yaml"
+    root = Path(directory).resolve()
+    for each in root.iterdir() if root.is_dir() else ():
+        if each.is_symlink() and not each.resolve().is_relative_to(root):
+            raise ExperimentError(
+                f"{each} is a symbolic link out of the run's directory; put what it links to in "
+                "its place."
+            )
     if not path.is_file():
         raise ExperimentError(
             f"{directory} is not a run: it has no config.yaml. Runs are in the folder runs/, "
             "unless their configuration names another."
         )
     return path
+
+
+def check_expanded_size(root: Any) -> None:
+    """Check that aliases (*) do not multiply the nodes of a YAML document.
+
+    Args:
+        root: PyYAML's node of the document; None if it is empty.
+
+    Raises:
+        ValueError: they do.
+        RecursionError: an anchor contains an alias of itself.
+    """
+    sizes: dict[int, int] = {}
+
+    def size_of(node: Any) -> int:
+        if id(node) not in sizes:
+            children = node.value if isinstance(node.value, list) else []
+            nodes = [
+                each for pair in children for each in (pair if type(pair) is tuple else [pair])
+            ]
+            sizes[id(node)] = 1 + sum(map(size_of, nodes))
+        return sizes[id(node)]
+
+    if root is not None and (size := size_of(root)) > _MOST_YAML_NODES:
+        raise ValueError(
+            f"with its aliases (*) in full it has {size:,} values, more than {_MOST_YAML_NODES:,}"
+        )
 
 
 def is_population_based(config: Mapping[str, Any]) -> bool:

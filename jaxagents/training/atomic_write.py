@@ -1,6 +1,9 @@
 """Text files that readers always find complete."""
 
+import os
 from pathlib import Path
+
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # which Windows lacks
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -10,5 +13,11 @@ def write_atomically(path: Path, text: str) -> None:
         OSError: The file cannot be written; the old one is unchanged.
     """
     new = path.with_name(f"{path.name}.new")
-    new.write_text(text, encoding="utf-8")
+    with open(new, "w", encoding="utf-8", opener=opened_here) as file:
+        file.write(text)
     new.replace(path)
+
+
+def opened_here(path: str, flags: int) -> int:
+    """Open a file as `open` does, unless it is a symbolic link, which may lead anywhere."""
+    return os.open(path, flags | _NO_LINKS, 0o666)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from jaxagents.errors import CheckpointError
+from jaxagents.training.atomic_write import opened_here
 from jaxagents.training.checkpoints import Checkpoints, DamagedError
 from jaxagents.training.named_arrays import Leaves
 
@@ -176,7 +177,7 @@ def _acquire_lock(directory: Path) -> int:
     """Lock a directory until the returned file is closed or this process ends, however it ends."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        file = opened_here(str(directory / _LOCK), os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise CheckpointError(f"{directory} cannot be written: {error}") from error
     try:

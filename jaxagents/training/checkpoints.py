@@ -30,6 +30,15 @@ from typing import Any, TypeVar, final
 import numpy as np
 
 from jaxagents.errors import CheckpointError
+from jaxagents.training.atomic_write import opened_here
+from jaxagents.training.checkpoint_files import (
+    HostileError,
+    check_metadata,
+    digest_of_file,
+    file_in,
+    read_json,
+    read_npz,
+)
 from jaxagents.training.named_arrays import Leaves
 
 FORMAT_VERSION = 1
@@ -192,7 +201,7 @@ class Checkpoints:
         _check_space(folder, sum(leaf.nbytes for leaf in params.values()))
         orbax.save(folder, args=ocp.args.PyTreeSave(params))
         orbax.finalize(folder)
-        metadata = json.loads((path / "metadata.json").read_bytes())
+        metadata = read_json(path / "metadata.json")
         del metadata["digest"]
         _write_metadata(path, metadata, _files(folder))
 
@@ -214,16 +223,20 @@ class Checkpoints:
         """
         path = self.directory / str(step)
         with _damage_detected(path, "metadata.json"):
-            metadata = json.loads((path / "metadata.json").read_bytes())
+            metadata = read_json(file_in(path, "metadata.json"))
             is_intact = metadata.pop("digest") == _digest_of_json(metadata)
         if not is_intact:
             raise _damaged(path, "metadata.json")
         # Later formats keep this digest, so that damage is not mistaken for a newer format.
-        if metadata["format_version"] > FORMAT_VERSION:
+        with _damage_detected(path, "metadata.json"):
+            is_newer = metadata["format_version"] > FORMAT_VERSION
+        if is_newer:
             raise CheckpointError(
                 f"{path} has checkpoint format {metadata['format_version']}; this version of "
                 f"jaxagents reads up to {FORMAT_VERSION}. Install a newer one."
             )
+        with _damage_detected(path, "metadata.json"):
+            check_metadata(metadata)
         return metadata
 
     def read_history(self, step: int) -> Leaves:
@@ -232,7 +245,9 @@ class Checkpoints:
         Raises:
             CheckpointError: As for `read_metadata`.
         """
-        return self._load(step, "history.npz", lambda path, _: _load_npz(path / "history.npz"))
+        return self._load(
+            step, "history.npz", lambda path, _: read_npz(file_in(path, "history.npz"))
+        )
 
     def read_runner(self, step: int) -> Leaves:
         """Read the leaves of a checkpoint's runner.
@@ -243,11 +258,11 @@ class Checkpoints:
 
         def load(path: Path, metadata: Mapping[str, Any]) -> Leaves:
             dtypes = {name: text.split("[")[0] for name, text in metadata["leaves"].items()}
+            leaves = read_npz(file_in(path, "state.npz"))
+            if difference := sorted(leaves.keys() ^ dtypes.keys()):
+                raise HostileError(f"{difference[0]} is in one of metadata.json and state.npz")
             # NumPy reads dtypes of ml_dtypes, such as bfloat16, as raw bytes.
-            return {
-                name: leaf.view(dtypes[name])
-                for name, leaf in _load_npz(path / "state.npz").items()
-            }
+            return {name: leaf.view(dtypes[name]) for name, leaf in leaves.items()}
 
         return self._load(step, ("params/", "state.npz"), load)
 
@@ -263,6 +278,8 @@ class Checkpoints:
             return load(path, metadata)
         except Exception as error:
             self._verify(step, prefix)  # raises if a writer has removed the checkpoint meanwhile
+            if isinstance(error, HostileError):
+                raise CheckpointError(f"checkpoint {path} is refused: {error}") from error
             reason = " ".join(str(error).split())[:200]
             raise CheckpointError(
                 f"checkpoint {path} is undamaged, but cannot be read: {reason}"
@@ -283,26 +300,22 @@ class Checkpoints:
             if not name.startswith(prefix):
                 continue
             with _damage_detected(path, name):
-                contents = (path / name).read_bytes()
-            if _digest(contents) != expected:
+                digest = digest_of_file(file_in(path, name))
+            if digest != expected:
                 raise _damaged(path, name)
         return metadata
 
 
 def _write_metadata(path: Path, description: Mapping[str, Any], files: Iterable[Path]) -> None:
     """Write a checkpoint's metadata, with the digests of new files, once these are on the disk."""
-    digests = {str(file.relative_to(path)): _digest(file.read_bytes()) for file in files}
+    digests = {str(file.relative_to(path)): digest_of_file(file) for file in files}
     description = {**description, "files": description.get("files", {}) | digests}
     new = path / "metadata.json.new"
-    new.write_text(json.dumps({**description, "digest": _digest_of_json(description)}, indent=1))
-    for file in (*files, new):
-        _sync(file)  # or the rename could reach the disk before the contents
+    with open(new, "w", opener=opened_here) as file:
+        file.write(json.dumps({**description, "digest": _digest_of_json(description)}, indent=1))
+    for each in (*files, new):
+        _sync(each)  # or the rename could reach the disk before the contents
     new.replace(path / "metadata.json")
-
-
-def _load_npz(path: Path) -> Leaves:
-    with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays)
 
 
 def _check_space(path: Path, n_bytes: int) -> None:
@@ -328,12 +341,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _digest(contents: bytes) -> str:
-    return hashlib.sha256(contents).hexdigest()
-
-
 def _digest_of_json(value: Any) -> str:
-    return _digest(json.dumps(value, sort_keys=True).encode())
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 @contextlib.contextmanager
@@ -341,6 +350,8 @@ def _damage_detected(path: Path, item: str) -> Iterator[None]:
     """Turn the errors that missing or damaged files cause into a `DamagedError`."""
     try:
         yield
+    except HostileError as error:
+        raise CheckpointError(f"checkpoint {path} is refused: {error}") from error
     except OSError as error:
         # Other errors, such as too many open files, say nothing about the contents.
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO):

@@ -175,7 +175,7 @@ def test_an_undamaged_checkpoint_that_cannot_be_read_is_not_set_aside(damaged, m
         raise NotImplementedError("no such\ncompression")
 
     directory, agent = damaged
-    monkeypatch.setattr(np, "load", fail)
+    monkeypatch.setattr(np.lib.format, "read_array", fail)
     message = "8 is undamaged, but cannot be read: no such compression"
     with pytest.raises(ValueError, match=message):
         agent.restore("last")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.runs import check_expanded_size
 from jaxagents.experiments.config_files.documented_fields import Field
 
 RECORD_HEADER = "# Written by jaxagents "
@@ -87,12 +88,17 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise ExperimentError(f"{path}: this is not valid YAML: {reason}") from error
+    except RecursionError:
+        raise ExperimentError(f"{path}: this is too deeply nested") from None
     if root is None:
         raise ExperimentError(f"{path}: the file is empty; jaxagents config ENV prints a full one")
     if not isinstance(root, yaml.MappingNode):
         raise ExperimentError(f"{path}: this is not a YAML file of keys and values")
     try:
+        check_expanded_size(root)
         found = list(_entries(root, ""))
+    except ValueError as error:
+        raise ExperimentError(f"{path}: {error}") from error
     except RecursionError:
         raise ExperimentError(f"{path}: an anchor (&) contains an alias (*) of itself") from None
     entries: dict[str, Entry] = {}
