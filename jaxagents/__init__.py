@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxagents.evaluation.payoffs import Payoffs, payoffs
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
+    from jaxagents.experiments.planning import Links, Plan, plan
     from jaxagents.experiments.profiling import Profile, profile
     from jaxagents.hyperparameters import HyperParameters, OptimizerParams
     from jaxagents.ippo.base import IPPOBase
@@ -59,6 +60,7 @@ _MODULE_OF = {
     "IPPOBase": "ippo.base",
     "Interrupted": "training.interruption",
     "Layers": "config",
+    "Links": "experiments.planning",
     "MetricStats": "types",
     "MultiDiscrete": "environments.spaces",
     "NonFiniteError": "ppo.finiteness",
@@ -67,6 +69,7 @@ _MODULE_OF = {
     "OptimizerParams": "hyperparameters",
     "PastSelves": "environments.sides.side",
     "Payoffs": "evaluation.payoffs",
+    "Plan": "experiments.planning",
     "PopulationBasedTraining": "ippo.population.population_based_training",
     "Profile": "experiments.profiling",
     "RandomOpponent": "environments.sides.opponents",
@@ -85,6 +88,7 @@ _MODULE_OF = {
     "make": "environments.registry",
     "payoffs": "evaluation.payoffs",
     "plain_jax": "compiler.switch",
+    "plan": "experiments.planning",
     "profile": "experiments.profiling",
     "register": "environments.registry",
     "register_agent": "ippo.registry",
@@ -112,6 +116,7 @@ __all__ = [
     "IPPOBase",
     "Interrupted",
     "Layers",
+    "Links",
     "MetricStats",
     "MultiDiscrete",
     "NonFiniteError",
@@ -120,6 +125,7 @@ __all__ = [
     "OptimizerParams",
     "PastSelves",
     "Payoffs",
+    "Plan",
     "PopulationBasedTraining",
     "Profile",
     "RandomOpponent",
@@ -138,6 +144,7 @@ __all__ = [
     "make",
     "payoffs",
     "plain_jax",
+    "plan",
     "profile",
     "register",
     "register_agent",

@@ -36,16 +36,10 @@ from jaxagents.experiments.config_files.schema import (
 )
 from jaxagents.experiments.configured_trackers import open_trackers, require_trackers
 from jaxagents.experiments.make_agent import agent_class, checkpoints_of, make_environment
-from jaxagents.experiments.members import (
-    combine,
-    configs_of,
-    directory_of,
-    of_best,
-    seeds_of,
-    write_members,
-)
+from jaxagents.experiments.members import Members, combine, of_best
 from jaxagents.experiments.provenance import append_start, describe_start
 from jaxagents.experiments.run_directory import (
+    METRICS,
     as_json,
     check_same_beginning,
     new_run_directory,
@@ -54,9 +48,9 @@ from jaxagents.experiments.run_directory import (
     replace_config,
     write_summary,
 )
-from jaxagents.hyperparameters import HyperParameters, check_hyperparams
+from jaxagents.hyperparameters import check_hyperparams
 from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
-from jaxagents.training.trackers import JsonLines, OfBestMember, PerMember, Tracker, Trackers
+from jaxagents.training.trackers import JsonLines, Tracker, Trackers
 
 if typing.TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
@@ -133,8 +127,11 @@ class Experiment:
             )
             check_hyperparams(config.hyperparams, self.agent.policies.n_policies)
             self._selection = config.population_based_training.rule(config.seed)
-            if self._is_population:
+            self._members: Members | None = None
+            if config.seeds > 1:
                 check_can_be_population(self.agent, config.seeds)
+                n_policies = self.agent.policies.n_policies
+                self._members = Members(config, self.directory, n_policies, self._selection)
             else:
                 check_division(self.agent)
 
@@ -174,12 +171,11 @@ class Experiment:
             ExperimentError: the directory exists already, or cannot be written.
         """
         require_trackers(self.config)
-        hyperparams = self._initial_hyperparams()
+        rng, hyperparams = jax.random.key(self.config.seed), self.config.hyperparams
+        if self._members is not None:
+            rng, hyperparams = self._members.keys(), self._members.initial_hyperparams()
         self._check_start()
         together(lambda: self._create_directory() if is_first() else None)
-        rng = jax.random.key(self.config.seed)
-        if self._is_population:
-            rng = jax.vmap(jax.random.key)(np.array(seeds_of(self.config)))
         with explained(kinds=OF_FILES):
             return self._finish(
                 lambda: self.agent.train(rng, hyperparams, selection=self._selection)
@@ -194,8 +190,8 @@ class Experiment:
         with explained(f"runs_dir: {self.config.runs_dir} cannot be written to: "):
             self.directory.mkdir(parents=True)
             save_config(self.config, self.directory / "config.yaml")
-            if self._is_population:
-                write_members(self._configs_of_members(), self.directory)
+            if self._members is not None:
+                self._members.write_configs()
             metrics = self._open_metrics()
         append_start(self.directory / "environment.json", describe_start())
         self._track([metrics])
@@ -247,61 +243,23 @@ class Experiment:
                 lambda: self.agent.resume(hyperparams, self._selection), n_updates_before
             )
 
-    @property
-    def _is_population(self) -> bool:
-        return self.config.seeds > 1
-
-    def _initial_hyperparams(self) -> HyperParameters:
-        """Return the hyperparameters to begin with, of a population perhaps each member's."""
-        config = self.config
-        if self._selection is None:
-            return config.hyperparams
-        with explained():
-            self._selection.check(config.seeds)
-            n_policies = self.agent.policies.n_policies
-            return self._selection.spread(config.hyperparams, config.seeds, n_policies)
-
-    def _configs_of_members(self) -> list[ExperimentConfig]:
-        """Return each member's configuration, with the hyperparameters that it began with."""
-        configs = configs_of(self.config)
-        if self._selection is None:
-            return configs
-        from jaxagents.ippo.population.members import split_hyperparams
-
-        n_policies = self.agent.policies.n_policies
-        each = split_hyperparams(self._initial_hyperparams(), self.config.seeds, n_policies)
-        plain = [jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), own) for own in each]
-        return [
-            replace(config, hyperparams=own) for config, own in zip(configs, plain, strict=True)
-        ]
-
-    def _folders(self) -> list[Path]:
-        """Return the folders of metrics and summaries: one, or one per member."""
-        if not self._is_population:
-            return [self.directory]
-        return [directory_of(self.directory, i) for i in range(self.config.seeds)]
-
     def _open_metrics(self) -> Tracker:
-        files = [JsonLines(folder / "metrics.jsonl") for folder in self._folders()]
-        if self._selection is not None:
-            best = OfBestMember(JsonLines(self.directory / "metrics.jsonl"))
-            return Trackers([PerMember(files), best])
-        return PerMember(files) if self._is_population else files[0]
+        if self._members is not None:
+            return self._members.open_metrics()
+        return JsonLines(self.directory / METRICS)
 
     def _metrics_if_writable(self) -> list[Tracker]:
         try:
             return [self._open_metrics()]
         except OSError as error:
-            _logger.warning(
-                "metrics.jsonl cannot be written, training goes on without it: %s", error
-            )
+            _logger.warning("%s cannot be written, training goes on without it: %s", METRICS, error)
             return []
 
     def _has_reached_target(self, metrics: Mapping[str, Any]) -> bool:
         target, returns = self.config.stop_at_return, metrics.get("returns", ())
         if target is None or not np.size(returns):
             return False
-        last = returns[:, -1] if self._is_population else returns[-1]
+        last = returns[-1] if self._members is None else returns[:, -1]
         return float(np.nanmean(last)) >= target
 
     def _track(self, metrics: Sequence[Tracker]) -> None:
@@ -345,29 +303,22 @@ class Experiment:
             training = read_training_summary(self.directory, n_updates_done) or training
         versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
         about = {"training": training, "versions": versions}
-        if self._is_population:
-            summary = self._summarize_members(runner, metrics, about)
+        evaluation = self.evaluate()
+        if self._members is not None:
+            summary = self._members.summarize(
+                evaluation, self._diagnoses_of_members(runner, metrics), about
+            )
         else:
             diagnosis = self.agent.diagnose(runner, metrics)
-            summary = self.evaluate() | {"diagnosis": diagnosis, **about}
+            summary = evaluation | {"diagnosis": diagnosis, **about}
         write_summary(summary, self.directory)
         if self.config.agent.n_evals:
             self._plot(metrics)
         return summary
 
-    def _summarize_members(
-        self, runner: Any, metrics: Any, about: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Evaluate a population, write each member's summary, and return that of all."""
-        summary, diagnoses = self.evaluate(), []
-        for i, seed in enumerate(seeds_of(self.config)):
-            own_runner, own_metrics = self.agent.member((runner, dict(metrics)), i)
-            diagnosis = self.agent.diagnose(own_runner, own_metrics)
-            if summary.get("best_member", i) == i:
-                diagnoses += [f"seed {seed}: {sentence}" for sentence in diagnosis]
-            own = {**summary["members"][i], "diagnosis": diagnosis, **about}
-            write_summary(own, directory_of(self.directory, i))
-        return summary | {"diagnosis": diagnoses, **about}
+    def _diagnoses_of_members(self, runner: Any, metrics: Mapping[str, Any]) -> list[list[str]]:
+        members = [self.agent.member((runner, dict(metrics)), i) for i in range(self.config.seeds)]
+        return [self.agent.diagnose(*member) for member in members]
 
     def restore(self, mode: str | None = None) -> "IPPOBase":
         """Load the "best" or the "last" checkpoint; None takes the configured one.
@@ -468,7 +419,7 @@ class Experiment:
             ExperimentError: there is no such checkpoint.
         """
         how = how or self.config.evaluation
-        if not self._is_population:
+        if self._members is None:
             return self._evaluate(how, self._restore(how.mode, self._member))
         with explained():
             runners, metrics = self.agent.restore(how.mode)
@@ -518,15 +469,14 @@ class Experiment:
     def _keep_config(self, config: ExperimentConfig) -> None:
         """Write the configuration, and those of a population's members, where they have changed."""
         replace_config(config, self.directory)
-        if self._is_population:
-            for folder, member in zip(self._folders(), self._configs_of_members(), strict=True):
-                replace_config(member, folder)
+        if self._members is not None:
+            self._members.replace_configs()
 
     def _plot(self, metrics: Mapping[str, Any]) -> None:
         from jaxagents.visual.lineages import draw_lineages
         from jaxagents.visual.plots import plot_learning_curve, plot_runs
 
-        if self._is_population:
+        if self._members is not None:
             groups = read_groups([self.directory])
             plot_runs(groups, self.directory / "learning_curve.png", metrics=["return"])
             if self._selection is not None:

@@ -1,13 +1,16 @@
 """The members of a population of seeds: their directories and their results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, final
 
+import jax
 import numpy as np
+from jaxtyping import Array, Key
 
 from jaxagents.compiler.devices import Devices
+from jaxagents.errors import explained
 from jaxagents.evaluation.runs import MEMBERS
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.experiments.config_files.file import save_config
@@ -15,36 +18,117 @@ from jaxagents.experiments.config_files.schema import (
     ExperimentConfig,
     PopulationBasedTrainingConfig,
 )
-from jaxagents.experiments.run_directory import as_json
+from jaxagents.experiments.run_directory import METRICS, as_json, replace_config, write_summary
+from jaxagents.hyperparameters import HyperParameters
+from jaxagents.training.trackers import JsonLines, OfBestMember, PerMember, Tracker, Trackers
+
+if TYPE_CHECKING:
+    from jaxagents.ippo.population.population_based_training import PopulationBasedTraining
 
 
-def seeds_of(config: ExperimentConfig) -> list[int]:
-    """Return the members' seeds."""
-    return [config.seed + i for i in range(config.seeds)]
+@final
+class Members:
+    """The members of an experiment that trains a population.
 
-
-def configs_of(config: ExperimentConfig) -> list[ExperimentConfig]:
-    """Return each member's configuration, which repeats it as a single run.
-
-    Members of population-based training go on from each other: no single run repeats them.
+    Args:
+        config: The experiment's configuration.
+        directory: Directory of the run.
+        n_policies: Policies of each member.
+        selection: Selects among the members; None: they are independent.
     """
-    devices = Devices(config.agent.devices, config.seeds)
-    agent = replace(config.agent, devices=devices.n_per_member)
-    alone = replace(config, agent=agent, population_based_training=PopulationBasedTrainingConfig())
-    return [replace(alone, seed=seed, seeds=1) for seed in seeds_of(config)]
 
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        directory: Path,
+        n_policies: int,
+        selection: "PopulationBasedTraining | None",
+    ):
+        self._config = config
+        self._directory = directory
+        self._n_policies = n_policies
+        self._selection = selection
+        self.seeds: list[int] = [config.seed + i for i in range(config.seeds)]
+        self.folders: list[Path] = [directory / MEMBERS / str(i) for i in range(config.seeds)]
 
-def directory_of(directory: Path, index: int) -> Path:
-    """Return a member's directory in that of its population."""
-    return directory / MEMBERS / str(index)
+    def keys(self) -> Key[Array, " members"]:
+        """Return the members' random keys."""
+        return jax.vmap(jax.random.key)(np.array(self.seeds))
 
+    def initial_hyperparams(self) -> HyperParameters:
+        """Return the hyperparameters to begin with, perhaps of each member its own."""
+        if self._selection is None:
+            return self._config.hyperparams
+        with explained():
+            self._selection.check(self._config.seeds)
+            return self._selection.spread(
+                self._config.hyperparams, self._config.seeds, self._n_policies
+            )
 
-def write_members(configs: Sequence[ExperimentConfig], directory: Path) -> None:
-    """Write each member's configuration."""
-    for i, member in enumerate(configs):
-        folder = directory_of(directory, i)
-        folder.mkdir(parents=True, exist_ok=True)
-        save_config(member, folder / "config.yaml")
+    def write_configs(self) -> None:
+        """Write each member's configuration."""
+        for folder, config in zip(self.folders, self._configs(), strict=True):
+            folder.mkdir(parents=True, exist_ok=True)
+            save_config(config, folder / "config.yaml")
+
+    def replace_configs(self) -> None:
+        """Write each member's configuration where it has changed."""
+        for folder, config in zip(self.folders, self._configs(), strict=True):
+            replace_config(config, folder)
+
+    def open_metrics(self) -> Tracker:
+        """Open each member's file of metrics, and that of the run if members go on from others."""
+        of_members = PerMember([JsonLines(folder / METRICS) for folder in self.folders])
+        if self._selection is None:
+            return of_members
+        return Trackers([of_members, OfBestMember(JsonLines(self._directory / METRICS))])
+
+    def summarize(
+        self,
+        evaluation: dict[str, Any],
+        diagnoses: Sequence[Sequence[str]],
+        about: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Write each member's summary, and return that of all.
+
+        Args:
+            evaluation: Of the population: as `combine` or `of_best` returned it.
+            diagnoses: Of each member.
+            about: What all summaries say.
+        """
+        parts = zip(self.folders, evaluation["members"], diagnoses, strict=True)
+        for folder, own, diagnosis in parts:
+            write_summary({**own, "diagnosis": list(diagnosis), **about}, folder)
+        of_all = [
+            f"seed {seed}: {sentence}"
+            for i, (seed, diagnosis) in enumerate(zip(self.seeds, diagnoses, strict=True))
+            if evaluation.get("best_member", i) == i
+            for sentence in diagnosis
+        ]
+        return evaluation | {"diagnosis": of_all, **about}
+
+    def _configs(self) -> list[ExperimentConfig]:
+        """Return each member's configuration, with the hyperparameters that it began with.
+
+        It repeats the member as a single run; but members of population-based training go on from
+        each other, and no single run repeats them.
+        """
+        config = self._config
+        devices = Devices(config.agent.devices, config.seeds)
+        alone = replace(
+            config,
+            seeds=1,
+            agent=replace(config.agent, devices=devices.n_per_member),
+            population_based_training=PopulationBasedTrainingConfig(),
+        )
+        configs = [replace(alone, seed=seed) for seed in self.seeds]
+        if self._selection is None:
+            return configs
+        from jaxagents.ippo.population.members import split_hyperparams
+
+        each = split_hyperparams(self.initial_hyperparams(), config.seeds, self._n_policies)
+        plain = [jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), own) for own in each]
+        return [replace(one, hyperparams=own) for one, own in zip(configs, plain, strict=True)]
 
 
 def of_best(evaluations: Sequence[dict[str, Any]], index: int) -> dict[str, Any]:

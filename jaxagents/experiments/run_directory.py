@@ -18,6 +18,9 @@ from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 from jaxagents.training.atomic_write import write_atomically
 
+METRICS = "metrics.jsonl"
+"""A run's file of evaluations, see `jaxagents.training.trackers.JsonLines`."""
+
 
 def new_run_directory(config: ExperimentConfig) -> Path:
     """Return a path for a new run, with a random suffix; create nothing."""
