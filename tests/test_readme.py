@@ -16,13 +16,11 @@ from tests.reported import write_run
 REPOSITORY = Path(__file__).parents[1]
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 README = REPOSITORY / "README.md"
-PAGES = [README, *DOCS]
-LINKED = [
-    *PAGES,
-    REPOSITORY / "CONTRIBUTING.md",
-    REPOSITORY / "CHANGELOG.md",
-    REPOSITORY / "SECURITY.md",
-]
+# Pages of the site only, see test_site.py; tutorials are notebooks, see test_tutorials.py.
+IN_FOLDERS = sorted((REPOSITORY / "docs").glob("*/*.md"))
+PAGES = [README, *DOCS, *(page for page in IN_FOLDERS if page.parent.name != "tutorials")]
+LINKED = [README, *DOCS, *IN_FOLDERS]
+LINKED += [REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md", REPOSITORY / "SECURITY.md"]
 LINKED += sorted((REPOSITORY / "benchmarks").rglob("*.md"))
 # The slowest pages; other tests cover what they show.
 SLOW = {
@@ -31,6 +29,7 @@ SLOW = {
     "command_line.md",
     "compiler.md",
     "diagnosing.md",
+    "index.md",
     "host_environments.md",
     "moving_from_jaxmarl.md",
     "options.md",

@@ -1,0 +1,57 @@
+"""The documentation site. CONTRIBUTING.md says how to build it.
+
+Its source is the repository's root, so that the pages' relative links to code, benchmarks and each
+other hold on the site as they do in the repository.
+"""
+
+import sys
+from pathlib import Path
+
+import jaxagents
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+
+project = "jaxagents"
+author = "The jaxagents authors"
+copyright = author
+version = release = jaxagents.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "mathml",
+    "source_pages",
+]
+if tags.has("online"):
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "jax": ("https://docs.jax.dev/en/latest", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+    }
+root_doc = "docs/index"
+include_patterns = ["docs/**", "benchmarks/**", "CONTRIBUTING.md", "CHANGELOG.md"]
+exclude_patterns = [".*", "build", "**/_*"]
+
+# Pages
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+nb_execution_mode = "cache" if tags.has("execute") else "off"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_merge_streams = True
+
+# Appearance
+html_theme = "furo"
+html_title = f"jaxagents {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_additional_pages = {"index": "redirect.html"}
+templates_path = ["_templates"]
+html_copy_source = False
+html_show_sourcelink = False
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
