@@ -20,6 +20,7 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "generated_reference",
     "mathml",
     "source_pages",
 ]
@@ -43,6 +44,18 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
+
+# Reference
+default_role = "py:obj"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 80
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+toc_object_entries_show_parents = "hide"
 
 # Appearance
 html_theme = "furo"

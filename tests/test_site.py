@@ -5,12 +5,16 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import jaxagents
+from jaxagents.experiments.config_files.documented_fields import keys_of
+from jaxagents.experiments.config_files.schema import ExperimentConfig
 from tests.browser import CHROMIUM, Browser
 
 # Building takes half a minute, and the packages of the extra "docs".
@@ -19,7 +23,15 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[1]
 CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text()
 WINDOWS = [(1280, 900, "light"), (1280, 900, "dark"), (390, 844, "light"), (390, 844, "dark")]
-LOOKED_AT = ["docs/index", "docs/choosing", "benchmarks/RESULTS", "search"]
+LOOKED_AT = [
+    "docs/index",
+    "docs/choosing",
+    "docs/reference/agents",
+    "docs/reference/configuration_keys",
+    "benchmarks/RESULTS",
+    "source/jaxagents/ppo",
+    "search",
+]
 
 # Resolving a name is the first thing that any client does.
 _WITHOUT_NETWORK = """
@@ -117,6 +129,36 @@ def test_no_page_loads_anything_from_elsewhere(site, pages):
 def test_every_page_of_the_repository_is_on_the_site(site):
     for page in (REPOSITORY / "docs").glob("*.md"):
         assert (site / "docs" / f"{page.stem}.html").exists()
+
+
+def test_the_reference_documents_every_public_name_and_method(site):
+    documented = inventory(site)
+    assert {f"jaxagents.{name}" for name in jaxagents.__all__} <= documented
+    methods = [name for name in dir(jaxagents.IPPOBase) if not name.startswith("_")]
+    documents_itself = [name for name in methods if callable(getattr(jaxagents.IPPOBase, name))]
+    assert {f"jaxagents.IPPOBase.{name}" for name in documents_itself} <= documented
+
+
+def test_the_reference_lists_every_key_of_configurations(site):
+    keys = [key for key, field in keys_of(ExperimentConfig) if not field.is_group]
+    assert set(keys) <= inventory(site)
+
+
+def test_the_reference_shows_the_help_of_every_command(site):
+    page = (site / "docs" / "reference" / "command_line.html").read_text()
+    help_text = subprocess.run(
+        [sys.executable, "-m", "jaxagents", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    commands = re.findall(r"^    (\w+)", help_text.partition("commands:")[2], re.MULTILINE)
+    assert "train" in commands
+    for command in commands:
+        assert f"usage: jaxagents {command}" in page
+
+
+def inventory(site: Path) -> set[str]:
+    """List the names that the site documents."""
+    *_, compressed = (site / "objects.inv").read_bytes().split(b"\n", maxsplit=4)
+    return {line.split()[0] for line in zlib.decompress(compressed).decode().splitlines()}
 
 
 def test_the_first_page_leads_to_the_site(site):

@@ -5,7 +5,6 @@ name that does not exist is a broken reference, which the build reports.
 """
 
 import ast
-import builtins
 import functools
 import html
 import importlib
@@ -99,12 +98,20 @@ def resolve(
         return link(app, node["refdoc"], node["reftarget"], node.children)
     if node.get("refdomain") != "py":
         return None
+    name = node["reftarget"].removesuffix("()")
+    if re.search(r"['\" /]", name):  # axes, a command, or a file: no name
+        return content
+    method = env.domains.python_domain.resolve_xref(
+        env, node["refdoc"], app.builder, "obj", f"{PACKAGE}.IPPOBase.{name}", node, content
+    )
+    if method is not None:
+        return method
     context = [node.get("py:module"), node.get("py:class")]
-    value = find(node["reftarget"], *filter(None, context))
-    if value is None:
-        return None
-    location = location_of(value)
-    return link(app, node["refdoc"], location, [content]) if location else content
+    value = find(name, *filter(None, context))
+    location = defined_once(name) if value is None else location_of(value)
+    if location:
+        return link(app, node["refdoc"], location, [content])
+    return None if value is None else content
 
 
 def link(app: Sphinx, docname: str, target: str, children: list[nodes.Node]) -> nodes.reference:
@@ -119,15 +126,14 @@ def link(app: Sphinx, docname: str, target: str, children: list[nodes.Node]) -> 
 @functools.cache
 def find(name: str, module: str = PACKAGE, cls: str | None = None) -> Any:
     """Find an object by the name that a docstring or annotation in a module or class gives it."""
-    name = name.removesuffix("()")
-    if re.fullmatch(r"[A-Z]\w*\[.*\]", name, re.DOTALL):  # such as Float[Array, "time envs"]
-        name = name[: name.index("[")]
+    name = re.sub(r"^(jax\.)?jaxlib\._jax\.", "jax.", name)
+    name = "numpy.ndarray" if name == "ndarray" else name
     scopes: list[Any] = [importlib.import_module(module)]
     scopes += [attribute(scopes[0], cls)] if cls else []
     homes = [getattr(each, "__module__", None) for each in scopes]
     scopes += [sys.modules[each] for each in homes if each in sys.modules]
     scopes += [base for each in list(scopes) for base in getattr(each, "__mro__", ())]
-    scopes += [importlib.import_module(PACKAGE), builtins]
+    scopes += [importlib.import_module(each) for each in (PACKAGE, "builtins")]
     values = (attribute(scope, name) for scope in reversed(scopes))
     return next((each for each in values if each is not None), imported(name))
 
@@ -157,19 +163,43 @@ def imported(name: str) -> Any:
     return None
 
 
+@functools.cache
+def definitions() -> dict[str, str]:
+    """Return the location of each module, class and function of the package by its dotted name."""
+    root = Path(importlib.import_module(PACKAGE).__file__ or "").parents[1]
+    found = {}
+    for file in sorted((root / PACKAGE).rglob("*.py")):
+        path = file.relative_to(root)
+        module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+        found[module] = path.as_posix()
+        for name, line in definitions_in(ast.parse(file.read_text()), module):
+            found[name] = f"{path.as_posix()}#L-{line}"
+    return found
+
+
+def definitions_in(tree: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
+    """List the classes and functions of a module or class by dotted name, with their lines."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            name = f"{prefix}.{node.name}"
+            yield name, node.lineno
+            if isinstance(node, ast.ClassDef):
+                yield from definitions_in(node, name)
+
+
+def defined_once(name: str) -> str | None:
+    """Return the location of what only one module, class or function of the package is called."""
+    places = [place for full, place in definitions().items() if full.endswith(f".{name}")]
+    return places[0] if len(places) == 1 else None
+
+
 def location_of(value: Any) -> str | None:
     """Return the path and line of an object's code, if it is of this package."""
     value = inspect.unwrap(value.fget if isinstance(value, property) else value)
-    try:
-        file = inspect.getsourcefile(value)
-        line = None if isinstance(value, ModuleType) else inspect.getsourcelines(value)[1]
-    except (TypeError, OSError):
-        return None
-    root = Path(importlib.import_module(PACKAGE).__file__ or "").parents[1]
-    if file is None or not Path(file).is_relative_to(root / PACKAGE):
-        return None
-    name = Path(file).relative_to(root).as_posix()
-    return f"{name}#L-{line}" if line else name
+    if isinstance(value, ModuleType):
+        return definitions().get(value.__name__)
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    return definitions().get(f"{module}.{name}")
 
 
 # Pages
@@ -179,13 +209,16 @@ def collect_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Make a page of each file and folder of the package, and of whatever else is linked to."""
     root = Path(app.srcdir)
     names = {name for linked in linked_paths(app.env).values() for name in linked}
-    tops = {root / Path(name).parts[0] for name in [PACKAGE, *names]}
-    paths = tops | {inside for top in tops for inside in contents(top)}
+    chosen = {root / name for name in [PACKAGE, *names]}
+    paths = chosen | {inside for path in chosen if path.is_dir() for inside in contents(path)}
     for path in sorted(paths):
         name = path.relative_to(root).as_posix()
         body = folder_page(path) if path.is_dir() else file_page(app, path)
-        above = [each.as_posix() for each in reversed(Path(name).parents[:-1])]
-        trail = " / ".join(f'<a href="{relative(name, each)}">{each}</a>' for each in above)
+        above = [
+            f'<a href="{relative(name, each)}">{each}</a>' if root / each in paths else each
+            for each in map(Path.as_posix, reversed(Path(name).parents[:-1]))
+        ]
+        trail = " / ".join(above)
         title = f"<h1><code>{html.escape(name)}</code></h1>"
         yield f"source/{name}", {"title": name, "body": f"{title}<p>{trail}</p>{body}"}, "page.html"
 
@@ -221,7 +254,7 @@ def folder_page(folder: Path) -> str:
     ]
     text = in_html(docstring(folder))
     head = "<thead><tr><th>Name</th><th>Contents</th></tr></thead>"
-    return f"<p>{text}</p><table>{head}<tbody>{''.join(rows)}</tbody></table>"
+    return f"<p>{text}</p><table class='folder'>{head}<tbody>{''.join(rows)}</tbody></table>"
 
 
 def docstring(path: Path) -> str:

@@ -124,7 +124,7 @@ def critic_loss(
         vf_coeff: The coefficient.
         error_cost: The cost of an error.
         old_value: V before the update. If given, the cost is at least that of the value clipped to
-            within ``eps_clip`` of it, so that moving farther gains nothing. Source: `ppo2` of
+            within ``eps_clip`` of it, so that moving farther gains nothing. Source: ``ppo2`` of
             OpenAI's baselines, https://github.com/openai/baselines.
         eps_clip: Largest change of a value; see ``old_value``.
     """

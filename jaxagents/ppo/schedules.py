@@ -94,7 +94,7 @@ def adapt_learning_rate(
         kl: Of the latest update, in nats.
         kl_target: In nats.
 
-    Source: skrl's `KLAdaptiveLR`,
+    Source: skrl's ``KLAdaptiveLR``,
     https://skrl.readthedocs.io/en/latest/api/resources/schedulers/kl_adaptive.html, after the
     adaptive KL coefficient of Schulman et al. 2017, https://arxiv.org/abs/1707.06347, section 4.
     """
