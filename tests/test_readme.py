@@ -24,11 +24,13 @@ LINKED += [REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md", REPOSITO
 LINKED += sorted((REPOSITORY / "benchmarks").rglob("*.md"))
 # The slowest pages; other tests cover what they show.
 SLOW = {
+    "actors_and_policies.md",
     "callbacks_and_trackers.md",
     "checkpoints.md",
     "command_line.md",
     "compiler.md",
     "diagnosing.md",
+    "first_training.md",
     "index.md",
     "host_environments.md",
     "moving_from_jaxmarl.md",
@@ -36,6 +38,8 @@ SLOW = {
     "populations.md",
     "plugins.md",
     "profiling.md",
+    "programs.md",
+    "randomness.md",
     "recurrence.md",
     "several_agents.md",
     "sweeps.md",

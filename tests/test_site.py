@@ -26,6 +26,7 @@ WINDOWS = [(1280, 900, "light"), (1280, 900, "dark"), (390, 844, "light"), (390,
 LOOKED_AT = [
     "docs/index",
     "docs/choosing",
+    "docs/concepts/algorithm",
     "docs/reference/agents",
     "docs/reference/configuration_keys",
     "benchmarks/RESULTS",
