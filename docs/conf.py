@@ -62,6 +62,7 @@ html_theme = "furo"
 html_title = f"jaxagents {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_additional_pages = {"index": "redirect.html"}
 templates_path = ["_templates"]
 html_copy_source = False

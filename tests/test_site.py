@@ -45,6 +45,10 @@ runpy.run_module("sphinx", run_name="__main__")
 """
 
 
+# The keyboard scrolls only what it can focus.
+_REACHABLE = "element => element.scrollWidth <= element.clientWidth || element.tabIndex === 0"
+
+
 class Page(html.parser.HTMLParser):
     """The ids of a page, the addresses that it links to, and those that it loads."""
 
@@ -182,3 +186,6 @@ def test_pages_fit_the_window_and_load_only_themselves(browser, site, name, widt
     assert [each for each in browser.requested if not each.startswith(("file:", "data:"))] == []
     assert browser.evaluate("innerWidth") == width
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.evaluate("document.querySelectorAll('h1').length") == 1
+    for scrolls in ("pre", ".table-wrapper", ".math"):
+        assert browser.evaluate(f"[...document.querySelectorAll('{scrolls}')].every({_REACHABLE})")

@@ -15,7 +15,7 @@ def visit_inline(self: HTML5Translator, node: nodes.math) -> None:
 
 def visit_block(self: HTML5Translator, node: nodes.math_block) -> None:
     """Write a formula on lines of its own."""
-    self.body.append(f'<div class="math" tabindex="0">{tex2mathml(node.astext(), True)}</div>')
+    self.body.append(f'<div class="math">{tex2mathml(node.astext(), True)}</div>')
     raise nodes.SkipNode
 
 
