@@ -171,6 +171,9 @@ class Experiment:
             ExperimentError: the directory exists already, or cannot be written.
         """
         require_trackers(self.config)
+        if self._selection is not None:
+            with explained():
+                self._selection.check(self.config.seeds)
         rng, hyperparams = jax.random.key(self.config.seed), self.config.hyperparams
         if self._members is not None:
             rng, hyperparams = self._members.keys(), self._members.initial_hyperparams()

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from jaxagents.compiler.devices import Devices
-from jaxagents.errors import explained
 from jaxagents.evaluation.runs import MEMBERS
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.experiments.config_files.file import save_config
@@ -57,13 +56,10 @@ class Members:
 
     def initial_hyperparams(self) -> HyperParameters:
         """Return the hyperparameters to begin with, perhaps of each member its own."""
+        config = self._config
         if self._selection is None:
-            return self._config.hyperparams
-        with explained():
-            self._selection.check(self._config.seeds)
-            return self._selection.spread(
-                self._config.hyperparams, self._config.seeds, self._n_policies
-            )
+            return config.hyperparams
+        return self._selection.spread(config.hyperparams, config.seeds, self._n_policies)
 
     def write_configs(self) -> None:
         """Write each member's configuration."""
