@@ -32,7 +32,7 @@ if tags.has("online"):
         "numpy": ("https://numpy.org/doc/stable", None),
     }
 root_doc = "docs/index"
-include_patterns = ["docs/**", "benchmarks/**", "CONTRIBUTING.md", "CHANGELOG.md"]
+include_patterns = ["docs/**", "benchmarks/**", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
 exclude_patterns = [".*", "build", "**/_*"]
 
 # Pages
