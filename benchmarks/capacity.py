@@ -6,9 +6,6 @@ python benchmarks/capacity.py communication
 """
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ import jaxagents as ja
 from jaxagents.compiler.program_costs import Communication
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.make_agent import agent_class, make_environment
-from jaxagents.experiments.measured_share import memory_of_update
+from jaxagents.experiments.measured_share import measure_share, memory_of_update
 from jaxagents.experiments.planning import Links, communication_of_update, share_of
 from jaxagents.ippo.population.memory import bytes_of_member
 
@@ -38,7 +35,6 @@ CASES = {
 BATCH_SIZES = (16, 64, 256, 1024, 4096)
 DEVICES = (8, 64, 512)
 ENVIRONMENTS_OF_DEVICE = 256
-N_ROUNDS = 5
 
 
 def make(name: str, batch_size: int, **settings: Any) -> Any:
@@ -74,7 +70,9 @@ def memory() -> None:
 
 def time_of_updates() -> None:
     """Time updates of simple_spread by the number of environments, and fit a line."""
-    seconds = {n: seconds_of_update(make("simple_spread", n)) for n in BATCH_SIZES}
+    agents = {n: make("simple_spread", n, n_evals=0) for n in BATCH_SIZES}
+    shares = {n: measure_share(agent, ja.HyperParameters()) for n, agent in agents.items()}
+    seconds = {n: share.update_seconds for n, share in shares.items() if share is not None}
     sizes, times = np.array(list(seconds)), np.array(list(seconds.values()))
     # Relative errors count: each row is divided by its time.
     rows = np.stack([np.ones(len(sizes)), sizes], axis=1) / times[:, None]
@@ -85,22 +83,6 @@ def time_of_updates() -> None:
         line = fixed + per_environment * n
         print(f"| {n:,} | {1e3 * taken:,.1f} | {1e3 * line:,.1f} | {128 * n / taken / 1e6:,.2f} |")
     print(f"\n{1e3 * fixed:.2f} ms + {1e6 * per_environment:.1f} µs an environment")
-
-
-def seconds_of_update(agent: Any) -> float:
-    """Time an update as training runs it: the median."""
-    run = agent._run
-    runner = agent._begin(jax.random.key(0), agent._checked(ja.HyperParameters()))
-    update: Callable[..., Any] = run.updates_compiled_for(runner)
-    one = np.ones((), np.int32)
-    updates = jax.block_until_ready(update(run, run.open_block(run.first_block(runner), one)))
-    seconds = []
-    for _ in range(N_ROUNDS):
-        started = time.perf_counter()
-        updates = update(run, updates._replace(n_left=jax.numpy.asarray(one)))
-        jax.block_until_ready(updates)
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds)
 
 
 def communication() -> None:

@@ -86,8 +86,11 @@ def plan(parsed: argparse.Namespace) -> int:
 
 def plan_text(plan: "Plan", links: "Links") -> str:
     """Format a plan as a table, and say what it rests on."""
+    measured, exchange = plan.measured, plan.communication
     rows = [["devices", f"{plan.n_devices} x {plan.device}"], ["memory of each", _memory(plan)]]
-    measured = plan.measured
+    if plan.n_devices > 1:
+        volume = _bytes(exchange.n_bytes)
+        rows.append(["exchanged", f"{volume} in {exchange.n_calls} calls per update"])
     if measured is not None:
         rows += [
             ["an update", _milliseconds(plan.update_seconds)],
@@ -96,15 +99,6 @@ def plan_text(plan: "Plan", links: "Links") -> str:
             ["to start", _duration(plan.start_seconds)],
             ["to finish", _duration(plan.seconds)],
         ]
-    if plan.n_devices > 1:
-        exchange = plan.communication
-        rows.insert(
-            -2 if measured else len(rows),
-            [
-                "exchanged",
-                f"{_bytes(exchange.n_bytes)} in {exchange.n_calls} calls per update",
-            ],
-        )
     return "\n".join([table(rows, right_from=2), "", *_notes(plan, links)])
 
 

@@ -13,22 +13,11 @@ from jaxagents.cli.planning import plan_text
 from jaxagents.compiler.program_costs import Communication, count_communication
 from jaxagents.experiments.measured_share import MeasuredShare, memory_of_update
 from jaxagents.experiments.planning import Links, Plan, communication_of_update, plan, share_of
+from tests.agents import tiny
 from tests.cli.test_main import TINY as TINY_YAML
 from tests.probes import Walk
 
-TINY = ja.AgentConfig(
-    n_steps=6,
-    batch_size=4,
-    minibatch_size=2,
-    rollout_length=6,
-    actor_epochs=3,
-    critic_epochs=2,
-    eval_frequency=2,
-    n_evals=2,
-    actor_layers=ja.Layers(hidden_sizes=(8,)),
-    critic_layers=ja.Layers(hidden_sizes=(8,)),
-    progress_bar=False,
-)
+TINY = tiny(n_steps=6, actor_epochs=3, critic_epochs=2)
 PLAN = Plan(
     device="cpu",
     n_devices=4,
