@@ -72,6 +72,15 @@ def test_other_hosts_run_the_repositorys_own_check_with_pinned_actions_and_no_se
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in uses)
 
 
+def test_other_hosts_build_the_site_by_the_documented_commands():
+    install, build = re.findall(
+        r"^(pip install .*\[docs\].*|sphinx-build .*)$", text_of("CONTRIBUTING.md"), re.MULTILINE
+    )
+    steps = read_yaml(".github/workflows/tests.yml")["jobs"]["site"]["steps"]
+    assert [step["run"] for step in steps if "run" in step] == [install, build]
+    assert read_yaml(".gitlab-ci.yml")["site"]["script"] == [install, build]
+
+
 def test_issue_templates_ask_for_what_answers_need():
     forms = {
         path.stem: yaml.safe_load(path.read_text())
