@@ -26,7 +26,7 @@ def _add_plot(commands: Commands) -> None:
         help="plot the learning curves of runs",
         description=(
             "Plot the learning curves of runs. Runs that differ only in their seed share a curve: "
-            "their interquartile mean with its 95 %% bootstrap interval. A curve ends with its "
+            "their interquartile mean with its 95 % bootstrap interval. A curve ends with its "
             "shortest run."
         ),
         allow_abbrev=False,
