@@ -50,6 +50,12 @@ def _add_replay(commands: Commands) -> None:
         help="folder of the files; by default a new one, RUN/replay or RUN/replay-2",
     )
     command.add_argument("--mp4", action="store_true", help="write MP4 films too; needs ffmpeg")
+    command.add_argument(
+        "--max-frames",
+        type=int,
+        metavar="N",
+        help="of longer episodes show every second, third, ... state only; 300 by default",
+    )
     command.set_defaults(command=replay)
 
 
@@ -95,7 +101,13 @@ def replay(parsed: argparse.Namespace) -> None:
     from jaxagents.experiments.experiment import Experiment
 
     for path in Experiment.of_run(parsed.run).replay(
-        parsed.to, parsed.episodes, _greedy(parsed), parsed.mode, parsed.seed, parsed.mp4
+        parsed.to,
+        parsed.episodes,
+        _greedy(parsed),
+        parsed.mode,
+        parsed.seed,
+        parsed.mp4,
+        parsed.max_frames,
     ):
         print(path)
 

@@ -362,6 +362,7 @@ class Experiment:
         mode: str | None = None,
         seed: int | None = None,
         mp4: bool = False,
+        max_frames: int | None = None,
     ) -> list[Path]:
         """Animate the first of the episodes that `evaluate` plays; see `jaxagents.visual.replay`.
 
@@ -373,6 +374,8 @@ class Experiment:
             mode: As for `restore`.
             seed: Seed of the episodes; None: the configured one.
             mp4: Write MP4 films too.
+            max_frames: Of longer episodes, only every second, third, ... state is shown; None
+                means 300.
 
         Returns:
             The paths of the files.
@@ -381,18 +384,19 @@ class Experiment:
             ExperimentError: there is no such checkpoint, a file exists already, or ``mp4`` lacks
                 ffmpeg.
         """
-        from jaxagents.visual.replay import check_replay, write_replay
+        from jaxagents.visual.replay import MAX_FRAMES, check_replay, write_replay
 
         replays = self.directory / "replay"
         folder = numbered_if_taken(replays) if directory is None else Path(directory)
+        n_frames = MAX_FRAMES if max_frames is None else max_frames
         with explained():
             how = self.evaluation_by(greedy=greedy, mode=mode, seed=seed)
-            check_replay(folder, n_episodes, mp4)
+            check_replay(folder, n_episodes, mp4, n_frames)
             env, env_params = make_environment(self.config)
             agent = self.restore(how.mode)
             episodes = agent.record(jax.random.key(how.seed), n_episodes, how.n_evals, how.greedy)
         with explained(kinds=OF_FILES):
-            return write_replay(env, env_params, episodes, folder, mp4)
+            return write_replay(env, env_params, episodes, folder, mp4, n_frames)
 
     def evaluation_by(self, **changes: Any) -> EvaluationConfig:
         """Return the configured evaluation with some fields changed.

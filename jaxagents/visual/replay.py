@@ -11,20 +11,24 @@ from jaxagents.visual.renderers.film import find_ffmpeg, write_mp4
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import compose
 
-_MAX_FRAMES = 300  # of longer episodes, only every second, third, ... state is shown
+MAX_FRAMES = 300  # of longer episodes, only every second, third, ... state is shown
 
 
-def check_replay(directory: Path, n_episodes: int, mp4: bool) -> None:
+def check_replay(directory: Path, n_episodes: int, mp4: bool, max_frames: int = MAX_FRAMES) -> None:
     """Check that the animations can be written, before any episode is played.
 
     Raises:
-        ValueError: ``n_episodes`` is less than 1.
+        ValueError: ``n_episodes`` is less than 1, or ``max_frames`` less than 2.
         FileExistsError: One of the files exists already.
         NotADirectoryError: ``directory`` is a file.
         FileNotFoundError: ``mp4`` is set and ffmpeg is not installed.
     """
     if n_episodes < 1:
         raise ValueError(f"{n_episodes} episodes cannot be replayed; ask for at least 1.")
+    if max_frames < 2:
+        raise ValueError(
+            f"max_frames={max_frames} cannot show the first and the last state; allow at least 2."
+        )
     if mp4:
         find_ffmpeg()
     if directory.exists() and not directory.is_dir():
@@ -38,7 +42,12 @@ def check_replay(directory: Path, n_episodes: int, mp4: bool) -> None:
 
 
 def write_replay(
-    env: Any, params: Any, trajectories: Sequence[Trajectory], directory: Path, mp4: bool = False
+    env: Any,
+    params: Any,
+    trajectories: Sequence[Trajectory],
+    directory: Path,
+    mp4: bool = False,
+    max_frames: int = MAX_FRAMES,
 ) -> list[Path]:
     """Write each episode as ``episode-1.gif``, ``episode-2.gif``, ...
 
@@ -48,16 +57,18 @@ def write_replay(
         trajectories: Episodes of this environment.
         directory: Folder of the files; created if it does not exist.
         mp4: Also write ``episode-1.mp4``, ...
+        max_frames: Of longer episodes, only every second, third, ... state is shown.
 
     Returns:
         The paths of the files.
     """
-    check_replay(directory, len(trajectories), mp4)
+    check_replay(directory, len(trajectories), mp4, max_frames)
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for number, trajectory in enumerate(trajectories, start=1):
         scene = make_scene(env, params, trajectory)
-        frames = [compose(scene, trajectory, n) for n in shown_states(trajectory.n_steps)]
+        shown = shown_states(trajectory.n_steps, max_frames)
+        frames = [compose(scene, trajectory, n) for n in shown]
         for path in _paths(directory, number, mp4):
             write = write_gif if path.suffix == ".gif" else write_mp4
             write(frames, path, scene.seconds_per_step)
@@ -71,8 +82,8 @@ def _paths(directory: Path, number: int, mp4: bool) -> list[Path]:
     return [directory / f"episode-{number}{suffix}" for suffix in suffixes]
 
 
-def shown_states(n_steps: int) -> list[int]:
+def shown_states(n_steps: int, max_frames: int = MAX_FRAMES) -> list[int]:
     """List the indices of the states to show: evenly spaced, and always the last one."""
-    stride = math.ceil((n_steps + 1) / _MAX_FRAMES)
+    stride = max(1, math.ceil(n_steps / (max_frames - 1)))
     shown = list(range(0, n_steps + 1, stride))
     return shown if shown[-1] == n_steps else [*shown, n_steps]

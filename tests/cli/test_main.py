@@ -513,6 +513,7 @@ def test_a_wrong_command_is_refused_in_one_line(arguments, message, capsys):
         (["eval", "--seed", "99999999999999999999999"], "is too large; it must be below 2**32"),
         (["replay", "--seed", "-4"], "seed=-4 is too small"),
         (["replay", "--episodes", "0"], "0 episodes cannot be replayed"),
+        (["replay", "--max-frames", "1"], "max_frames=1 cannot show the first and the last"),
     ],
 )
 def test_episodes_that_cannot_be_played_are_refused_in_one_line(arguments, message, run, capsys):

@@ -87,6 +87,15 @@ def test_options_choose_the_episodes(experiment, shown, tmp_path, monkeypatch):
     assert len({*written.values(), greedy.read_bytes()}) == 3
 
 
+def test_a_film_has_no_more_frames_than_are_allowed(experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(Experiment, "of_run", lambda directory: experiment)
+    to = tmp_path / "few"
+    arguments = ["replay", str(experiment.directory), "--to", str(to), "--max-frames", "3"]
+    assert cli.main(arguments) == 0
+    with Image.open(to / "episode-1.gif") as gif:
+        assert gif.n_frames == 3
+
+
 def test_no_file_is_replaced(experiment, tmp_path, capsys):
     (tmp_path / "episode-2.gif").write_bytes(b"mine")
     line = fail(capsys, experiment.directory, "--to", tmp_path, "--episodes", 2)
@@ -115,3 +124,9 @@ def test_long_episodes_are_shown_in_strides_that_reach_the_end():
     assert shown_states(299) == list(range(300))
     assert shown_states(300) == list(range(0, 301, 2))
     assert shown_states(999) == [*range(0, 999, 4), 999]
+
+
+def test_no_more_states_are_shown_than_frames_are_allowed():
+    assert shown_states(400, max_frames=101) == list(range(0, 401, 4))
+    assert shown_states(199, max_frames=100) == [*range(0, 199, 3), 199]
+    assert shown_states(7, max_frames=2) == [0, 7]
