@@ -234,6 +234,19 @@ def test_every_other_renderer_draws_a_state_as_wide_as_the_frame(env_id, monkeyp
         assert n_pixels(image, actor.colour) > 50 or not coloured
 
 
+def test_jaxnav_crosses_out_robots_from_their_collision_on_and_not_at_the_time_limit():
+    env, params, first = first_state("jaxmarl/jaxnav")
+    collides = first.replace(move_term=np.array([True, False]))
+    ends = first.replace(done=np.array([True, True]))  # also unless they have collided
+    scene = make_scene(env, params, episode([first, collides, ends], n_actors=2))
+    drawn = [scene.draw(n_steps) for n_steps in range(3)]
+    ring, other = (n_pixels(drawn[2], actor.colour) for actor in scene.actors)
+    assert n_pixels(drawn[0], DEAD) == 0
+    assert n_pixels(drawn[1], DEAD) == n_pixels(drawn[2], DEAD) > 50
+    assert n_pixels(drawn[0], scene.actors[0].colour) > ring
+    assert n_pixels(drawn[0], scene.actors[1].colour) == other
+
+
 class Larger(Hunting):
     """Hunting in an arena that a user has derived."""
 

@@ -12,8 +12,13 @@ from jaxagents.visual.style import FAINT_INK
 
 
 def jaxnav_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
-    """Draw walls, robots with headings and paths, and each robot's goal as a ring."""
+    """Draw walls, robots with headings and paths, and each robot's goal as a ring.
+
+    Robots that have collided are grey and crossed out.
+    """
     states = trajectory.states
+    # An evaporated robot's flag is set in one state only. `done` holds at the time limit, too.
+    collided = np.logical_or.accumulate(np.asarray(states.move_term, bool), axis=0)
     occupied = np.asarray(states.map_data[0]) != 0
     n_rows, n_columns = occupied.shape
     cell_width = float(env.map_obj.width) / n_columns
@@ -34,9 +39,9 @@ def jaxnav_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene
             if len(path) > 1:
                 canvas.line(list(path), faded(actor.colour, 0.3), 1.5)
         for index, actor in enumerate(actors):
-            done = bool(states.done[n_steps][index])
-            _draw_robot(canvas, states, n_steps, index, radius, DEAD if done else actor.colour)
-            if done:
+            crossed = bool(collided[n_steps, index])
+            _draw_robot(canvas, states, n_steps, index, radius, DEAD if crossed else actor.colour)
+            if crossed:
                 canvas.cross(states.pos[n_steps][index], radius, FAINT_INK)
         return canvas.finished()
 
