@@ -13,9 +13,10 @@ from jaxagents.environments.hunting.environment import Hunting
 from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.types import Observation
 from jaxagents.visual.renderers import registry
-from jaxagents.visual.renderers.canvas import Canvas, View, mixed
+from jaxagents.visual.renderers.canvas import Canvas, View, mixed, text_width
 from jaxagents.visual.renderers.film import write_mp4
 from jaxagents.visual.renderers.image_observations import last_active_channel
+from jaxagents.visual.renderers.printed_states import wrapped
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import DEAD, WIDTH, Actor, compose
 from jaxagents.visual.renderers.smax import shots
@@ -245,6 +246,16 @@ def test_jaxnav_crosses_out_robots_from_their_collision_on_and_not_at_the_time_l
     assert n_pixels(drawn[1], DEAD) == n_pixels(drawn[2], DEAD) > 50
     assert n_pixels(drawn[0], scene.actors[0].colour) > ring
     assert n_pixels(drawn[0], scene.actors[1].colour) == other
+
+
+def test_printed_lines_are_broken_where_the_picture_ends():
+    discards = "Discards: " + " ".join(f"G{rank}" for rank in range(40))
+    lines = wrapped(discards)
+    assert len(lines) > 1
+    assert " ".join(lines) == discards
+    assert max(text_width(line, 12) for line in lines) < WIDTH
+    assert wrapped("Fireworks:   G1  R2") == ["Fireworks:   G1  R2"]
+    assert wrapped("Discards: " + " " * 200) == ["Discards:"]
 
 
 class Larger(Hunting):

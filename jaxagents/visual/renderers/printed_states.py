@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.types import PyTree
-from jaxagents.visual.renderers.canvas import Canvas
+from jaxagents.visual.renderers.canvas import Canvas, text_width
 from jaxagents.visual.renderers.library_pictures import jax_state_at
 from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene
 from jaxagents.visual.style import INK
@@ -34,4 +34,17 @@ def printed_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scen
 def _printed_lines(env: Any, state: PyTree) -> list[str]:
     with contextlib.redirect_stdout(io.StringIO()) as output:
         env.render(state)
-    return output.getvalue().strip().splitlines()
+    return [part for line in output.getvalue().strip().splitlines() for part in wrapped(line)]
+
+
+def wrapped(line: str) -> list[str]:
+    """Break a line between words into lines that fit the picture."""
+    first, *words = line.rstrip().split(" ")
+    lines = [first]
+    for word in words:
+        longer = f"{lines[-1]} {word}"
+        if text_width(longer, _TEXT_SIZE) <= WIDTH - 2 * _MARGIN:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
