@@ -19,6 +19,7 @@ README = REPOSITORY / "README.md"
 # Pages of the site only, see test_site.py; tutorials are notebooks, see test_tutorials.py.
 IN_FOLDERS = sorted((REPOSITORY / "docs").glob("*/*.md"))
 PAGES = [README, *DOCS, *(page for page in IN_FOLDERS if page.parent.name != "tutorials")]
+FAMILIES = sorted((REPOSITORY / "docs" / "environments").glob("*.md"))
 LINKED = [README, *DOCS, *IN_FOLDERS]
 LINKED += [REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md", REPOSITORY / "SECURITY.md"]
 LINKED += sorted((REPOSITORY / "benchmarks").rglob("*.md"))
@@ -49,7 +50,8 @@ SLOW = {
     "moving_from_skrl.md",
     "moving_from_stable_baselines3.md",
     "your_environment.md",
-}
+} | {page.name for page in FAMILIES}
+NEEDS = {"mabrax.md": "brax", "gymnasium.md": "pygame", "pettingzoo.md": "pettingzoo.classic"}
 NOT_RUN = ("pip", "pytest")  # they have run before any test does
 OTHERS = {"py", "yaml"}  # code of other libraries, in pages for those who come from them
 SHORT = {  # full training runs are measured by hand
@@ -139,6 +141,8 @@ def test_scripts_of_jaxagents_0_2_5_run_unchanged_once_the_agent_is_configured()
     ids=lambda page: page.name,
 )
 def test_the_blocks_of_a_page_run_one_after_the_other(page, folder, monkeypatch):
+    if page.name in NEEDS:
+        pytest.importorskip(NEEDS[page.name], reason="not in the extra test")
     run(page, monkeypatch)
 
 
@@ -204,6 +208,26 @@ def test_the_architecture_names_what_its_files_hold():
 def contents(path: Path) -> str:
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     return "".join(file.read_text() for file in files)
+
+
+def test_each_shipped_configuration_is_on_one_page_of_a_family():
+    named = [set(re.findall(r"configs/(\w+)\.yaml", page.read_text())) for page in FAMILIES]
+    shipped = [path.stem for path in (REPOSITORY / "configs").glob("*.yaml")]
+    assert sorted(name for names in named for name in names) == sorted(shipped)
+
+
+@pytest.mark.parametrize("page", FAMILIES, ids=lambda page: page.name)
+def test_a_family_shows_a_picture_and_below_it_the_commands_that_made_it(page):
+    ((text, picture, made_by),) = re.findall(
+        r"^!\[(.*)\]\((\w+\.gif)\)\n\n```bash\n(.*?)^```$",
+        page.read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert text
+    assert picture == f"{page.stem}.gif"
+    *_, train, replay = commands(made_by)
+    assert train[:2] == ["jaxagents", "train"]
+    assert replay[:2] == ["jaxagents", "replay"]
 
 
 def test_every_page_is_linked_from_the_readme():
