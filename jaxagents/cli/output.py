@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def summary_text(summary: dict[str, Any]) -> str:
         rows = [["return" if n_actors == 1 else f"return of each of {n_actors} actors", *values[0]]]
     else:
         rows = [[f"return of actor {i}", *each] for i, each in enumerate(values)]
+    rows += _info_rows(summary["means"], len(titles))
     length = _number(summary["means"]["episode_lengths"])
     n_seeds = len(summary.get("members", ()))
     of_seeds = ""
@@ -126,6 +127,15 @@ def summary_text(summary: dict[str, Any]) -> str:
             table([titles, *rows], right_from=1),
         ]
     )
+
+
+def _info_rows(means: Mapping[str, Any], width: int) -> list[list[str]]:
+    """Return a row for each of the environment's scalar infos, such as SMAX's ``won``."""
+    return [
+        [name.removeprefix("info_"), _number(mean), *[""] * (width - 2)]
+        for name, mean in means.items()
+        if name.startswith("info_") and not isinstance(mean, list)
+    ]
 
 
 def early_end_text(experiment: "Experiment", summary: dict[str, Any]) -> str:

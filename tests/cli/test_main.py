@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from jaxagents.cli import main as cli
-from jaxagents.cli.output import EvaluationLines
+from jaxagents.cli.output import EvaluationLines, summary_text
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
@@ -178,6 +178,15 @@ def own_run(run, tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.slow
+def test_a_summary_shows_the_means_of_scalar_infos(run):
+    summary = json.loads((run / "summary.json").read_text())
+    without = summary_text(summary).splitlines()
+    summary["means"] |= {"info_won": 0.859, "info_shaped_reward": [1.0, 2.0]}
+    *lines, last = summary_text(summary).splitlines()
+    assert lines == without
+    assert last.split() == ["won", "0.86"]
+
+
 def test_resume_extends_a_run_as_if_it_had_always_been_longer(own_run, capsys):
     (own_run / "metrics.jsonl").write_bytes(b"")  # it is not needed
     before = (own_run / "config.yaml").read_text()
