@@ -4,13 +4,15 @@ import os
 
 
 def give_xla_two_threads() -> None:
-    """Let XLA start two threads where the process has one processor.
+    """Let XLA start a thread per processor, and two at least.
 
     On a CPU, a program that calls the host back occupies one of XLA's threads until the host
     returns, while another copies the arguments. With a single thread both wait forever: see
-    https://github.com/jax-ml/jax/issues/24255. XLA reads NPROC when jax first computes something.
+    https://github.com/jax-ml/jax/issues/24255. XLA reads NPROC when jax first computes something;
+    without it, it would count the processors then, which may be fewer than now.
     """
     affinity = getattr(os, "sched_getaffinity", None)
-    n_processors = len(affinity(0)) if affinity else os.cpu_count()
-    if n_processors == 1:
-        os.environ.setdefault("NPROC", "2")
+    n_processors = len(affinity(0)) if affinity else os.cpu_count() or 1
+    wanted = os.environ.get("NPROC", "")
+    n_threads = int(wanted) if wanted.isdecimal() else n_processors
+    os.environ["NPROC"] = str(max(2, n_threads))

@@ -6,11 +6,13 @@ import sys
 
 import pytest
 
+from jaxagents.compiler.processors import give_xla_two_threads
+
+PIN = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
+IMPORT = "import jaxagents as ja"
 TRAINING = """
 import os, sys
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 import jax
-import jaxagents as ja
 
 env, env_params = ja.make("hunting/discrete")
 # Small arrays are copied at once, by the thread that calls back: networks have their usual size.
@@ -24,13 +26,28 @@ print("updates:", int(runner.n_updates_done))
 """
 
 
+@pytest.mark.parametrize(
+    ("n_processors", "wanted", "n_threads"),
+    [(1, None, "2"), (4, None, "4"), (4, "1", "2"), (1, "3", "3"), (4, "many", "4")],
+)
+def test_xla_has_a_thread_per_processor_or_as_many_as_wanted_and_two_at_least(
+    n_processors, wanted, n_threads, monkeypatch
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(n_processors), raising=False)
+    monkeypatch.setenv("NPROC", wanted or "")
+    give_xla_two_threads()
+    assert os.environ["NPROC"] == n_threads
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
-def test_a_training_with_checkpoints_ends_on_one_processor(tmp_path):
+@pytest.mark.parametrize("preparation", [(PIN, IMPORT), (IMPORT, PIN)], ids=["before", "after"])
+def test_a_training_with_checkpoints_ends_on_one_processor(preparation, tmp_path):
     """With one thread, XLA would wait for a callback that waits for XLA."""
     environment = {name: value for name, value in os.environ.items() if name != "NPROC"}
+    training = "\n".join(["import os", *preparation, TRAINING])
     finished = subprocess.run(
-        [sys.executable, "-c", TRAINING, str(tmp_path / "checkpoints")],
+        [sys.executable, "-c", training, str(tmp_path / "checkpoints")],
         env=environment, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert finished.stdout.endswith("updates: 1\n"), finished.stderr
