@@ -9,10 +9,9 @@ def give_xla_two_threads() -> None:
     On a CPU, a program that calls the host back occupies one of XLA's threads until the host
     returns, while another copies the arguments. With a single thread both wait forever: see
     https://github.com/jax-ml/jax/issues/24255. XLA reads NPROC when jax first computes something;
-    without it, it would count the processors then, which may be fewer than now.
+    without it, it would count the processors then, which may be fewer than now. Whoever sets NPROC
+    to 1 wants one thread, for trainings that neither keep checkpoints nor call back.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     n_processors = len(affinity(0)) if affinity else os.cpu_count() or 1
-    wanted = os.environ.get("NPROC", "")
-    n_threads = int(wanted) if wanted.isdecimal() else n_processors
-    os.environ["NPROC"] = str(max(2, n_threads))
+    os.environ.setdefault("NPROC", str(max(2, n_processors)))
