@@ -27,9 +27,11 @@ LINKED += sorted((REPOSITORY / "benchmarks").rglob("*.md"))
 SLOW = {
     "actors_and_policies.md",
     "callbacks_and_trackers.md",
+    "capacity.md",
     "checkpoints.md",
     "command_line.md",
     "compiler.md",
+    "devices.md",
     "diagnosing.md",
     "first_training.md",
     "index.md",
@@ -228,6 +230,15 @@ def test_a_family_shows_a_picture_and_below_it_the_commands_that_made_it(page):
     *_, train, replay = commands(made_by)
     assert train[:2] == ["jaxagents", "train"]
     assert replay[:2] == ["jaxagents", "replay"]
+
+
+@pytest.mark.parametrize("page", [README, *DOCS, *IN_FOLDERS], ids=lambda page: page.name)
+def test_what_made_a_picture_is_said_beside_it(page):
+    lines = page.read_text().splitlines()
+    pictures = [i for i, line in enumerate(lines) if line.startswith("![")]
+    for i in pictures:
+        beside = "\n".join(lines[max(i - 8, 0) : i + 8])
+        assert re.search(r"jaxagents (train|plot|replay)|learning_curve\.png|python bench", beside)
 
 
 def test_every_page_is_linked_from_the_readme():
