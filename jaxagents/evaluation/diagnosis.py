@@ -18,7 +18,8 @@ _LARGE = 10.0  # standard deviation of targets that a critic reaches slowly if n
 _BEYOND = 2.0  # times the largest return that rewards allow
 _COLLAPSED = 0.02  # of the entropy of uniformly random actions
 _TOO_FAR = 0.1  # nats between the policies before and after an update
-_STANDARD_ERRORS = 3.0  # by which returns must differ
+_MAYBE_CHANCE = 2.0  # standard errors of a gain that nobody should call learning
+_STANDARD_ERRORS = 3.0  # by which returns must differ for a gain, or a loss, to be certain
 _LOST = 0.3  # of the gain in return since before training
 
 
@@ -58,9 +59,9 @@ class _Run(NamedTuple):
 
     @property
     def has_learnt(self) -> bool:
-        """True if any actor earns significantly more at the end than before training."""
+        """True if any actor probably earns more at the end than before training."""
         gained, error = self.gain(-1, since=0)
-        return bool(np.any(gained > _STANDARD_ERRORS * error))
+        return bool(np.any(gained > _MAYBE_CHANCE * error))
 
 
 def diagnose(metrics: Mapping[str, Any], task: Task) -> list[str]:
