@@ -1,10 +1,12 @@
 """The entry point of the command line."""
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn, final
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, final
 
 import jaxagents
 from jaxagents.cli import (
@@ -37,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if overrides and not parsed.takes_overrides:
             parser.error(f"unrecognized arguments: {' '.join(overrides)}")
         parsed.overrides = overrides
-        status = parsed.command(parsed) or 0
+        with _warnings_in_one_line():
+            status = parsed.command(parsed) or 0
         sys.stdout.flush()
     except KeyboardInterrupt:
         return complain("interrupted", INTERRUPTED)
@@ -59,6 +62,25 @@ def _keep_compiled_programs() -> None:
     """Turn on jax's persistent compilation cache, in a directory of the user's choice if set."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(caches, "jaxagents"))
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Leave out of warnings for the user which line of the program they came from."""
+    of_python = warnings.formatwarning
+
+    def format_warning(
+        message: Warning | str, category: type[Warning], *where: Any, **line: Any
+    ) -> str:
+        if issubclass(category, UserWarning):
+            return f"Warning: {message}\n"
+        return of_python(message, category, *where, **line)
+
+    warnings.formatwarning = format_warning
+    try:
+        yield
+    finally:
+        warnings.formatwarning = of_python
 
 
 @final

@@ -102,6 +102,12 @@ def path_of_config(directory: str | PathLike[str]) -> Path:
                 "its place."
             )
     if not path.is_file():
+        if any(each.name.isdecimal() for each in root.glob("*/")):
+            raise ExperimentError(
+                f"{directory} holds the checkpoints of an agent, but no config.yaml, and is not a "
+                "run; load them by agent.restore(). Runs are what `jaxagents train` and "
+                "jaxagents.Experiment write."
+            )
         raise ExperimentError(
             f"{directory} is not a run: it has no config.yaml. Runs are in the folder runs/, "
             "unless their configuration names another."

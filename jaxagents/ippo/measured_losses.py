@@ -75,13 +75,28 @@ def warn_of_measured_losses(
     for loss in losses:
         n_measured = loss.n_environment_steps
         if n_measured / 2 <= n_steps <= 1.01 * n_measured and _is_set(loss.option, values):
-            option = ", ".join(f"{key}={value!r}" for key, value in loss.option.items())
+            with_rates = "Rates of 5e-4 " if loss.option == _SLOWER_RATES else "This "
             warnings.warn(
-                f"{option} has learnt less than the defaults on {env_name} in {n_measured:,} "
-                f"steps: {loss.reached:g} instead of {loss.reached_by_defaults:g} (final return "
-                "per actor, four seeds); see docs/choosing.md.",
+                f"{_text(loss.option, config, values)}: {with_rates}learnt less than the defaults "
+                f"on {env_name} in {n_measured:,} steps: {loss.reached:g} instead of "
+                f"{loss.reached_by_defaults:g} (final return per actor, four seeds). Longer "
+                "trainings may gain by it; see docs/choosing.md.",
                 stacklevel=stacklevel_of_caller(),
             )
+
+
+def _text(option: Mapping[str, Any], config: AgentConfig, values: Mapping[str, Any]) -> str:
+    """Return the option as the user has set it."""
+    if "learning_rate_schedule" in option and config.anneal_learning_rate:
+        return "anneal_learning_rate=True"
+    return ", ".join(f"{key}={_value_text(values[key])}" for key in option)
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, bool | str):
+        return repr(value)
+    numbers = [f"{number:g}" for number in np.ravel(value)]  # of float32: 0.00025 as it was written
+    return numbers[0] if len(numbers) == 1 else f"[{', '.join(numbers)}]"
 
 
 def _is_set(option: Mapping[str, Any], values: Mapping[str, Any]) -> bool:

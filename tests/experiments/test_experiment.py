@@ -38,6 +38,12 @@ MORE_OF_A_FAMILY = (
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 # The other tests here train discrete actors; this one is continuous, with a policy per actor.
 REPRESENTATIVES = ("hunting_continuous",)
+EXTRAS = {
+    "env: pettingzoo/": "pettingzoo",
+    "LunarLander": "Box2D",
+    "Hopper": "mujoco",
+    "env: jaxmarl/ant": "brax",
+}
 LEAST = {  # two updates and an evaluation: nearly all of the time is compilation
     "n_steps": 2,
     "batch_size": 2,
@@ -78,6 +84,12 @@ def tiny_config(tmp_path: Path, **changes) -> ExperimentConfig:
     return ExperimentConfig(**fields)
 
 
+def skip_without_extras(path: Path) -> None:
+    for words, package in EXTRAS.items():
+        if words in path.read_text():
+            pytest.importorskip(package)
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -87,6 +99,7 @@ def tiny_config(tmp_path: Path, **changes) -> ExperimentConfig:
     ids=lambda path: path.stem,
 )
 def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_path):
+    skip_without_extras(path)
     overrides = [f"--agent.{name}={value}" for name, value in LEAST.items()]
     overrides += ["--evaluation.n_evals=2", f"--runs_dir={tmp_path}"]
     experiment = Experiment(load_config(path, overrides))
@@ -116,10 +129,7 @@ def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_
     ids=lambda path: path.stem,
 )
 def test_every_shipped_configuration_builds_its_agent(path, tmp_path):
-    extras = (("env: pettingzoo/", "pettingzoo"), ("LunarLander", "Box2D"), ("Hopper", "mujoco"))
-    for words, package in extras:
-        if words in path.read_text():
-            pytest.importorskip(package)
+    skip_without_extras(path)
     experiment = Experiment(load_config(path), tmp_path)
     assert experiment.config.name == path.stem
     assert experiment.config.n_environment_steps > 100_000
@@ -346,6 +356,12 @@ def test_the_best_checkpoint_is_the_one_of_the_highest_mean_return(run):
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(ExperimentError, match=r"is not a run: it has no config\.yaml"):
         Experiment.of_run(tmp_path)
+
+
+def test_an_agents_checkpoints_are_told_from_a_run(run, tmp_path):
+    shutil.copytree(run / "checkpoints", tmp_path / "own")
+    with pytest.raises(ExperimentError, match=r"own holds the checkpoints of an agent.*restore"):
+        Experiment.of_run(tmp_path / "own")
 
 
 @pytest.mark.parametrize(

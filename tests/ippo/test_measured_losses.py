@@ -11,7 +11,7 @@ import pytest
 import jaxagents as ja
 from jaxagents.evaluation.bootstrap import interquartile_mean
 from jaxagents.evaluation.comparison import Group, compare
-from jaxagents.hyperparameters import OptimizerParams
+from jaxagents.hyperparameters import OptimizerParams, as_arrays
 from jaxagents.ippo.measured_losses import MEASURED_LOSSES, warn_of_measured_losses
 
 FIGURES = Path(__file__).parents[2] / "benchmarks" / "learning_options.csv"
@@ -73,14 +73,19 @@ def test_they_are_those_of_the_figures():
     ("settings", "hyperparams", "option"),
     [
         ({"learning_rate_schedule": "linear"}, ja.HyperParameters(), "schedule='linear'"),
-        ({"anneal_learning_rate": True}, ja.HyperParameters(), "schedule='linear'"),
-        ({}, ja.HyperParameters(ent_coeff=[0.0, 0.0]), "ent_coeff=0.0"),
-        ({}, HALF_RATES, "learning_rate=0.0005"),
+        ({"anneal_learning_rate": True}, ja.HyperParameters(), "^anneal_learning_rate=True: This"),
+        ({}, ja.HyperParameters(ent_coeff=[0.0, 0.0]), r"^ent_coeff=\[0, 0\]: This"),
+        (
+            {},
+            as_arrays(HALF_RATES),
+            "^actor_optimizer_params.learning_rate=0.0005, "
+            "critic_optimizer_params.learning_rate=0.00025: Rates of 5e-4",
+        ),
     ],
 )
 def test_an_option_that_lost_is_warned_of(settings, hyperparams, option):
     config = ja.AgentConfig(n_steps=244, **settings)  # of 2,048 environment steps
-    with pytest.warns(UserWarning, match=f"{option}.* has learnt less than the defaults on "):
+    with pytest.warns(UserWarning, match=f"{option}.* learnt less than the defaults on "):
         warn_of_measured_losses("SimpleSpreadMPE", config, hyperparams)
 
 
