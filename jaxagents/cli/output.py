@@ -23,14 +23,18 @@ class EvaluationLines:
 
     def __init__(self, beside_bar: bool):
         self._beside_bar = beside_bar
-        self._has_titles = False
+        self._titles: list[str] | None = None  # of returns, as printed last
 
     def __call__(self, evaluation: "Evaluation") -> None:
-        """Print the line, and the column titles before the first."""
-        returns = _mean_returns(evaluation.metrics)
-        if not self._has_titles:
-            self._has_titles = True
-            self._print(_line(["updates", "env steps", "steps/s", "time", *_titles(returns)]))
+        """Print the line, and the column titles before the first and where they change.
+
+        Once actors' returns have differed, each keeps its column.
+        """
+        returns = _mean_returns(evaluation.metrics, apart=len(self._titles or ()) > 1)
+        titles = _titles(returns)
+        if titles != self._titles:
+            self._titles = titles
+            self._print(_line(["updates", "env steps", "steps/s", "time", *titles]))
         rate = evaluation.steps_per_second
         numbers = [
             f"{evaluation.n_updates_done:,}",
@@ -57,15 +61,18 @@ def _line(cells: Sequence[str]) -> str:
     return "".join(cell.rjust(widths[min(i, 4)]) for i, cell in enumerate(cells))
 
 
-def _mean_returns(metrics: dict[str, Any]) -> list[float]:
-    """Return the mean returns per actor, or one for all if they are equal or many."""
+def _mean_returns(metrics: dict[str, Any], apart: bool) -> list[float]:
+    """Return the mean returns per actor, or one for all if they are many.
+
+    One is enough for equal returns, too, unless they are to be kept apart.
+    """
     if "returns" not in metrics:
         return []
     returns = metrics["returns"]
     if returns.ndim == 3:  # of a population
         returns = returns[(returns == returns).all(axis=(1, 2))].reshape(-1, returns.shape[-1])
     means = returns.mean(axis=0)
-    alike = bool((returns == returns[:, :1]).all())
+    alike = not apart and bool((returns == returns[:, :1]).all())
     many = len(means) > _MOST_ACTORS_IN_A_LINE
     return [float(means.mean())] if alike or many else means.tolist()
 

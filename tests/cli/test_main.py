@@ -20,6 +20,7 @@ from jaxagents.cli.output import EvaluationLines, summary_text
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
+from jaxagents.training.callbacks import Evaluation
 from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines
 
@@ -142,6 +143,21 @@ def test_train_prints_each_evaluation_and_what_to_do_next(commands, run):
     assert f"runs/{run.name}/learning_curve.png" in output
     assert "import jaxagents as ja" in output
     assert f'ja.Experiment.of_run("runs/{run.name}").restore()' in output
+
+
+def test_actors_whose_returns_tie_at_first_have_columns_of_their_own_from_then_on(capsys):
+    print_line = EvaluationLines(beside_bar=False)
+    for returns in ([-1.5, -1.5], [-1.0, -2.0], [-1.0, -1.0]):
+        print_line(Evaluation(0, 0, 0.0, {"returns": np.array([returns])}, runner=None))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    titles = ["updates", "env", "steps", "steps/s", "time"]
+    assert lines == [
+        [*titles, "return"],
+        ["0", "0", "0:00", "-1.50"],
+        [*titles, "return", "0", "return", "1"],
+        ["0", "0", "0:00", "-1.00", "-2.00"],
+        ["0", "0", "0:00", "-1.00", "-1.00"],
+    ]
 
 
 def test_a_saved_configuration_repeats_its_run_exactly(commands, run):
