@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import os
 import sys
 import warnings
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _keep_compiled_programs()
     try:
         parsed, overrides = parser.parse_known_args(arguments)
+        _check_is_one_run(parser, parsed, overrides)
         if overrides and not parsed.takes_overrides:
             parser.error(f"unrecognized arguments: {' '.join(overrides)}")
         parsed.overrides = overrides
@@ -56,6 +58,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return complain(f"error: {error}", USAGE_ERROR)
     return status
+
+
+def _check_is_one_run(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace, others: Sequence[str]
+) -> None:
+    """Refuse further runs after RUN, as a pattern of the shell gives them."""
+    more = list(itertools.takewhile(os.path.isdir, others))
+    if more and hasattr(parsed, "run"):
+        runs = ", ".join([parsed.run, *more])
+        parser.error(f"{parsed.command_name} takes one run, but several were given: {runs}")
 
 
 def _keep_compiled_programs() -> None:
@@ -99,7 +111,9 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=jaxagents.__version__)
     parser.set_defaults(takes_overrides=False)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, dest="command_name"
+    )
     for module in (
         first_steps,
         environments,

@@ -545,6 +545,14 @@ def test_episodes_that_cannot_be_played_are_refused_in_one_line(arguments, messa
     assert message in fail([arguments[0], str(run), *arguments[1:]], capsys)
 
 
+@pytest.mark.parametrize("command", ["eval", "replay", "export", "resume"])
+def test_a_command_that_takes_one_run_refuses_several_by_name(command, tmp_path, capsys):
+    first, second = (tmp_path / name for name in ("first", "second"))
+    second.mkdir()
+    line = fail([command, str(first), str(second), "--seed", "1"], capsys)
+    assert f"{command} takes one run, but several were given: {first}, {second};" in line
+
+
 def test_a_run_without_checkpoints_is_refused_in_one_line(run, tmp_path, capsys):
     (tmp_path / "config.yaml").write_text((run / "config.yaml").read_text())
     assert "holds no checkpoint" in fail(["eval", str(tmp_path)], capsys)
