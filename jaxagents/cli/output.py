@@ -146,10 +146,15 @@ def _info_rows(means: Mapping[str, Any], width: int) -> list[list[str]]:
 
 
 def early_end_text(experiment: "Experiment", summary: dict[str, Any]) -> str:
-    """Say why training ended before its last update; empty if it did not."""
+    """Say why training ended before its last update, or did not begin; empty otherwise."""
     n_done, n_steps = summary["training"]["n_updates_done"], experiment.config.agent.n_steps
     if n_done >= n_steps:
-        return ""
+        if n_done > experiment.n_updates_before:
+            return ""
+        return (
+            f"\nNothing was trained: the run had already finished at {n_done:,} updates; "
+            "extend it by --agent.n_steps N."
+        )
     return (
         f"\nEnded after {n_done:,} of {n_steps:,} updates: the return has reached "
         f"stop_at_return={experiment.config.stop_at_return}."

@@ -104,6 +104,7 @@ class Experiment:
         if directory is None:
             directory = from_first(str(new_run_directory(config)))
         self.directory: Path = Path(directory)
+        self.n_updates_before: int = 0  # of the run that is resumed
         self._own_trackers = tuple(trackers)
         self._trackers = Trackers(())
         self._start: dict[str, Any] | None = None  # written once resumed training is under way
@@ -226,10 +227,11 @@ class Experiment:
         self._check_start()
         with explained():
             runner, metrics = self.agent.restore("last")
-        n_updates_before = int(np.max(runner.n_updates_done))
+        self.n_updates_before = int(np.max(runner.n_updates_done))
         with explained(kinds=OF_FILES):
-            if n_updates_before >= self.config.agent.n_steps or self._has_reached_target(metrics):
-                summary = self._finish(lambda: (runner, metrics), n_updates_before)
+            is_finished = self.n_updates_before >= self.config.agent.n_steps
+            if is_finished or self._has_reached_target(metrics):
+                summary = self._finish(lambda: (runner, metrics))
                 if not is_first():
                     return summary
                 trained_with = load_config(self.directory / "config.yaml")
@@ -242,9 +244,7 @@ class Experiment:
             hyperparams = self.config.hyperparams
             if self._selection is not None:  # which has changed them
                 hyperparams = None
-            return self._finish(
-                lambda: self.agent.resume(hyperparams, self._selection), n_updates_before
-            )
+            return self._finish(lambda: self.agent.resume(hyperparams, self._selection))
 
     def _open_metrics(self) -> Tracker:
         if self._members is not None:
@@ -269,9 +269,7 @@ class Experiment:
         configured = open_trackers(self.config, self.directory)
         self._trackers = Trackers([*metrics, *configured, *self._own_trackers])
 
-    def _finish(
-        self, train: Callable[[], tuple[Any, Mapping[str, Any]]], n_updates_before: int = 0
-    ) -> dict[str, Any]:
+    def _finish(self, train: Callable[[], tuple[Any, Mapping[str, Any]]]) -> dict[str, Any]:
         """Train, evaluate, and write the summary and the learning curve.
 
         Of several processes only the first evaluates and writes; the others return nothing.
@@ -285,14 +283,12 @@ class Experiment:
             seconds = time.perf_counter() - started
             if not is_first():
                 return {}
-            return self._conclude(runner, metrics, seconds, n_updates_before)
+            return self._conclude(runner, metrics, seconds)
 
-    def _conclude(
-        self, runner: Any, metrics: Mapping[str, Any], seconds: float, n_updates_before: int
-    ) -> dict[str, Any]:
+    def _conclude(self, runner: Any, metrics: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Evaluate what was trained, and write the summary and the learning curve."""
         n_updates_done = int(np.max(runner.n_updates_done))
-        n_updates_now = self.config.seeds * (n_updates_done - n_updates_before)
+        n_updates_now = self.config.seeds * (n_updates_done - self.n_updates_before)
         training = {
             "n_updates_done": n_updates_done,
             "n_environment_steps": self._n_environment_steps(n_updates_done),
@@ -302,7 +298,7 @@ class Experiment:
                 self._n_environment_steps(n_updates_now) / seconds, 1
             ),
         }
-        if n_updates_done == n_updates_before:  # nothing was trained: keep the earlier times
+        if n_updates_done == self.n_updates_before:  # nothing was trained: keep the earlier times
             training = read_training_summary(self.directory, n_updates_done) or training
         versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
         about = {"training": training, "versions": versions}

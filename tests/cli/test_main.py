@@ -236,6 +236,13 @@ def test_resume_writes_a_missing_summary(own_run, run, capsys):
     assert (own_run / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
 
 
+def test_resuming_a_finished_run_says_so_and_how_to_extend_it(commands, own_run, capsys):
+    assert "Nothing was trained" not in commands.output
+    assert cli.main(["resume", str(own_run)]) == 0
+    why = "Nothing was trained: the run had already finished at 4 updates; extend it by "
+    assert f"\n{why}--agent.n_steps N.\n" in capsys.readouterr().out
+
+
 def test_resuming_an_ended_run_evaluates_again_and_keeps_its_training_summary(own_run):
     before = json.loads((own_run / "summary.json").read_text())
     arguments = ["--evaluation.n_evals", "5", "--evaluation.greedy", "false"]
