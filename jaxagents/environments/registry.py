@@ -70,6 +70,10 @@ MABRAX_IDS = (  # listed if brax is installed
 )
 HUNTING_IDS = ("hunting/discrete", "hunting/continuous")
 
+_OF_USERS_REMEDY = (
+    " Commands do not know ids registered in Python: an installed package brings them by an entry "
+    "point (docs/plugins.md)."
+)
 _PARAMS_REMEDY = " To change its rules, use env_params.replace(...)."
 
 ENVIRONMENTS: Registry[Callable[..., Any]] = Registry("environment", "jaxagents.environments")
@@ -113,7 +117,7 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
     elif (factory := ENVIRONMENTS.find(env_id)) is not None:
         env = _construct(env_id, factory, env_kwargs)
     else:
-        raise _unknown(env_id)
+        raise _unknown(env_id, _OF_USERS_REMEDY if name else "")
     return env, getattr(env, "default_params", None)
 
 
@@ -242,10 +246,11 @@ def _construct(
         ) from error
 
 
-def _unknown(env_id: str) -> ValueError:
+def _unknown(env_id: str, remedy: str = "") -> ValueError:
     suggestion = did_you_mean(env_id, registered_ids())
     return ValueError(
         f"unknown environment id {env_id!r}.{suggestion} The command `jaxagents envs` lists all."
+        f"{remedy}"
     )
 
 

@@ -92,6 +92,14 @@ def test_ids_unlike_any_other_are_refused_with_the_command_alone():
         make("???")
 
 
+@pytest.mark.parametrize(("env_id", "may_be_users"), [("mine/door", True), ("hunting/door", False)])
+def test_ids_of_users_are_refused_with_the_way_to_make_commands_know_them(env_id, may_be_users):
+    with pytest.raises(ValueError, match="unknown environment id") as refusal:
+        make(env_id)
+
+    assert ("entry point (docs/plugins.md)" in str(refusal.value)) == may_be_users
+
+
 @pytest.mark.parametrize("name", ["LearnedPolicyEnemySMAX", "JaxRobotarium_rware"])
 def test_unsupported_environments_of_jaxmarl_are_distinguished_from_unknown_ones(name):
     with pytest.raises(ValueError, match=f"^jaxmarl/{name} (needs|is not supported)"):
