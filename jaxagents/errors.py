@@ -33,6 +33,12 @@ def explained(place: str = "", kinds: tuple[type[Exception], ...] = _OF_CHECKS) 
         raise ExperimentError(place + " ".join(str(error).split())) from error
 
 
+def pip_install(extra: str = "") -> str:
+    """Say how to install this package, with an extra if one is named."""
+    extras = f'".[{extra}]"' if extra else "."
+    return f"pip install -c constraints.txt -e {extras} in the repository of jaxagents"
+
+
 def stacklevel_of_caller() -> int:
     """Return the ``stacklevel`` with which a warning names the code that called this package."""
     level, frame = 0, sys._getframe(1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from jaxagents.errors import ExperimentError, explained
+from jaxagents.errors import ExperimentError, explained, pip_install
 from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 from jaxagents.training.trackers import TRACKERS, MLflow, TensorBoard, Tracker, WandB
 
@@ -64,6 +64,6 @@ def require_trackers(config: ExperimentConfig) -> None:
             importlib.import_module(name)
         except ImportError as error:
             raise ExperimentError(
-                f"tracking.{name} needs {name}, which is not installed: pip install -e "
-                f'".[{name}]" in the repository of jaxagents, or leave tracking.{name} null.'
+                f"tracking.{name} needs {name}, which is not installed: {pip_install(name)}, "
+                f"or leave tracking.{name} null."
             ) from error

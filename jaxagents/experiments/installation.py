@@ -8,16 +8,16 @@ import importlib.metadata
 import logging
 import os
 import platform
-import shlex
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jaxagents
+from jaxagents.errors import pip_install
 
 Status = Literal["ok", "missing", "fails"]
 
@@ -100,13 +100,13 @@ def _packages() -> Iterator[Check]:
     try:
         required = _required("jaxagents")
     except importlib.metadata.PackageNotFoundError:
-        yield Check("jaxagents", _not_installed, "pip install -e . in the repository of jaxagents")
+        yield Check("jaxagents", _not_installed, pip_install())
         return
     yield Check("jaxagents", lambda: f"{jaxagents.__version__} in {Path(__file__).parents[1]}", "")
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         required += [each for each in _required("jax") if each.name == "jaxlib"]
     for each in required:
-        yield Check(each.name, lambda each=each: _version(each), _pip_install([each]))
+        yield Check(each.name, lambda each=each: _version(each), pip_install())
 
 
 def _extras() -> Iterator[Check]:
@@ -120,7 +120,7 @@ def _extras() -> Iterator[Check]:
                 lambda required=required: ", ".join(
                     f"{each.name} {_version(each)}" for each in required
                 ),
-                _pip_install(required),
+                pip_install(name),
                 is_necessary=False,
             )
 
@@ -148,11 +148,6 @@ def _version(requirement: Any) -> str:
     if not requirement.specifier.contains(version, prereleases=True):
         raise ValueError(f"{requirement.name} {version} is installed, {requirement} is required")
     return version
-
-
-def _pip_install(requirements: Sequence[Any]) -> str:
-    names = [str(each).partition(";")[0].strip() for each in requirements]
-    return f"pip install {shlex.join(names)}"
 
 
 def _machine(runs_dir: Path) -> Iterator[Check]:

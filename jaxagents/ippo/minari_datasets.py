@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 
 from jaxagents.environments.host.actor_arrays import ActorArrays
 from jaxagents.environments.spaces import ActionSpace, Box
+from jaxagents.errors import pip_install
 from jaxagents.ippo.agent import Agent
 from jaxagents.ippo.rollout import Rollout
 from jaxagents.types import Observation
@@ -52,8 +53,7 @@ def rollouts_from_minari(dataset: Any, agent: Agent) -> list[Rollout]:
         import minari  # an extra
     except ImportError as error:
         raise ImportError(
-            "Minari's datasets need minari, which is not installed: pip install -e "
-            '".[minari]" in the repository of jaxagents.'
+            f"Minari's datasets need minari, which is not installed: {pip_install('minari')}."
         ) from error
     if isinstance(dataset, str):
         dataset = minari.load_dataset(dataset)

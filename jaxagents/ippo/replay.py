@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxagents.config import AgentConfig
+from jaxagents.errors import pip_install
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.batches import Valuation
@@ -63,7 +64,7 @@ class Replay(Frozen):
         except ImportError as error:
             raise ImportError(
                 f"replay_updates={config.replay_updates} needs flashbax, which is not installed: "
-                'pip install -e ".[replay]" in the repository of jaxagents.'
+                f"{pip_install('replay')}."
             ) from error
         n_rollouts = config.replay_updates
         self._buffer: Any = make_item_buffer(n_rollouts, n_rollouts, n_rollouts)

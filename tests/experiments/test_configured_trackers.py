@@ -113,7 +113,7 @@ def test_a_missing_package_is_named_before_anything_is_written(name, tmp_path, m
     config = tiny_config(tmp_path, tracking=TrackingConfig(**{name: "project"}))
     with pytest.raises(ExperimentError) as error:
         Experiment(config).train()
-    assert f'pip install -e ".[{name}]"' in str(error.value)
+    assert f'pip install -c constraints.txt -e ".[{name}]"' in str(error.value)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
 

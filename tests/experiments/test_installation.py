@@ -60,7 +60,8 @@ def test_every_extra_for_users_is_listed_with_its_remedy(healthy):
     for each in healthy:
         if each.status == "missing":
             assert not each.is_necessary
-            assert each.remedy.startswith("pip install ")
+            extra = each.what.removeprefix("extra ")
+            assert each.remedy.startswith(f'pip install -c constraints.txt -e ".[{extra}]" in ')
 
 
 def test_a_package_that_is_missing_or_too_old_is_named_with_its_remedy(tmp_path, monkeypatch):
@@ -71,7 +72,8 @@ def test_a_package_that_is_missing_or_too_old_is_named_with_its_remedy(tmp_path,
     ]
     missing, old = found(findings, "not-to-be-found"), found(findings, "numpy")
     assert (missing.status, missing.is_necessary) == ("missing", True)
-    assert missing.remedy == "pip install 'not-to-be-found>=2'"
+    remedy = "pip install -c constraints.txt -e . in the repository of jaxagents"
+    assert missing.remedy == old.remedy == remedy
     assert (old.status, old.is_necessary) == ("fails", True)
     assert "numpy>=999 is required" in old.text
 

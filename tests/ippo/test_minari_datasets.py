@@ -185,8 +185,8 @@ def test_datasets_of_other_environments_are_refused(env, message):
 def test_without_minari_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
     message = (
-        "Minari's datasets need minari, which is not installed: pip install -e "
-        '".[minari]" in the repository of jaxagents.'
+        "Minari's datasets need minari, which is not installed: pip install "
+        '-c constraints.txt -e ".[minari]" in the repository of jaxagents.'
     )
     with pytest.raises(ImportError, match=f"^{re.escape(message)}$"):
         ja.rollouts_from_minari("stairs/test-v0", shared_agent(HEIGHT))

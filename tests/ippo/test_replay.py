@@ -283,5 +283,5 @@ def test_without_flashbax_the_extra_is_named(monkeypatch):
         ja.DiscreteIPPO(Walk(), None, tiny(**REPLAY))
     assert str(raised.value) == (
         "replay_updates=1 needs flashbax, which is not installed: "
-        'pip install -e ".[replay]" in the repository of jaxagents.'
+        'pip install -c constraints.txt -e ".[replay]" in the repository of jaxagents.'
     )

@@ -24,6 +24,7 @@ from jaxagents.environments.host.stepper import Making
 from jaxagents.environments.host.vectors import OnlyOne, VectorPool, autoreset_mode
 from jaxagents.environments.host.worker_pool import WorkerPool
 from jaxagents.environments.spaces import ActionSpace
+from jaxagents.errors import pip_install
 
 # Where the time limit is a part of the task, as in the same environments of JaxMARL.
 _TERMINAL = ("mpe2",)
@@ -343,7 +344,7 @@ def _import_parts(package: str, module: str) -> Any:
             raise ValueError(f"{package} has no environment {module!r}.") from error
         raise ImportError(
             f"{package}:{module} needs the package {missing}, which is not installed; "
-            'pip install -e ".[pettingzoo]" brings PettingZoo and mpe2.'
+            f"{pip_install('pettingzoo')} brings PettingZoo and mpe2."
         ) from error
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool
 
 from jaxagents.config import TimeLimits
 from jaxagents.environments.jaxmarl.lazy_import import load
+from jaxagents.errors import pip_install
 from jaxagents.types import PyTree
 
 _LIBRARY = "jaxmarl.environments"
@@ -364,8 +365,7 @@ def _refuse_without_brax(family: Family, env_id: str) -> None:
         family.load_bases()
     except ImportError as error:
         raise ValueError(
-            f'jaxmarl/{env_id} needs brax, which cannot be imported: pip install -e ".[brax]" in '
-            "the repository of jaxagents."
+            f"jaxmarl/{env_id} needs brax, which cannot be imported: {pip_install('brax')}."
         ) from error
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
-from jaxagents.errors import ExperimentError
+from jaxagents.errors import ExperimentError, pip_install
 from jaxagents.experiments.sweep.search_space import Choices, Space, Values, as_choice
 
 Sampler = Literal["tpe", "random", "grid"]
@@ -282,8 +282,7 @@ def _import_optuna() -> Any:
         import optuna
     except ImportError as error:
         raise ExperimentError(
-            'sweeps need optuna, which is not installed: pip install -e ".[sweep]" in the '
-            "repository of jaxagents."
+            f"sweeps need optuna, which is not installed: {pip_install('sweep')}."
         ) from error
     return optuna
 

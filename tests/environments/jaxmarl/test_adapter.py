@@ -689,7 +689,9 @@ def test_unsupported_environments_are_refused_by_name(name):
 @pytest.mark.skipif(jaxmarl.environments.MABRAX_AVAILABLE, reason="brax is installed")
 @pytest.mark.parametrize("env_id", MABRAX_IDS)
 def test_without_brax_its_environments_are_refused_with_the_extra(env_id):
-    with pytest.raises(ValueError, match=r'needs brax.*pip install -e "\.\[brax\]"'):
+    with pytest.raises(
+        ValueError, match=r'needs brax.*pip install -c constraints.txt -e "\.\[brax\]"'
+    ):
         construct(env_id.removeprefix("jaxmarl/"))
 
 
