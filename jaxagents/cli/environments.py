@@ -1,6 +1,7 @@
 """Commands before training: ``envs`` and ``config``."""
 
 import argparse
+from collections.abc import Iterable
 
 from jaxagents.cli.arguments import Commands
 from jaxagents.cli.output import markdown_table, table
@@ -40,14 +41,20 @@ def _add_config(commands: Commands) -> None:
 
 def envs(parsed: argparse.Namespace) -> None:
     """List the environments whose ids contain the filter."""
-    from jaxagents.environments.registry import describe, registered_ids
+    from jaxagents.environments.registry import MABRAX_IDS, describe, registered_ids
     from jaxagents.errors import EntryPointError
 
-    matching = [each for each in registered_ids() if parsed.filter.lower() in each.lower()]
+    matching = _containing(parsed.filter, registered_ids())
     if not matching:
-        from jaxagents.errors import ExperimentError
+        from jaxagents.errors import ExperimentError, pip_install
 
-        raise ExperimentError(f"no environment's id contains {parsed.filter!r}")
+        if hidden := _containing(parsed.filter, MABRAX_IDS):
+            ids = ", ".join(hidden)
+            raise ExperimentError(f"not listed without brax: {ids}; {pip_install('brax')}")
+        raise ExperimentError(
+            f"no environment's id contains {parsed.filter!r}; ids of Gymnasium and PettingZoo are "
+            "not listed"
+        )
     rows = [["id", "actors", "observation", "actions", "also", "episodes are truncated by"]]
     for env_id in matching:
         try:
@@ -72,6 +79,10 @@ def envs(parsed: argparse.Namespace) -> None:
             ]
         )
     print(markdown_table(rows) if parsed.markdown else table(rows))
+
+
+def _containing(part: str, ids: Iterable[str]) -> list[str]:
+    return [each for each in ids if part.lower() in each.lower()]
 
 
 def config(parsed: argparse.Namespace) -> None:

@@ -503,6 +503,12 @@ def test_envs_takes_part_of_an_id_in_any_case(capsys):
     assert "time limit: 100 steps" in rows[0]
 
 
+def test_envs_names_the_extra_of_ids_that_are_not_listed_without_it(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    line = fail(["envs", "ANT"], capsys)
+    assert "not listed without brax: jaxmarl/ant_4x2; pip install" in line
+
+
 def test_an_environment_whose_data_cannot_be_downloaded_is_listed_as_such(monkeypatch, capsys):
     def describe(env_id):
         raise OSError("no network")
@@ -532,6 +538,7 @@ def test_a_closed_pipe_is_no_error():
         (["eval", "missing", "--episodes", "3"], "unrecognized arguments: --episodes 3"),
         (["eval", "missing", "--mode", "worst"], "invalid choice: 'worst'"),
         (["envs", "atari"], "no environment's id contains 'atari'"),
+        (["envs", "mpe2"], "ids of Gymnasium and PettingZoo are not listed"),
     ],
 )
 def test_a_wrong_command_is_refused_in_one_line(arguments, message, capsys):
