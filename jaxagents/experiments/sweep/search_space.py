@@ -73,6 +73,8 @@ def load_space(
 
     try:
         read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ExperimentError(f"{path}: there is no such file") from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ExperimentError(f"{path} cannot be read as a search space: {reason}") from error

@@ -77,7 +77,7 @@ class Study:
         definition: Mapping[str, Any],
     ):
         self._space = space
-        self._optuna = _import_optuna()
+        self._optuna = import_optuna()
         self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
         self._distributions = {key: domain.distribution() for key, domain in space.items()}
         self._lock = directory / LOCK
@@ -277,7 +277,12 @@ class Study:
         return value
 
 
-def _import_optuna() -> Any:
+def import_optuna() -> Any:
+    """Import optuna.
+
+    Raises:
+        ExperimentError: it is not installed.
+    """
     try:
         import optuna
     except ImportError as error:

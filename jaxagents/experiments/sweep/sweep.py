@@ -24,7 +24,7 @@ from jaxagents.experiments.sweep.search_space import (
     load_space,
     structure_of_trial,
 )
-from jaxagents.experiments.sweep.study import LOCK, Result, Sampler, Study
+from jaxagents.experiments.sweep.study import LOCK, Result, Sampler, Study, import_optuna
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.population.selection import ENDED, PARENTS
 from jaxagents.ippo.population.successive_halving import SuccessiveHalving
@@ -82,6 +82,7 @@ class Sweep:
     ):
         settings = SweepSettings() if settings is None else settings
         _check(settings)
+        import_optuna()  # or an error before anything is written
         self.directory = Path(directory)
         self._path, self._overrides = config, tuple(overrides)
         self._settings = settings

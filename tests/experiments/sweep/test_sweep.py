@@ -340,6 +340,19 @@ def test_environments_outside_of_jax_are_refused(files):
         sweep_in(files).run()
 
 
+def test_without_optuna_the_extra_is_named_and_nothing_is_written(files, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ExperimentError, match=r'sweeps need optuna.* -e "\.\[sweep\]"'):
+        sweep_in(files)
+    assert not (files / "sweep").exists()
+
+
+def test_a_missing_space_is_called_missing(files):
+    (files / "space.yaml").unlink()
+    with pytest.raises(ExperimentError, match=r"space\.yaml: there is no such file$"):
+        sweep_in(files)
+
+
 def test_settings_out_of_range_are_refused(files):
     with pytest.raises(ExperimentError, match="n_seeds=0 is too small"):
         sweep_in(files, n_seeds=0)
