@@ -77,7 +77,7 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
     """
     import yaml
 
-    text = _read_text(Path(path))
+    text = _read_text(Path(path), overrides)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -125,12 +125,14 @@ def is_user_key(key: str, fields: Mapping[str, Field]) -> bool:
     return any(field.takes_any_key and is_within(key, each) for each, field in fields.items())
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: Path, overrides: Sequence[str]) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        remedy = "there is no such file; CONFIG comes before any --KEY VALUE"
-        raise ExperimentError(f"{path}: {remedy}") from error
+        # The value of an option before CONFIG is taken for it.
+        is_value = overrides and path.suffix not in (".yaml", ".yml")
+        remedy = "; CONFIG comes before any --KEY VALUE" if is_value else ""
+        raise ExperimentError(f"{path}: there is no such file{remedy}") from error
     except IsADirectoryError as error:
         config = path / "config.yaml"
         remedy = f"its configuration is {config}" if config.is_file() else "name a YAML file"

@@ -136,7 +136,6 @@ def test_a_wrong_line_of_a_file_is_named(old, new, line, message, capsys):
 
 
 WRONG_FILES = [  # name, content (None: there is no such file), message
-    ("missing.yaml", None, "missing.yaml: there is no such file; CONFIG comes before any --KEY"),
     ("empty.yaml", b"", "empty.yaml: the file is empty; jaxagents config ENV prints a full one"),
     ("comment.yaml", b"# to be written\n", "comment.yaml: the file is empty"),
     ("words.yaml", b"just words\n", "words.yaml: this is not a YAML file of keys and values"),
@@ -165,6 +164,18 @@ def test_a_wrong_file_is_named(name, content, message, capsys):
     refused = refusal(["train", name, "--quiet"], capsys)
     assert refused.startswith(f"{name}: ")
     assert message in refused
+
+
+@pytest.mark.parametrize("arguments", [[], ["--seed", "3"]])
+def test_a_missing_file_is_called_missing(arguments, capsys):
+    refused = refusal(["train", "missing.yaml", *arguments], capsys)
+    assert refused == "missing.yaml: there is no such file"
+
+
+def test_the_value_of_an_option_before_the_file_is_taken_for_it_and_named_with_the_remedy(capsys):
+    Path("tiny.yaml").write_text(FILE)
+    refused = refusal(["train", "--seed", "3", "tiny.yaml"], capsys)
+    assert refused == "3: there is no such file; CONFIG comes before any --KEY VALUE"
 
 
 def test_a_directory_is_refused_with_the_configuration_in_it(capsys):
