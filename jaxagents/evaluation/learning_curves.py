@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxagents.errors import ExperimentError
+from jaxagents.errors import ExperimentError, did_you_mean
 from jaxagents.evaluation.bootstrap import (
     interquartile_mean,
     percentile_interval,
@@ -129,8 +129,11 @@ def _read_metric(run: Run, metric: str) -> _Recorded:
     key = next(iter(keys), "")
     records = [record for record in run.records if record.get(key) is not None]
     if not records or not np.isfinite(_as_columns(records, key)).any():
-        known = ", ".join(metric_names(run)) or "nothing yet"
-        raise ExperimentError(f"{run.directory} has recorded no {metric!r}; it has {known}.")
+        names = metric_names(run)
+        raise ExperimentError(
+            f"{run.directory} has recorded no {metric!r}; it has "
+            f"{', '.join(names) or 'nothing yet'}.{did_you_mean(metric, names)}"
+        )
     spread = None
     if key == "return_mean":
         spread_keys = ("return_std", "return_min", "return_max")

@@ -177,7 +177,8 @@ def test_another_format_is_refused(tmp_path, write):
 
 
 def test_an_unknown_metric_leaves_no_file(tmp_path, write):
-    with pytest.raises(ExperimentError, match="has recorded no 'retrun'; it has kl, return"):
+    message = r"has recorded no 'retrun'; it has kl, return\. Did you mean return\?$"
+    with pytest.raises(ExperimentError, match=message):
         plot_runs(read_groups(two_runs("new", write)), tmp_path / "x.png", metrics=["retrun"])
     assert not (tmp_path / "x.png").exists()
 
