@@ -57,6 +57,7 @@ class EnvironmentBatch(abc.ABC):
         n_actors: Number of actors in each environment.
         space: One actor's action space.
         observation: Shapes and dtypes of one environment's observation, ``[actors, *obs]``.
+        own_observation: The same before agent ids, the time and a global state are added.
         teams: Each actor's team, or None.
         rewards_after_death: True if dead actors earn rewards until the end of the episode.
         has_shaped_reward: True if steps return a shaped reward.
@@ -83,6 +84,7 @@ class EnvironmentBatch(abc.ABC):
         agent_id: bool,
         global_state: bool,
     ):
+        self.own_observation = observation
         self.n_actors: int = observation.features.shape[0]
         self.space = space
         self.teams = teams
@@ -184,9 +186,11 @@ class EnvironmentBatch(abc.ABC):
             observation: ``[*batch, actors, *obs]``; the time is read from ``elapsed``.
 
         Raises:
-            ValueError: the time is observed, and the observation does not hold it.
+            ValueError: the observation has another shape; or the time is observed, and the
+                observation does not hold it.
         """
         observation = as_observation(observation)
+        self._check_shape(observation.features.shape)
         if observation.elapsed is None and self.time_limit.is_observed:
             raise ValueError(
                 "the agent observes the time (observe_time), which this observation does not hold; "
@@ -203,6 +207,15 @@ class EnvironmentBatch(abc.ABC):
         if is_prepared and (observation.global_state is None) == (template.global_state is None):
             return observation._replace(elapsed=None)
         return self.prepare(observation)
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        # Policies of all actors may be applied to more or fewer of them, so only axes of one count.
+        own = self.own_observation.features.shape
+        if len(shape) < len(own) or shape[len(shape) - len(own) + 1 :] != own[1:]:
+            raise ValueError(
+                f"the observation has shape {shape}; the agent was built for {own}, the "
+                "environment's own observation: actors and the features of one."
+            )
 
     def _prepare(
         self, observation: Array | Observation, elapsed: Int[Array, "*batch"] | None

@@ -275,8 +275,8 @@ class Agent(Frozen, abc.ABC):
             recurrent agent returns that and the carry for the next step.
 
         Raises:
-            ValueError: the agent is recurrent and there is no carry, or the other way round; or no
-                runner is given and no training collected.
+            ValueError: the agent is recurrent and there is no carry, or the other way round; no
+                runner is given and no training collected; or the observation has another shape.
         """
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)

@@ -108,3 +108,26 @@ def test_methods_that_need_a_training_say_so():
 def test_an_evaluation_of_no_episodes_is_refused(n_evals):
     with pytest.raises(ValueError, match=f"n_evals={n_evals} episodes; evaluate at least 1"):
         shared_agent().eval(jax.random.key(0), n_evals)
+
+
+@pytest.mark.parametrize("shape", [(2, 7), (2, 1), (2,), (4, 2, 3)])
+@pytest.mark.parametrize("method", ["policy", "value"])
+def test_an_observation_of_another_width_is_refused_by_its_shape(method, shape):
+    agent = shared_agent()
+    runner = agent.init(jax.random.key(0), FAST)
+    apply = getattr(agent, method)
+    assert apply(runner, jnp.zeros((2, 2))).shape == (2,)
+    assert jax.vmap(lambda each: apply(runner, each))(jnp.zeros((5, 2, 2))).shape == (5, 2)
+    with pytest.raises(ValueError, match="the observation has shape ") as raised:
+        apply(runner, jnp.zeros(shape))
+    assert str(raised.value).startswith(
+        f"the observation has shape {shape}; the agent was built for (2, 2), the environment's own"
+    )
+
+
+def test_agent_id_and_time_are_no_part_of_the_given_observation():
+    agent = shared_agent(agent_id=True, max_episode_steps=5, observe_time=True)
+    runner = agent.init(jax.random.key(0), FAST)
+    prepared = jnp.zeros(agent.environments.observation.features.shape)
+    with pytest.raises(ValueError, match=r"has shape \(2, 5\); the agent was built for \(2, 2\)"):
+        agent.policy(runner, ja.Observation(prepared, elapsed=jnp.array(0)))
