@@ -69,6 +69,7 @@ class Policy:
             elapsed: Steps since the reset, for policies that observe the time.
         """
         features = np.asarray(observation, np.float32)
+        self._check_shape(features.shape)
         if self.description["observation"]["agent_id"]:
             features = append(features, np.eye(len(features)))
         time_limit = self.description["observation"]["time_limit"]
@@ -97,6 +98,17 @@ class Policy:
         if action["squash"]:
             return low + (np.tanh(outputs) + 1.0) / 2.0 * (high - low)
         return np.clip(outputs, low, high)
+
+    def _check_shape(self, shape):
+        own = self.description["observation"].get("environment_shape")  # not in files of 1.0
+        if own is None:
+            return
+        expected = [len(self.description["policy_of_actor"]), *own]
+        if list(shape) != expected:
+            raise ValueError(
+                f"the observation has shape {list(shape)}; the policy takes {expected}: the actors "
+                "and what the environment shows to one, without agent_id and time, appended here"
+            )
 
     def _outputs(self, policy, features):
         limit = self.description["observation"]["normalized_within"]

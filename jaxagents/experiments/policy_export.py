@@ -58,21 +58,23 @@ def _tensors(runner: Runner) -> Leaves:
 
 def _describe(agent: IPPOBase, tensors: Leaves) -> dict[str, Any]:
     """Describe how to compute actions from the tensors, as plain data."""
-    observation, network = agent.environments.observation.features, agent.networks.actor
-    limit = agent.environments.time_limit
+    environments, network = agent.environments, agent.networks.actor
+    observation = environments.observation.features
+    limit = environments.time_limit
     return {
         "format_version": FORMAT_VERSION,
         "policy_of_actor": agent.policies.policy_of_actor.tolist(),
-        # As networks receive it: with agent_id, the actor's one-hot index is appended; with a
-        # time_limit, the share of it that has passed.
+        # The environment's own, to which with agent_id the actor's one-hot index is appended, and
+        # with a time_limit the share of it that has passed; "shape" is what networks receive.
         "observation": {
+            "environment_shape": list(environments.own_observation.features.shape[1:]),
             "shape": list(observation.shape[1:]),
             "dtype": str(observation.dtype),
             "agent_id": agent.config.agent_id,
             "time_limit": limit.n_steps if limit.is_observed else None,
             "normalized_within": None if "observation.mean" not in tensors else FEATURE_LIMIT,
         },
-        "action": _describe_action(agent.environments.space, agent.config.squash),
+        "action": _describe_action(environments.space, agent.config.squash),
         "layers": _describe_layers(network.module, tensors),
         "module": " ".join(repr(network.module).split()),
         "tensors": {name: list(values.shape) for name, values in tensors.items()},

@@ -99,6 +99,29 @@ def test_the_time_is_observed(tmp_path, serve, elapsed):
         np.testing.assert_array_equal(policy.act(features, elapsed=elapsed), expected)
 
 
+def test_the_shape_to_give_is_the_environments_own(tmp_path, serve):
+    time = {"max_episode_steps": 5, "observe_time": True, "agent_id": True}
+    exported(tmp_path, *time.items())
+    observation = json.loads((tmp_path / "policy.json").read_text())["observation"]
+    assert observation["environment_shape"] == [2]
+    assert observation["shape"] == [2 + 2 + 1]
+    policy = serve.Policy(tmp_path)
+    for given in ([2, 5], [2, 3], [3, 2], [2]):
+        with pytest.raises(ValueError, match="the observation has shape") as raised:
+            policy.act(np.zeros(given), elapsed=0)
+        start = f"the observation has shape {given}; the policy takes [2, 2]: the actors and"
+        assert str(raised.value).startswith(start)
+
+
+def test_files_without_the_shape_to_give_are_served(tmp_path, serve):
+    exported(tmp_path)
+    path = tmp_path / "policy.json"
+    description = json.loads(path.read_text())
+    del description["observation"]["environment_shape"]
+    path.write_text(json.dumps(description))
+    assert serve.Policy(tmp_path).act(OBSERVATIONS[0]).shape == (2,)
+
+
 def test_values_are_appended_to_the_last_axis(serve):
     appended = serve.append(np.zeros((2, 3, 1), np.float32), np.array([[1.0, 2.0], [3.0, 4.0]]))
     expected = [[[0.0, 1.0, 2.0]] * 3, [[0.0, 3.0, 4.0]] * 3]
