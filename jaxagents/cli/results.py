@@ -165,7 +165,7 @@ def _compare_on_one(
         groups = {each.label: each for pair in comparisons for each in (pair.first, pair.second)}
         profiles = performance_profiles(list(groups.values()))
         (env,) = {of_group[0].config["env"] for of_group in runs.values()}
-        _draw_profiles(picture, profiles, env, "final return")
+        _draw_profiles(picture, profiles, env, "return of the evaluation after training")
 
 
 def _compare_on_several(

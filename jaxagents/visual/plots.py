@@ -223,9 +223,7 @@ def plot_runs(
     write_figure(figure, path)
 
 
-def plot_profiles(
-    profiles: Mapping[str, Profile], path: Path, env: str, quantity: str = "final return"
-) -> None:
+def plot_profiles(profiles: Mapping[str, Profile], path: Path, env: str, quantity: str) -> None:
     """Plot performance profiles to a file.
 
     Args:
@@ -242,8 +240,9 @@ def plot_profiles(
     axes.set_xlabel(quantity)
     axes.set_ylabel("share of runs with more")
     axes.set_ylim(-0.02, 1.02)
-    set_title(axes, f"Performance profiles on {env}; bands are 95 % intervals over runs")
+    set_title(axes, f"Performance profiles on {env}")
     axes.legend()
+    write_caption(figure, ["Line: share of runs. Band: its 95 % bootstrap interval over runs."])
     write_figure(figure, path)
 
 

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 
 from jaxagents.cli import main as cli
@@ -17,16 +18,22 @@ from tests.fabricated import returns, write_run
 
 
 @pytest.fixture
-def drawn(monkeypatch, tmp_path):
-    """Plot runs and return the figure without writing it, which would take longest."""
+def figures(monkeypatch):
+    """List figures instead of writing them, which would take longest."""
     from matplotlib.figure import Figure
 
     written = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: written.append(figure))
+    return written
+
+
+@pytest.fixture
+def drawn(figures, tmp_path):
+    """Plot runs and return the figure."""
 
     def draw(directories, **kwargs):
         plot_runs(read_groups(directories), tmp_path / "drawn.png", **kwargs)
-        return written[-1]
+        return figures[-1]
 
     return draw
 
@@ -113,6 +120,27 @@ def test_panels_fill_a_grid(drawn, write, n_actors, metrics, columns):
     fabricated |= {"final_rewards_mean": [list(range(n_actors))], "kl": [[0.1]]}
     figure = drawn(write("a", fabricated), metrics=metrics)
     assert figure.axes[0].get_subplotspec().get_gridspec().ncols == columns
+
+
+def test_a_profiles_title_fits_its_picture(figures, tmp_path):
+    env = "pettingzoo/mpe2:simple_spread_v3"
+    runs = [
+        str(write_run(tmp_path / name, name=name, env=env, final_returns=[float(i)]))
+        for i, name in enumerate(("one", "other"))
+    ]
+    assert cli.main(["compare", *runs, "--profiles", str(tmp_path / "profiles.png")]) == 0
+    (figure,) = figures
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    title = next(each for each in axes.get_children() if _says(each, env))
+    assert figure.bbox.x0 <= title.get_window_extent().x0
+    assert title.get_window_extent().x1 <= figure.bbox.x1
+    assert axes.get_xlabel() == "return of the evaluation after training"
+    assert "Band: its 95 % bootstrap interval over runs." in figure.get_supxlabel()
+
+
+def _says(artist, text):
+    return isinstance(artist, Text) and text in artist.get_text()
 
 
 def test_all_bands_of_a_plot_mean_the_same_and_the_caption_explains_them(drawn, write):
