@@ -48,7 +48,7 @@ class Curve(NamedTuple):
     label: str
     n_environment_steps: Float[np.ndarray, "evaluations"]
     mean: Float[np.ndarray, "evaluations"]
-    quartiles: Float[np.ndarray, "2 evaluations"]
+    band: Float[np.ndarray, "2 evaluations"]
     extremes: Float[np.ndarray, "2 evaluations"]
 
 
@@ -61,9 +61,10 @@ def plot_learning_curve(
 ) -> None:
     """Plot each actor's learning curve, with the spread over episodes.
 
-    Lines are means over the episodes of an evaluation, bands their interquartile range. With up to
-    four curves, paler bands span minimum to maximum. Actors with equal returns share a curve.
-    Evaluations after an early stop are left out.
+    Lines are means over the episodes of an evaluation, bands one standard deviation to either side,
+    within minimum and maximum, as `plot_runs` draws a single run. With up to four curves, paler
+    bands span minimum to maximum. Actors with equal returns share a curve. Evaluations after an
+    early stop are left out.
 
     Args:
         metrics: ``returns`` ``[evaluations, episodes, actors]`` as `train` returns them, and
@@ -143,14 +144,13 @@ def _curve(
 ) -> Curve:
     returns = np.where(np.isfinite(returns), returns, np.nan)
     ran = ~np.isnan(returns).all(axis=1)
-    low, first_quartile, third_quartile, high = np.nanpercentile(
-        returns[ran], [0, 25, 75, 100], axis=1
-    )
+    mean, deviation = np.nanmean(returns[ran], axis=1), np.nanstd(returns[ran], axis=1)
+    low, high = np.nanmin(returns[ran], axis=1), np.nanmax(returns[ran], axis=1)
     return Curve(
         label=label,
         n_environment_steps=n_environment_steps[ran],
-        mean=np.nanmean(returns[ran], axis=1),
-        quartiles=np.stack([first_quartile, third_quartile]),
+        mean=mean,
+        band=np.clip([mean - deviation, mean + deviation], low, high),
         extremes=np.stack([low, high]),
     )
 
@@ -182,15 +182,19 @@ def _draw_curve(axes: Any, curve: Curve, curve_index: int, n_curves: int) -> Any
     few = n_curves <= _MAX_WITH_EXTREMES
     if few:
         draw_spread(axes, x, curve.extremes, color=colour, alpha=0.09)
-    draw_spread(axes, x, curve.quartiles, color=colour, alpha=0.22 if few else 0.1)
+    draw_spread(axes, x, curve.band, color=colour, alpha=0.22 if few else 0.1)
     return draw_line(axes, x, curve.mean, curve.label, curve_index, n_curves)
 
 
 def _explain_spread(figure: Any, n_episodes: int, n_curves: int) -> None:
-    text = f"Line: mean of {n_episodes} episodes. Band: interquartile range."
-    if n_curves <= _MAX_WITH_EXTREMES:
-        text += " Pale band: minimum to maximum."
+    text = _explain_episodes(f"{n_episodes} episodes", n_curves <= _MAX_WITH_EXTREMES)
     write_caption(figure, [text])
+
+
+def _explain_episodes(episodes: str, with_extremes: bool) -> str:
+    """Say what the line and the bands of a single run are."""
+    text = f"Line: mean over {episodes}. Band: one standard deviation."
+    return f"{text} Pale band: minimum to maximum." if with_extremes else text
 
 
 def plot_runs(
@@ -355,5 +359,4 @@ def _explanations(panels: Sequence[Panel], groups: Mapping[str, Sequence[Run]]) 
     curves = [curve for panel in panels for curve in panel.curves.values()]
     if all(curve.band is None for curve in curves):
         return [text]
-    extremes = " Pale band: minimum to maximum." if len(groups) == 1 else ""
-    return [f"{text} Line: mean over episodes. Band: one standard deviation.{extremes}"]
+    return [f"{text} {_explain_episodes('episodes', with_extremes=len(groups) == 1)}"]

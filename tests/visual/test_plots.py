@@ -70,15 +70,15 @@ def test_a_line_is_the_mean_over_episodes(drawn):
     np.testing.assert_array_equal(line.get_ydata(), [2.0, 15.0])
 
 
-def test_bands_span_minimum_to_maximum_and_the_interquartile_range(drawn):
-    # The quartiles of 0, 1, 2, 3 and 4 are 1 and 3.
-    episodes = np.arange(5.0)[:, None]
+def test_bands_span_minimum_to_maximum_and_a_standard_deviation_to_either_side(drawn):
+    # The mean is 5, the variance (5² + 5²) / 8 = 2.5².
+    episodes = np.array([0.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 10.0])[:, None]
     figure = drawn(training([episodes, episodes + 10]))
-    extremes, quartiles = (
+    extremes, deviation = (
         band.get_datalim(figure.axes[0].transData) for band in figure.axes[0].collections
     )
-    assert (extremes.y0, extremes.y1) == (0.0, 14.0)
-    assert (quartiles.y0, quartiles.y1) == (1.0, 13.0)
+    assert (extremes.y0, extremes.y1) == (0.0, 20.0)
+    assert (deviation.y0, deviation.y1) == (2.5, 17.5)
 
 
 def test_many_curves_are_drawn_without_minimum_and_maximum(drawn):
@@ -150,9 +150,10 @@ def test_an_actor_without_a_finite_return_is_left_out(drawn):
 def test_a_single_evaluation_shows_its_spread(drawn):
     axes = drawn(training([[[1.0], [3.0], [11.0]]])).axes[0]
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), [5.0])
-    extremes, quartiles = (bar.get_segments()[0][:, 1] for bar in axes.collections)
+    extremes, deviation = (bar.get_segments()[0][:, 1] for bar in axes.collections)
     np.testing.assert_array_equal(extremes, [1.0, 11.0])
-    np.testing.assert_array_equal(quartiles, [2.0, 7.0])
+    # The deviation to either side, √(56 / 3), would reach below the minimum.
+    np.testing.assert_allclose(deviation, [1.0, 5.0 + (56 / 3) ** 0.5])
 
 
 def test_environment_steps_are_counted_in_thousands_and_millions(drawn):
@@ -164,7 +165,7 @@ def test_environment_steps_are_counted_in_thousands_and_millions(drawn):
 def test_title_and_number_of_episodes_are_shown(drawn):
     figure = drawn(two_actors(), title="CartPole")
     assert figure.axes[0].get_title(loc="left") == "CartPole"
-    assert "mean of 4 episodes" in figure.get_supxlabel()
+    assert "mean over 4 episodes" in figure.get_supxlabel()
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (5, 3, 4, 2)])

@@ -13,7 +13,7 @@ from PIL import Image
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.runs import read_groups
-from jaxagents.visual.plots import plot_runs
+from jaxagents.visual.plots import plot_learning_curve, plot_runs
 from tests.fabricated import returns, write_run
 
 
@@ -120,6 +120,24 @@ def test_panels_fill_a_grid(drawn, write, n_actors, metrics, columns):
     fabricated |= {"final_rewards_mean": [list(range(n_actors))], "kl": [[0.1]]}
     figure = drawn(write("a", fabricated), metrics=metrics)
     assert figure.axes[0].get_subplotspec().get_gridspec().ncols == columns
+
+
+def test_a_single_run_is_drawn_as_its_training_draws_it(drawn, figures, write, tmp_path):
+    of_episodes = np.array([[[2.0], [4.0], [9.0]], [[1.0], [5.0], [6.0]]])
+    metrics = {"returns": of_episodes, "n_environment_steps": np.array([0, 100])}
+    plot_learning_curve(metrics, tmp_path / "learning_curve.png")
+    in_training = figures[-1]
+    reductions = {"mean": np.mean, "std": np.std, "min": np.min, "max": np.max}
+    recorded = {f"return_{name}": f(of_episodes, axis=1).tolist() for name, f in reductions.items()}
+    afterwards = drawn(write("a", recorded))
+    bands, others = (
+        [b.get_paths()[0] for b in f.axes[0].collections] for f in (in_training, afterwards)
+    )
+    for band, other in zip(bands, others, strict=True):
+        np.testing.assert_allclose(band.vertices, other.vertices)
+    explained = "Band: one standard deviation. Pale band: minimum to maximum."
+    for figure in (in_training, afterwards):
+        assert figure.get_supxlabel().endswith(explained)
 
 
 def test_a_profiles_title_fits_its_picture(figures, tmp_path):
