@@ -475,6 +475,7 @@ _CHOICES = (
 )
 
 
+_BETWEEN_FIELDS = re.compile(r", (?=\w+=)")  # of a dataclass's repr
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in a function's repr; differs between processes
 _STRUCTURE = (
     "batch_size",
@@ -517,6 +518,23 @@ def _plain(value: Any) -> Any:
         return repr(value).replace(", stride=1)", ")")
     name = getattr(value, "__qualname__", None)
     return name or _ADDRESS.sub("", " ".join(repr(value).split()))
+
+
+def differences(name: str, before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
+    """Return both values of a choice of `structure_of`; of `Layers`, of the fields that differ."""
+    if not all(isinstance(each, str) and each.startswith("Layers(") for each in (before, now)):
+        return {name: (before, now)}
+    old, new = _fields(before), _fields(now)
+    pairs = {f"{name}.{field}": (old.get(field), value) for field, value in new.items()}
+    differing = {field: pair for field, pair in pairs.items() if pair[0] != pair[1]}
+    return differing or {name: (before, now)}
+
+
+def _fields(layers: str) -> dict[str, str]:
+    """Return the fields of `Layers` as its repr, or `_plain`, shows them."""
+    parts = _BETWEEN_FIELDS.split(layers.removeprefix("Layers(").removesuffix(")"))
+    fields = {field: value for field, _, value in (part.partition("=") for part in parts)}
+    return fields | {"stride": fields.get("stride", "1")}
 
 
 def _as_indices(parameter_sharing: Any) -> tuple[int, ...]:

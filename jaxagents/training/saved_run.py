@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from jaxagents.config import AgentConfig
+from jaxagents.config import AgentConfig, differences
 from jaxagents.errors import CheckpointError
 from jaxagents.training import best_members
 from jaxagents.training.checkpoints import Checkpoints, DamagedError
@@ -163,9 +163,13 @@ class SavedRun:
                 continue
             before = saved.get(name, _BEFORE_IT_WAS_SAVED.get(name))
             if before != mine:
+                reasons = [
+                    f"its {field} is {then}, and this agent's is {now}"
+                    for field, (then, now) in differences(name, before, mine).items()
+                ]
                 raise CheckpointError(
-                    f"the run in {self._config.checkpoint_dir} belongs to another agent: its "
-                    f"{name} is {before}, and this agent's is {mine}."
+                    f"the run in {self._config.checkpoint_dir} belongs to another agent: "
+                    f"{'; '.join(reasons)}. Leave it unchanged, or train a new run."
                 )
 
 

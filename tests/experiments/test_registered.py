@@ -136,7 +136,7 @@ def test_a_run_is_resumed_by_no_other_agent_or_network(override, difference, run
     experiment = Experiment.of_run(run, [override])
     with pytest.raises(ExperimentError, match="belongs to another agent: ") as refusal:
         experiment.resume()
-    assert str(refusal.value).endswith(difference)
+    assert str(refusal.value).endswith(f"{difference} Leave it unchanged, or train a new run.")
 
 
 WRONG = [  # text of the file, its replacement, the line and the error

@@ -429,8 +429,10 @@ def test_a_newer_format_is_refused_and_left_unchanged(damaged):
             r"its policy_of_actor is \[0, 0\], .* \[0, 0, 0\]",
         ),
         (
-            lambda d: agent_with(d, actor_layers=ja.Layers((9,))),
-            r"its actor_layers is .*, and this agent's is .*\(9,\)",
+            lambda d: agent_with(d, actor_layers=ja.Layers((9,), "relu", stride=2, memory_size=8)),
+            r"another agent: its actor_layers.hidden_sizes is \(8,\), and this agent's is \(9,\); "
+            "its actor_layers.activation is None, and this agent's is 'relu'; "
+            r"its actor_layers.stride is 1, and this agent's is 2\. Leave it unchanged, or train",
         ),
         (lambda d: agent_with(d, batch_size=8), "its batch_size is 4, and this agent's is 8"),
         (
