@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -143,6 +144,20 @@ def test_train_prints_each_evaluation_and_what_to_do_next(commands, run):
     assert f"runs/{run.name}/learning_curve.png" in output
     assert "import jaxagents as ja" in output
     assert f'ja.Experiment.of_run("runs/{run.name}").restore()' in output
+
+
+def test_warnings_for_the_user_are_one_line_without_the_programs(monkeypatch, capsys):
+    def show(_):
+        for warning in (UserWarning("gamma looks far"), DeprecationWarning("an old name")):
+            print(warnings.formatwarning(warning, type(warning), "program.py", 1), end="")
+
+    before = warnings.formatwarning
+    monkeypatch.setattr("jaxagents.cli.environments.envs", show)
+    assert cli.main(["envs"]) == 0
+    of_user, of_python = capsys.readouterr().out.splitlines()
+    assert of_user == "Warning: gamma looks far"
+    assert of_python == "program.py:1: DeprecationWarning: an old name"
+    assert warnings.formatwarning is before
 
 
 def test_actors_whose_returns_tie_at_first_have_columns_of_their_own_from_then_on(capsys):
