@@ -85,15 +85,11 @@ def _check_spaces(name: str, arrays: ActorArrays, agent: Agent) -> None:
             f"{name} has actions in {arrays.space}, and the agent's environment in "
             f"{environments.space}."
         )
-    features: Any = np.zeros((1, *arrays.shape), arrays.dtype)
-    elapsed: Any = np.zeros((), np.int32) if environments.time_limit.is_observed else None
-    observation = Observation(features, elapsed=elapsed)
-    seen = jax.eval_shape(environments.as_prepared, observation).features.shape
-    expected = environments.observation.features.shape
-    if seen != expected:
+    expected = environments.own_observation.features.shape[1:]
+    if tuple(arrays.shape) != expected:
         raise ValueError(
-            f"{name} has observations that the agent would see as {seen[1:]}, and its networks "
-            f"take {expected[1:]}."
+            f"{name} has observations of shape {tuple(arrays.shape)}, and the agent's environment "
+            f"of {expected}."
         )
 
 

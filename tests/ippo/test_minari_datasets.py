@@ -171,8 +171,8 @@ def collect_buffers(space, actions, dataset_id="stairs/five-v0"):
         ),
         (
             Height(n_features=5),
-            "the dataset stairs/test-v0 has observations that the agent would see as (2,), and its "
-            "networks take (5,).",
+            "the dataset stairs/test-v0 has observations of shape (2,), and the agent's "
+            "environment of (5,).",
         ),
     ],
 )
