@@ -1,16 +1,12 @@
 """The checks of configurations, and the defaults."""
 
 import dataclasses
-import functools
-import json
 import re
 
 import numpy as np
-import optax
 import pytest
-from flax import linen as nn
 
-from jaxagents.config import AgentConfig, Layers, structure_of
+from jaxagents.config import AgentConfig, Layers
 from jaxagents.hyperparameters import adam
 
 
@@ -235,33 +231,6 @@ def test_an_adaptive_learning_rate_needs_more_than_one_gradient_step():
         AgentConfig(**sizes, minibatch_size=4)
     assert "\n" not in str(error.value)
     assert AgentConfig(**sizes, minibatch_size=2).n_minibatches == 2
-
-
-def descent(params, momentum):
-    return optax.sgd(params.learning_rate, momentum)
-
-
-def test_the_structure_that_checkpoints_depend_on_is_plain_data_equal_in_every_process():
-    described = AgentConfig(
-        n_steps=1,
-        batch_size=np.int64(16),
-        actor_layers=Layers(hidden_sizes=[np.int64(8)], memory_size=np.int64(32)),
-        actor_network=nn.Sequential([nn.Dense(8), nn.tanh, nn.Dense(2)]),
-        optimizer=functools.partial(descent, momentum=0.9),
-    )
-    structure = structure_of(described)
-    assert json.loads(json.dumps(structure)) == structure
-    assert structure["batch_size"] == 16
-    assert structure["actor_layers"] == (
-        "Layers(hidden_sizes=(8,), activation=None, layer_norm=False, channels=(16,), "
-        "memory_size=32, sizes_after_memory=())"  # as before there were strides
-    )
-    strided = AgentConfig(n_steps=1, actor_layers=Layers(stride=12))
-    assert structure_of(strided)["actor_layers"] == repr(Layers(stride=12))
-    # Functions are not described by their addresses.
-    assert "0x" not in json.dumps(structure)
-    assert "tanh" in structure["actor_network"]
-    assert structure["optimizer"] == "functools.partial(<function descent>, momentum=0.9)"
 
 
 @pytest.mark.parametrize("unit", ["time", "step"])

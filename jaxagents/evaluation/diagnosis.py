@@ -18,8 +18,8 @@ _LARGE = 10.0  # standard deviation of targets that a critic reaches slowly if n
 _BEYOND = 2.0  # times the largest return that rewards allow
 _COLLAPSED = 0.02  # of the entropy of uniformly random actions
 _TOO_FAR = 0.1  # nats between the policies before and after an update
-_MAYBE_CHANCE = 2.0  # standard errors of a gain that nobody should call learning
-_STANDARD_ERRORS = 3.0  # by which returns must differ for a gain, or a loss, to be certain
+_PROBABLE = 2.0  # standard errors of a difference between mean returns
+_CERTAIN = 3.0  # likewise
 _LOST = 0.3  # of the gain in return since before training
 
 
@@ -61,7 +61,7 @@ class _Run(NamedTuple):
     def has_learnt(self) -> bool:
         """True if any actor probably earns more at the end than before training."""
         gained, error = self.gain(-1, since=0)
-        return bool(np.any(gained > _MAYBE_CHANCE * error))
+        return bool(np.any(gained > _PROBABLE * error))
 
 
 def diagnose(metrics: Mapping[str, Any], task: Task) -> list[str]:
@@ -209,9 +209,9 @@ def _lost_again(run: _Run) -> Iterator[str]:
     best = int(mean.mean(axis=1).argmax())
     gained, error_of_gain = run.gain(best, since=0)
     lost, error_of_loss = run.gain(best, since=-1)
-    was_learnt = np.any(gained > _STANDARD_ERRORS * error_of_gain)
+    was_learnt = np.any(gained > _CERTAIN * error_of_gain)
     # One actor's loss may be another's gain: all actors must have lost.
-    is_lost = np.all(lost > np.maximum(_STANDARD_ERRORS * error_of_loss, _LOST * gained))
+    is_lost = np.all(lost > np.maximum(_CERTAIN * error_of_loss, _LOST * gained))
     if was_learnt and is_lost:
         yield (
             f"It was learnt and lost again: the return was {_text(mean[best])} after "

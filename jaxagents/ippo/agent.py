@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jaxagents.compiler.devices import Devices
 from jaxagents.compiler.jit import is_traced
 from jaxagents.compiler.random_keys import as_key
-from jaxagents.config import AgentConfig, structure_of
+from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.factory import batch_of
 from jaxagents.environments.sides.side import Side
@@ -41,6 +41,7 @@ from jaxagents.training.callbacks import Callback
 from jaxagents.training.named_arrays import Leaves
 from jaxagents.training.recorder import Recorder
 from jaxagents.training.saved_run import highest_return
+from jaxagents.training.structure import structure_of
 from jaxagents.types import Memory, Metrics, MetricStats, Observation, PyTree, Runner
 
 _logger = logging.getLogger(__name__)

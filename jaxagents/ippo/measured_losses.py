@@ -75,9 +75,9 @@ def warn_of_measured_losses(
     for loss in losses:
         n_measured = loss.n_environment_steps
         if n_measured / 2 <= n_steps <= 1.01 * n_measured and _is_set(loss.option, values):
-            with_rates = "Rates of 5e-4 " if loss.option == _SLOWER_RATES else "This "
+            measured = "Rates of 5e-4" if loss.option == _SLOWER_RATES else "This"
             warnings.warn(
-                f"{_text(loss.option, config, values)}: {with_rates}learnt less than the defaults "
+                f"{_text(loss.option, config, values)}: {measured} learnt less than the defaults "
                 f"on {env_name} in {n_measured:,} steps: {loss.reached:g} instead of "
                 f"{loss.reached_by_defaults:g} (final return per actor, four seeds). Longer "
                 "trainings may gain by it; see docs/choosing.md.",

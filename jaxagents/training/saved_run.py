@@ -6,11 +6,12 @@ from typing import Any, final
 
 import numpy as np
 
-from jaxagents.config import AgentConfig, differences
+from jaxagents.config import AgentConfig
 from jaxagents.errors import CheckpointError
 from jaxagents.training import best_members
 from jaxagents.training.checkpoints import Checkpoints, DamagedError
 from jaxagents.training.named_arrays import Leaves, from_leaves, subtree
+from jaxagents.training.structure import differences
 from jaxagents.types import Runner
 
 BestFn = Callable[[Leaves], int]

@@ -246,7 +246,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path):
     assert path.read_text() == "mine"
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # trains by a command of its own
 def test_a_section_of_the_command_trains(tmp_path):
     path = tmp_path / "table.md"
     done = run_small("--sections", "hunting", "--to", str(path))

@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_not_tried():
     assert not more.fits  # tried, and it took more
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # compiles an update once more
 def test_near_the_limit_memory_is_that_of_the_compiled_update():
     agent = ja.DiscreteIPPO(Walk(), None, TINY)
     needed = memory_of_update(agent)

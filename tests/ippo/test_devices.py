@@ -117,7 +117,7 @@ def test_policies_trained_on_many_devices_play_on_one(tmp_path):
     assert agent.eval(KEYS[0], 2, runner=runner)["returns"].shape == (2, COORDINATION.n_actors)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # compiles a training under vmap
 def test_an_axis_of_the_users_does_not_divide_anything():
     agent = shared_agent(COORDINATION)
     train = jax.vmap(agent.train, in_axes=(0, None), axis_name="devices")

@@ -51,7 +51,7 @@ def assert_they_learn_what_one_does(n_processes, tmp_path, env_id):
         assert largest_difference(alone[name], all_of_them[0][name]) < 1e-5, name
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # three trainings in processes of their own
 def test_two_processes_learn_what_one_does_from_agents_of_the_parallel_api(tmp_path):
     assert_they_learn_what_one_does(2, tmp_path, "echo")
 

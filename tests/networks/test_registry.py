@@ -8,8 +8,8 @@ import pytest
 from flax import linen as nn
 
 import jaxagents as ja
-from jaxagents.config import structure_of
 from jaxagents.networks.feed_forward import MLP, PolicyNetwork, ValueNetwork
+from jaxagents.training.structure import structure_of
 from tests.agents import WALK, tiny
 from tests.plugins import forget_registrations, install
 from tests.probes import RealWalk
