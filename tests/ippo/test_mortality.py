@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.hyperparameters import per_policy
+from jaxagents.ppo.finiteness import NonFinite
 from jaxagents.ppo.normalization import Normalizers
-from jaxagents.ppo.policy_map import each_policy
-from jaxagents.types import Batch, NetworkState, Transition
+from jaxagents.types import Batch, Metrics, NetworkState, Transition
 from tests.agents import FAST, all_finite, assert_trees_equal, make_batch, tiny
 from tests.probes import RealWalk, Team, Walk
 
@@ -33,36 +32,38 @@ class Trial:
         draws = self.agent._draw_rollout(jax.random.key(1))
         self.runner, self.transitions = jax.jit(self.agent._collect_rollout)(runner, draws)
         self._make_batch = jax.jit(functools.partial(make_batch, self.agent))
-        self._learn = jax.jit(self._update)
+        self._learn = jax.jit(self.agent._learn)
+        self._fit = jax.jit(self.agent._fit)
 
     def batch_of(self, transitions: Transition) -> Batch:
         return self._make_batch(self.runner, transitions)[1]
 
-    def _update(self, runner: ja.Runner, batch: Batch) -> "Learnt":
-        agent, n_policies = self.agent, self.agent.policies.n_policies
-        hyperparams = per_policy(runner.hyperparams, n_policies)
-        rngs = jax.random.split(jax.random.key(2), n_policies)
-        actor = each_policy(agent._update_actor)(runner.actor, batch, hyperparams, rngs)
-        runner, batch, value_metrics = agent._make_targets(runner, actor[0], batch, hyperparams)
-        critic = each_policy(agent._update_critic)(runner.critic, batch, hyperparams, rngs)
-        return Learnt(*actor, *critic, value_metrics, runner.normalizers)
-
     def learn(self, transitions: Transition, runner: ja.Runner | None = None) -> "Learnt":
-        return self._learn(*self._make_batch(runner or self.runner, transitions))
+        return Learnt.from_update(*self._learn(runner or self.runner, transitions))
 
     def learn_from_batch(self, batch: Batch) -> "Learnt":
-        return self._learn(self.runner, batch)
+        runner, agent = self.runner, self.agent
+        hyperparams, rngs = agent._scheduled(runner), agent._split(runner)
+        return Learnt.from_update(*self._fit(runner, runner, batch, hyperparams, rngs))
 
 
 class Learnt(NamedTuple):
     """Networks with their optimizers' moments of the gradients, metrics, and statistics."""
 
     actor: NetworkState
-    actor_metrics: dict[str, jax.Array]
     critic: NetworkState
-    critic_metrics: dict[str, jax.Array]
-    value_metrics: dict[str, jax.Array]
+    metrics: Metrics
     normalizers: Normalizers
+
+    @classmethod
+    def from_update(cls, runner: ja.Runner, metrics: Metrics, nonfinite: NonFinite) -> "Learnt":
+        assert not np.any(nonfinite)
+        return cls(runner.actor, runner.critic, metrics, runner.normalizers)
+
+    @property
+    def actor_metrics(self) -> Metrics:
+        names = ("actor_loss", "entropy", "kl", "clip_fraction", "actor_gradient_norm")
+        return {name: self.metrics[name] for name in names}
 
 
 def holding(tree, value, n_steps=None, since=DEATH, actor=0):
