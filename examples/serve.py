@@ -96,7 +96,7 @@ class Policy:
         outputs = outputs.reshape(-1, *action["shape"])
         low, high = np.array(action["low"]), np.array(action["high"])
         if action["squash"]:
-            return low + (np.tanh(outputs) + 1.0) / 2.0 * (high - low)
+            outputs = low + (np.tanh(outputs) + 1.0) / 2.0 * (high - low)
         return np.clip(outputs, low, high)
 
     def _check_shape(self, shape):

@@ -30,8 +30,8 @@ def common_space(owner: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
     if isinstance(largest, Box):
         is_common = all(
             isinstance(space, Box)
-            and np.array_equal(space.low, largest.low[: space.size])
-            and np.array_equal(space.high, largest.high[: space.size])
+            and _is_alike(space.low, largest.low)
+            and _is_alike(space.high, largest.high)
             for space in spaces
         )
         if not is_common:
@@ -42,6 +42,11 @@ def common_space(owner: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
     elif any(space != largest for space in spaces):
         raise ValueError(f"The actors of {owner} have different choices; they must be equal.")
     return largest
+
+
+def _is_alike(bound: np.ndarray, of_largest: np.ndarray) -> bool:
+    """Compare bounds, up to the rounding of different dtypes to float32."""
+    return bool(np.allclose(np.ravel(bound), np.ravel(of_largest)[: bound.size], 1e-6, 0.0))
 
 
 def common_shape(owner: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

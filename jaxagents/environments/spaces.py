@@ -34,7 +34,10 @@ class MultiDiscrete(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Real vectors of ``shape`` between ``low`` and ``high`` (scalars or arrays)."""
+    """Real vectors of ``shape`` between ``low`` and ``high`` (scalars or arrays).
+
+    Agents act in float32: see `float32_bounds`.
+    """
 
     low: Any
     high: Any
@@ -75,7 +78,20 @@ def as_space(space: Any) -> ActionSpace:
 
     Raises:
         TypeError: the space is none of those that agents can play.
+        ValueError: the space holds no action.
     """
+    converted = _converted(space)
+    sizes = converted.shape if isinstance(converted, Box) else converted.n_choices
+    if not all(size > 0 for size in sizes) or (not sizes and not isinstance(converted, Box)):
+        raise ValueError(
+            f"action space {space!r} has no action to choose; give it a size of at least 1."
+        )
+    if isinstance(converted, Box) and not np.all(converted.low <= converted.high):
+        raise ValueError(f"action space {space!r} has a low that is not at most its high.")
+    return converted
+
+
+def _converted(space: Any) -> ActionSpace:
     start = getattr(space, "start", 0)
     choices = getattr(space, "n_choices", None)
     for name in ("nvec", "num_categories"):  # of Gymnasium and JaxMARL
@@ -93,15 +109,33 @@ def as_space(space: Any) -> ActionSpace:
             return Discrete(int(n))
     if hasattr(space, "low") and hasattr(space, "high"):
         shape = tuple(int(size) for size in space.shape)
-        low, high = (
-            np.broadcast_to(np.asarray(bound, np.float32), shape)
-            for bound in (space.low, space.high)
-        )
-        return Box(low, high, shape)
+        return Box(*float32_bounds(space.low, space.high, shape), shape)
     raise TypeError(
         f"action space {space!r} is neither Discrete (an attribute n, actions 0 to n - 1) nor Box "
         "(low, high, shape) nor MultiDiscrete (n_choices, num_categories or nvec, a vector of "
         "numbers of actions); only these are supported."
+    )
+
+
+def float32_bounds(low: Any, high: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest and the highest float32 within bounds of any dtype.
+
+    Every float32 between them is within the bounds as they were given. Where no float32 is, both
+    are the nearest one.
+    """
+    given = [np.broadcast_to(np.asarray(bound), shape) for bound in (low, high)]
+    with np.errstate(over="ignore"):  # beyond float32 is infinite
+        nearest = [bound.astype(np.float32) for bound in given]
+    # Python's numbers are compared exactly: numpy would round integers of 64 bits.
+    own_low, own_high, near_low, near_high = (each.astype(object) for each in (*given, *nearest))
+    below, above = np.asarray(near_low < own_low, bool), np.asarray(near_high > own_high, bool)
+    inf = np.float32(np.inf)
+    inner_low = np.where(below, np.nextafter(nearest[0], inf), nearest[0])
+    inner_high = np.where(above, np.nextafter(nearest[1], -inf), nearest[1])
+    is_between = inner_low <= inner_high
+    return (
+        np.where(is_between, inner_low, nearest[0]),
+        np.where(is_between, inner_high, nearest[1]),
     )
 
 

@@ -26,9 +26,11 @@ class ContinuousIPPO(IPPOBase):
             )
         if not self.config.squash:
             return ClippedGaussian(space)
-        if not np.all(np.isfinite([space.low, space.high])):
+        with np.errstate(over="ignore", invalid="ignore"):
+            width = space.high - space.low
+        if not np.all(np.isfinite(width) & (width > 0)):
             raise ValueError(
-                f"squash=True needs finite bounds, but {type(self.env).__name__} has actions from "
-                f"{space.low} to {space.high}; use squash=False."
+                f"squash=True needs finite bounds that differ, but {type(self.env).__name__} has "
+                f"actions from {space.low} to {space.high}; use squash=False."
             )
         return SquashedGaussian(space)

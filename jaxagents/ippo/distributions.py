@@ -319,7 +319,8 @@ class SquashedGaussian(DiagonalGaussian):
     def to_environment(self, action: Float[Array, "*batch dimensions"]) -> Array:
         """Squash into the bounds, in the environment's shape."""
         low, high = self._space.low, self._space.high
-        return low + (jnp.tanh(self._shaped(action)) + 1.0) / 2.0 * (high - low)
+        scaled = low + (jnp.tanh(self._shaped(action)) + 1.0) / 2.0 * (high - low)
+        return jnp.clip(scaled, low, high)  # which rounding may leave
 
     def from_environment(self, action: Float[Array, "..."]) -> Float[Array, "*batch dimensions"]:
         """Undo the squashing, of actions at most 0.9998 of the way from the middle to a bound.

@@ -1,6 +1,5 @@
 """What each actor observes, may do and does, stacked along an axis of actors. Numpy only."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
 
@@ -14,17 +13,19 @@ from jaxagents.environments.host.images import (
     ImageSettings,
     is_of_images,
 )
+from jaxagents.environments.host.value_checks import check_dtype
 from jaxagents.environments.spaces import (
     Box,
     Discrete,
     action_dtype,
     action_shape,
     as_space,
+    float32_bounds,
     mask_size,
 )
 
 _MASK = "action_mask"
-_NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}  # jax's dtypes
+_MOST_FEATURES = 10_000_000  # of a flattened observation
 
 
 class Sight(NamedTuple):
@@ -65,6 +66,39 @@ class Encoding(NamedTuple):
 
 
 @final
+class BoxActions:
+    """Turns an agent's numbers into actions of a Box of Gymnasium, within its bounds.
+
+    Where the dtype is of integers, they are rounded to the nearest one, halves to the even one.
+    Actions are finite even where the bounds are not.
+
+    Args:
+        space: The Box.
+    """
+
+    def __init__(self, space: Any):
+        self._dtype = space.dtype
+        self._is_whole = space.dtype.kind != "f"
+        limits = np.iinfo(space.dtype) if self._is_whole else np.finfo(space.dtype)
+        self._low = np.maximum(space.low, limits.min)
+        self._high = np.minimum(space.high, limits.max)
+        bounds = float32_bounds(self._low, self._high, space.shape)
+        self._bounds = np.clip(bounds, *float32_bounds(limits.min, limits.max, ()))
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Convert numbers ``[*batch, *shape]``."""
+        low, high = self._bounds
+        inside = np.minimum(np.maximum(values, low), high)  # faster than `clip` of so few
+        if self._is_whole:
+            inside = np.rint(inside)
+        own = np.asarray(inside, self._dtype)  # of a single number too
+        if self._dtype == np.float32:
+            return own
+        # Without a float32 between the bounds, even the nearest one is not within.
+        return np.asarray(np.minimum(np.maximum(own, self._low), self._high), self._dtype)
+
+
+@final
 class ActorArrays:
     """Stacks observations and masks of actors, and takes their actions apart.
 
@@ -101,6 +135,10 @@ class ActorArrays:
         self._starts = [int(start) if np.ndim(start) == 0 else start for start in starts]
         self._action_dtypes = [space.dtype for space in action_spaces]
         self._spaces = [as_space(_from_zero(space)) for space in action_spaces]
+        self._boxes = [
+            BoxActions(space) if isinstance(own, Box) else None
+            for space, own in zip(action_spaces, self._spaces, strict=True)
+        ]
         self.space = common_space(name, self._spaces)
         self.shape = common_shape(name, [each.shape for each in self._encodings])
         self.dtype = narrow(np.result_type(*(each.dtype for each in self._encodings)))
@@ -153,10 +191,9 @@ class ActorArrays:
                 f"returned an observation of shape {value.shape} for actor {actor}, whose space "
                 f"has shape {encoding.shape}"
             )
-        if value.dtype is not encoding.dtype and not _can_become(value.dtype, encoding.dtype):
-            raise WrongValueError(
-                f"returned an observation of {value.dtype} for actor {actor}, whose space has "
-                f"{encoding.dtype}"
+        if value.dtype is not encoding.dtype:
+            check_dtype(
+                value, encoding.dtype, "an observation", f"for actor {actor}, whose space has"
             )
         return value
 
@@ -202,13 +239,19 @@ class ActorArrays:
 
     def action(self, actor: int, value: Any) -> Any:
         """Return one actor's action as its own space has it."""
-        space = self._spaces[actor]
+        space, box = self._spaces[actor], self._boxes[actor]
         if isinstance(space, Discrete):
             return int(value) + self._starts[actor]
-        if isinstance(space, Box):
-            value = value.reshape(-1)[: space.size].reshape(space.shape)
-            return value.astype(self._action_dtypes[actor])
+        if isinstance(space, Box) and box is not None:
+            return box(np.reshape(value, -1)[: space.size].reshape(space.shape))
         return (value + self._starts[actor]).astype(self._action_dtypes[actor])
+
+    def action_batch(self, action: np.ndarray) -> np.ndarray:
+        """Return the only actor's actions ``[envs, 1, ...]`` as a batch of its own space."""
+        box = self._boxes[0]
+        if box is not None:
+            return box(action[:, 0])
+        return (action[:, 0] + self._starts[0]).astype(self._action_dtypes[0])
 
     def action_layout(self) -> tuple[tuple[int, ...], Any]:
         """Return shape and dtype of all actors' actions."""
@@ -218,7 +261,7 @@ class ActorArrays:
 def _encoding_of(name: str, space: Any, images: ImageSettings) -> Encoding:
     """Choose how observations of a space of Gymnasium become arrays."""
     from gymnasium import spaces
-    from gymnasium.spaces.utils import flatten_space
+    from gymnasium.spaces.utils import flatdim, flatten_space
 
     inner, has_mask = None, isinstance(space, spaces.Dict) and _MASK in space.spaces
     if has_mask:
@@ -230,6 +273,11 @@ def _encoding_of(name: str, space: Any, images: ImageSettings) -> Encoding:
         return Encoding(space, False, has_mask, inner, image, image.shape, image.dtype)
     flattens = not isinstance(space, spaces.Box | spaces.MultiBinary)
     try:
+        if flattens and space.is_np_flattenable and flatdim(space) > _MOST_FEATURES:
+            raise ValueError(
+                f"{name} has the observation space {space}, which is flattened into "
+                f"{flatdim(space):,} features; wrap the environment so that it observes a Box."
+            )
         flat = flatten_space(space) if flattens else space
     except NotImplementedError:
         flat = None
@@ -244,13 +292,13 @@ def _encoding_of(name: str, space: Any, images: ImageSettings) -> Encoding:
 
 
 def narrow(dtype: Any) -> np.dtype:
-    """Return the dtype that jax has for numbers of a kind."""
-    return np.dtype(_NARROWER.get(np.dtype(dtype).name, dtype))
+    """Return the dtype in which numbers are observed.
 
-
-@functools.cache
-def _can_become(given: np.dtype, wanted: np.dtype) -> bool:
-    return np.can_cast(given, wanted, "same_kind")
+    It is float32 for all but integers of at most 32 bits.
+    """
+    dtype = np.dtype(dtype)
+    is_short = dtype.kind in "iub" and dtype.itemsize <= np.dtype(np.float32).itemsize
+    return dtype if is_short else np.dtype(np.float32)
 
 
 def _from_zero(space: Any) -> Any:

@@ -12,7 +12,7 @@ from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.errors import WrongValueError
 from jaxagents.environments.host.images import ImageSettings
 from jaxagents.environments.host.messages import Failure
-from jaxagents.environments.host.value_checks import not_finite
+from jaxagents.environments.host.value_checks import check_dtype, not_finite
 
 
 class Making(NamedTuple):
@@ -132,6 +132,9 @@ class Stepper:
             raise WrongValueError(
                 f"returned a {what} of shape {value.shape}, which was {view.shape} before"
             )
+        if value.dtype is not view.dtype:
+            what = name.removeprefix("final_").replace("_", " ")
+            check_dtype(value, view.dtype, f"a {what}", "which was")
         view[...] = value
 
     def _check(self, *names: str, where: np.ndarray | None = None) -> None:

@@ -1,10 +1,46 @@
 """Whether what environments returned is finite. Numpy only."""
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
 
+from jaxagents.environments.host.errors import WrongValueError
+
 _NAMES = {"features": "an observation", "reward": "a reward", "global_state": "a state"}
+
+
+def check_dtype(values: np.ndarray, dtype: np.dtype, what: str, wanted: str) -> None:
+    """Check that a dtype holds numbers, to the precision of float32.
+
+    Args:
+        values: The numbers.
+        dtype: The dtype.
+        what: What they are, for the error.
+        wanted: Whose dtype it is, for the error.
+
+    Raises:
+        WrongValueError: the numbers are of another kind, or an integer is out of range.
+    """
+    if values.dtype is dtype:
+        return
+    can_become, can_wrap = _conversion(values.dtype, dtype)
+    if not can_become:
+        raise WrongValueError(f"returned {what} of {values.dtype}, {wanted} {dtype}")
+    if can_wrap:
+        wrong = values.astype(dtype) != values
+        if wrong.any():
+            raise WrongValueError(
+                f"returned {what} that holds {values[wrong][0]}, {wanted} {dtype}, which cannot "
+                "hold it"
+            )
+
+
+@functools.cache
+def _conversion(given: np.dtype, wanted: np.dtype) -> tuple[bool, bool]:
+    """Return whether one dtype can become the other, and whether integers can wrap then."""
+    can_wrap = wanted.kind in "iu" and not np.can_cast(given, wanted)
+    return np.can_cast(given, wanted, "same_kind"), can_wrap
 
 
 def not_finite(

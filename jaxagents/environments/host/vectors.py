@@ -10,7 +10,7 @@ from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
 from jaxagents.environments.host.errors import HostEnvironmentError, WrongValueError
 from jaxagents.environments.host.pool import Frame, PoolSettings
 from jaxagents.environments.host.shared_arrays import new_arrays
-from jaxagents.environments.host.value_checks import not_finite
+from jaxagents.environments.host.value_checks import check_dtype, not_finite
 
 _MASK, _FINAL = "action_mask", "final_obs"  # in a vector's infos
 
@@ -75,7 +75,6 @@ class VectorPool:
         self._vector = pickle.loads(settings.making.make_env)(n_envs)
         self._mode: str = autoreset_mode(self._vector)
         space = self._vector.single_action_space
-        self._space = space
         self._encode = ActorArrays(
             type(self._vector).__name__,
             [self._vector.single_observation_space],
@@ -126,8 +125,8 @@ class VectorPool:
         if is_reset.any():  # this step is their reset
             for name in self._sight:
                 arrays[f"final_{name}"][is_reset] = arrays[name][is_reset]
-        own = action.reshape(self.n_envs, *self._space.shape) + getattr(self._space, "start", 0)
-        observations, reward, *ends, infos = self._vector.step(own.astype(self._space.dtype))
+        own = self._encode.action_batch(action)
+        observations, reward, *ends, infos = self._vector.step(own)
         arrays["reward"][:, 0] = np.where(is_reset, 0.0, reward)
         for name, end in zip(("terminated", "truncated"), ends, strict=True):
             arrays[name][:, 0] = np.where(is_reset, arrays[name][:, 0], end)
@@ -154,6 +153,7 @@ class VectorPool:
             features = self._arrays[f"{prefix}features"]
             if np.shape(observations) != (self.n_envs, *features.shape[2:]):
                 raise WrongValueError(f"returned observations of shape {np.shape(observations)}")
+            check_dtype(np.asarray(observations), features.dtype, "observations", "whose space has")
             features[:, 0] = observations
             return
         for env, observation in enumerate(_rows(self._vector, observations)):

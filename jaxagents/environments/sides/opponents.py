@@ -122,7 +122,13 @@ class RandomOpponent(Opponent):
         space, shape = seats.space, (len(member), len(seats.actors))
         if isinstance(space, Box):
             low, high = np.asarray(space.low), np.asarray(space.high)
-            return jax.random.uniform(rng, (*shape, *space.shape), jnp.float32, low, high), memory
+            if not np.all(np.isfinite([low, high])):
+                raise ValueError(
+                    f"RandomOpponent draws between the bounds of actions, but here they are "
+                    f"{space}; give another opponent."
+                )
+            drawn = jax.random.uniform(rng, (*shape, *space.shape), jnp.float32, low, high)
+            return jnp.clip(drawn, low, high), memory  # which rounding may leave
         mask = of_actors(observation, seats.actors).action_mask
         ends = np.cumsum(space.n_choices)
         noise = jax.random.gumbel(rng, (*shape, int(ends[-1])))
