@@ -1,7 +1,8 @@
 """Hyperparameters: traced values, which change without recompiling."""
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -75,6 +76,25 @@ class HyperParameters(struct.PyTreeNode):
     huber_delta: PerPolicy = 10.0
     actor_optimizer_params: OptimizerParams = OptimizerParams()
     critic_optimizer_params: OptimizerParams = OptimizerParams()
+
+
+def _naming_optimizers(init: Callable[..., None]) -> Callable[..., None]:
+    """Say where the parameters of optimizers belong that are given as if they were coefficients."""
+
+    @functools.wraps(init)
+    def checked(self: HyperParameters, *values: Any, **named: Any) -> None:
+        for name in named.keys() & OptimizerParams.__dataclass_fields__.keys():
+            params = f"jaxagents.OptimizerParams({name}={named[name]!r})"
+            raise TypeError(
+                f"HyperParameters has no {name}, which each optimizer has its own: give "
+                f"actor_optimizer_params={params}, and critic_optimizer_params likewise."
+            )
+        init(self, *values, **named)
+
+    return checked
+
+
+HyperParameters.__init__ = _naming_optimizers(HyperParameters.__init__)
 
 
 def clip_by_global_norm(max_norm: ScalarLike) -> optax.GradientTransformation:

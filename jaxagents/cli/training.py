@@ -138,7 +138,7 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
         return status
     except KeyboardInterrupt:  # outside of training
         return _complain_of_interruption(experiment, INTERRUPTED)
-    except (NonFiniteError, HostEnvironmentError) as error:
+    except (NonFiniteError, HostEnvironmentError, MemoryError) as error:
         return complain(f"error: {error} The run so far is in {experiment.directory}", FAILED)
     except ProcessError as error:
         sys.stdout.flush()

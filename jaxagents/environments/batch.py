@@ -53,6 +53,9 @@ class EnvironmentBatch(abc.ABC):
         global_state: Add a global state to observations: the environment's own if it has one,
             otherwise the observations of all actors.
 
+    Raises:
+        ValueError: actors observe nothing.
+
     Attributes:
         n_actors: Number of actors in each environment.
         space: One actor's action space.
@@ -96,6 +99,11 @@ class EnvironmentBatch(abc.ABC):
         self.observation: Observation = jax.eval_shape(
             lambda observation: self._prepare(observation, jnp.zeros((), jnp.int32)), observation
         )
+        if 0 in self.observation.features.shape:
+            raise ValueError(
+                f"actors observe nothing: observations have shape {observation.features.shape}; "
+                "observe at least one number, such as a constant 0, or set agent_id=True."
+            )
 
     @property
     def has_rivals(self) -> bool:

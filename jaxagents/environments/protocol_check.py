@@ -1,5 +1,7 @@
 """Checks of the environment protocol, by tracing a reset and a step without running them."""
 
+import operator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -47,17 +49,18 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
                 "gymnax and JaxMARL. Give one of Gymnasium or PettingZoo as "
                 "jaxagents.HostEnvironment(make_env)."
             )
-    n_actors, space = int(env.n_actors), as_space(env.action_space(env_params))
+    n_actors, space = _n_actors(env), as_space(env.action_space(env_params))
     reset_name, step_name = ("reset_env", "step_env") if resets_as_batch else ("reset", "step")
     rng = jax.random.key(0)
-    returned = jax.eval_shape(getattr(env, reset_name), rng, env_params)
-    observation, state = _expect(f"{name}.{reset_name}", returned, "observation, state")
+    source, names = f"{name}.{reset_name}", ("observation", "state")
+    returned = _traced(source, names, getattr(env, reset_name), rng, env_params)
+    observation, state = _expect(source, returned, ", ".join(names))
     observation = _as_observation(observation)
-    _check_observation(f"{name}.{reset_name}", observation, n_actors, space)
+    _check_observation(source, observation, n_actors, space)
     action = jax.ShapeDtypeStruct((n_actors, *action_shape(space)), action_dtype(space))
-    returned = jax.eval_shape(getattr(env, step_name), rng, state, action, env_params)
     source = f"{name}.{step_name}"
     names = ("observation", "state", "reward", "terminated", "truncated", "info")
+    returned = _traced(source, names, getattr(env, step_name), rng, state, action, env_params)
     step: dict[str, Any] = dict(
         zip(names, _expect(source, returned, ", ".join(names)), strict=True)
     )
@@ -75,6 +78,43 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
         has_shaped_reward="shaped_reward" in step["info"],
         keeps_keys=any(map(is_key, jax.tree.leaves(state))),
     )
+
+
+def _n_actors(env: Any) -> int:
+    try:
+        n_actors = operator.index(env.n_actors)
+    except TypeError:
+        n_actors = 0
+    if n_actors < 1:
+        raise TypeError(
+            f"{type(env).__name__}.n_actors is {env.n_actors!r}; it must be a whole number of at "
+            "least 1."
+        )
+    return n_actors
+
+
+def _traced(
+    source: str, names: tuple[str, ...], function: Callable[..., Any], *arguments: Any
+) -> Any:
+    """Return the shapes of what a function returns, or say what jax cannot trace of it."""
+    returned: list[Any] = []
+
+    def kept(*arguments: Any) -> Any:
+        returned.append(function(*arguments))
+        return returned[-1]
+
+    try:
+        return jax.eval_shape(kept, *arguments)
+    except TypeError as error:
+        for path, leaf in jax.tree_util.tree_leaves_with_path(returned[-1:]):
+            if not hasattr(leaf, "dtype") and not isinstance(leaf, bool | int | float | complex):
+                of, *keys = jax.tree_util.keystr(path[1:], simple=True, separator=".").split(".")
+                name = names[int(of)] if of.isdecimal() and int(of) < len(names) else of
+                raise TypeError(
+                    f"{source} returns {leaf!r} as {'.'.join([name, *keys])}; jax traces numbers "
+                    "and arrays only, so leave it out."
+                ) from error
+        raise
 
 
 def _check_flags(source: str, step: dict[str, Any], n_actors: int) -> None:

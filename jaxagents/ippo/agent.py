@@ -1,16 +1,19 @@
 """The base class of agents: environment, policies, networks, and the methods that apply them."""
 
 import abc
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import FlaxError
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxagents.compiler.devices import Devices
+from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
 from jaxagents.compiler.jit import is_traced
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig
@@ -196,8 +199,9 @@ class Agent(Frozen, abc.ABC):
         n_evals = self.config.n_evals if n_evals is None else n_evals
         if n_evals < 1:
             raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
-        actor = self.networks.actor_of(self._runner_or_collected(runner))
-        with self.environments.raising_faults():
+        runner = self._runner_or_collected(runner)
+        actor = self.networks.actor_of(runner)
+        with self._explaining(runner), self.environments.raising_faults():
             return self._player.evaluate(as_key(rng), actor, n_evals, greedy)
 
     def record(
@@ -227,8 +231,9 @@ class Agent(Frozen, abc.ABC):
         if n_episodes < 1:
             raise ValueError(f"n_episodes={n_episodes}; record at least 1.")
         n_evals = max(n_episodes, self.config.n_evals if n_evals is None else n_evals)
-        actor = self.networks.actor_of(self._runner_or_collected(runner))
-        with self.environments.raising_faults():
+        runner = self._runner_or_collected(runner)
+        actor = self.networks.actor_of(runner)
+        with self._explaining(runner), self.environments.raising_faults():
             return self._player.record(as_key(rng), actor, n_evals, greedy, n_episodes)
 
     def summarize(self, values: Any) -> MetricStats:
@@ -283,7 +288,8 @@ class Agent(Frozen, abc.ABC):
         carry = self._checked_carry(carry)
         rng = None if rng is None else as_key(rng)
         actor, critic = self.networks.actor_of(runner), self.networks.critic_of(runner)
-        action, carry = self._player.act(actor, critic, observation, carry, rng)
+        with self._explaining(runner):
+            action, carry = self._player.act(actor, critic, observation, carry, rng)
         return action if self.config.recurrent is None else (action, carry)
 
     def value(
@@ -305,7 +311,8 @@ class Agent(Frozen, abc.ABC):
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)
         critic = self.networks.critic_of(runner)
-        return self._player.value(critic, runner.normalizers.value, observation, carry)
+        with self._explaining(runner):
+            return self._player.value(critic, runner.normalizers.value, observation, carry)
 
     def initial_carry(self) -> Memory:
         """Return a recurrent agent's recurrent state at an episode's start."""
@@ -425,6 +432,29 @@ class Agent(Frozen, abc.ABC):
         keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_members))
         return jax.eval_shape(jax.vmap(self._init, in_axes=(0, None)), keys, hyperparams)
 
+    @contextlib.contextmanager
+    def _explaining(self, runner: Runner) -> Iterator[None]:
+        """Where it is why a call fails, say that a runner is another agent's, or memory is short.
+
+        Raises:
+            ValueError: parameters have other shapes than this agent's.
+            MemoryError: the device's memory is exhausted.
+        """
+        try:
+            with explaining_exhausted_memory():
+                yield
+        except (TypeError, ValueError, FlaxError) as error:
+            own, given = _shapes_of(self._runner_shapes()), _shapes_of(runner)
+            for name in sorted(own.keys() | given.keys()):
+                here, there = own.get(name, "missing"), given.get(name, "missing")
+                if here != there:
+                    raise ValueError(
+                        f"the runner is of another agent: {name} is {there} there and {here} in "
+                        "this agent; build the agent of the environment and configuration that "
+                        "the runner was trained with."
+                    ) from error
+            raise
+
     def _checked(self, hyperparams: HyperParameters) -> HyperParameters:
         check_hyperparams(hyperparams, self.policies.n_policies)
         if not is_traced(hyperparams.gamma):
@@ -449,6 +479,10 @@ class Agent(Frozen, abc.ABC):
         if runner is None and self._collected is not None:
             runner = self._collected[0]
         if runner is not None:
+            if not isinstance(runner, Runner):
+                raise TypeError(
+                    f"runner is {type(runner).__name__}; pass a Runner, which train returns first."
+                )
             if np.ndim(runner.n_updates_done):
                 raise ValueError(
                     f"the runner is of a population of {len(runner.n_updates_done)}; choose one by "
@@ -480,3 +514,13 @@ def _network_text(network: Network, init: Callable[[PRNGKeyArray], PyTree]) -> s
     shapes = jax.eval_shape(init, jax.random.key(0))
     n_params = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
     return f"{type(network.module).__name__}, {n_params:,} parameters per policy"
+
+
+def _shapes_of(runner: Runner) -> dict[str, str]:
+    """Return the shapes of what observations and actions decide."""
+    parts = (runner.actor.params, runner.critic.params, runner.normalizers)
+    return {
+        f"{part}.{jax.tree_util.keystr(path, simple=True, separator='.')}": str(list(leaf.shape))
+        for part, tree in zip(("actor", "critic", "normalizers"), parts, strict=True)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }

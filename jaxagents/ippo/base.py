@@ -236,7 +236,7 @@ class IPPOBase(Agent):
             HostEnvironmentError: an environment outside of JAX failed.
         """
         self._run.check()
-        with self.environments.raising_faults():
+        with self._explaining(runner), self.environments.raising_faults():
             runner, metrics, _ = self._step(self._with_environments(runner))
             return runner, metrics
 
@@ -266,7 +266,8 @@ class IPPOBase(Agent):
                 f"the rollout has its {self.config.rollout_length} steps (rollout_length); call "
                 "update, and begin the next with carry=None."
             )
-        return self._act(self.networks.actor_of(runner), observation, acting)
+        with self._explaining(runner):
+            return self._act(self.networks.actor_of(runner), observation, acting)
 
     def update(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics]:
         """Learn from a rollout that was collected by hand or elsewhere, as `step` does.
@@ -286,7 +287,8 @@ class IPPOBase(Agent):
                 final observations.
         """
         check_rollout(rollout, self.environments, self.config, self.distribution.action_shape)
-        runner, metrics, _ = self._update_from(runner, rollout)
+        with self._explaining(runner):
+            runner, metrics, _ = self._update_from(runner, rollout)
         return runner, metrics
 
     def pretrain(

@@ -1,6 +1,7 @@
 """A training run: blocks of updates, each followed by an evaluation and a report to the host."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, final, runtime_checkable
 
 import jax
@@ -58,6 +59,7 @@ class Trainee(Protocol):
     _recorder: Recorder
 
     def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner: ...
+    def _explaining(self, runner: Runner) -> AbstractContextManager[None]: ...
     def _with_environments(self, runner: Runner) -> Runner: ...
     def _step(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]: ...
     def _report(
@@ -133,7 +135,7 @@ class TrainingRun(Frozen):
                     training = training._replace(runner=local(training.runner))
                 return training, metrics
 
-        with agent.environments.raising_faults():
+        with agent._explaining(runner), agent.environments.raising_faults():
             runner = agent._with_environments(runner)
             runner = agent.devices.put(runner, specs_of(runner))
             training, metrics = recorder.record(train, n_updates_done, history)

@@ -7,7 +7,7 @@ import pytest
 from flax import linen as nn
 
 import jaxagents as ja
-from tests.agents import FAST, TINY, WALK, shared_agent, tiny
+from tests.agents import FAST, TINY, WALK, begin, shared_agent, tiny
 from tests.probes import Aim
 
 
@@ -91,6 +91,75 @@ def test_hyperparameters_out_of_range_are_refused_before_tracing(hyperparams, me
     for entry in (agent.train, agent.init):
         with pytest.raises(ValueError, match=message):
             entry(jax.random.key(0), hyperparams)
+
+
+def test_the_learning_rate_is_named_where_it_belongs():
+    message = r"actor_optimizer_params=jaxagents.OptimizerParams\(learning_rate=0.1\)"
+    for give in (ja.HyperParameters, FAST.replace):
+        with pytest.raises(TypeError, match=message):
+            give(learning_rate=0.1)
+
+
+class Returning(ja.Environment):
+    """An environment whose number of actors, width of observations and info are given."""
+
+    def __init__(self, n_actors=1, width=2, n_actions=2, info=None):
+        self.n_actors, self.info = n_actors, info or {}
+        self._width, self._n_actions = width, n_actions
+
+    def action_space(self, params):
+        return ja.Discrete(self._n_actions)
+
+    def reset_env(self, rng, params):
+        return jnp.zeros((1, self._width)), jnp.zeros(())
+
+    def step_env(self, rng, state, action, params):
+        observation, state = self.reset_env(rng, params)
+        return observation, state, jnp.zeros(1), jnp.ones(1, bool), jnp.zeros(1, bool), self.info
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "message"),
+    [
+        ({"info": {"name": "abc"}}, TypeError, "step_env returns 'abc' as info.name; jax traces"),
+        ({"n_actors": None}, TypeError, "n_actors is None; it must be a whole number of at least"),
+        ({"n_actors": 0}, TypeError, "n_actors is 0; it must be"),
+        ({"width": 0}, ValueError, r"actors observe nothing: observations have shape \(1, 0\)"),
+        ({"n_actions": 0}, ValueError, r"Discrete\(n=0\) has no action to choose"),
+    ],
+    ids=["text", "no number", "no actor", "no feature", "no action"],
+)
+def test_an_environment_without_something_to_trace_or_to_learn_is_refused(returned, error, message):
+    with pytest.raises(error, match=message) as raised:
+        ja.DiscreteIPPO(Returning(**returned), None, TINY)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"width": 5}, r"Dense_0.kernel is \[1, 5, \d+\] there and \[1, 2, \d+\] in this agent"),
+        ({"n_actions": 3}, r"actor.params.Dense_0.bias is \[1, 3\] there and \[1, 2\] in"),
+    ],
+    ids=["observations", "actions"],
+)
+def test_a_runner_of_another_environment_is_refused_by_its_shapes(other, message):
+    agent = ja.DiscreteIPPO(Returning(), None, TINY)
+    runner = begin(ja.DiscreteIPPO(Returning(**other), None, TINY))
+    for use in (
+        lambda: agent.policy(runner, jnp.zeros((1, 2))),
+        lambda: agent.eval(jax.random.key(0), 1, runner=runner),
+        lambda: agent.step(runner),
+        lambda: agent.train(jax.random.key(0), FAST, runner=runner),
+    ):
+        with pytest.raises(ValueError, match=message) as raised:
+            use()
+        assert "\n" not in str(raised.value)
+
+
+def test_what_is_no_runner_is_refused():
+    with pytest.raises(TypeError, match="runner is int; pass a Runner"):
+        shared_agent().policy(5, jnp.zeros((2, 3)))
 
 
 def test_methods_that_need_a_training_say_so():

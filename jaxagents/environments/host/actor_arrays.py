@@ -193,7 +193,7 @@ class ActorArrays:
             )
         if value.dtype is not encoding.dtype:
             check_dtype(
-                value, encoding.dtype, "an observation", f"for actor {actor}, whose space has"
+                value, encoding.dtype, "an observation", f" for actor {actor}, whose space has"
             )
         return value
 

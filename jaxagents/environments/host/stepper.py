@@ -134,7 +134,7 @@ class Stepper:
             )
         if value.dtype is not view.dtype:
             what = name.removeprefix("final_").replace("_", " ")
-            check_dtype(value, view.dtype, f"a {what}", "which was")
+            check_dtype(value, view.dtype, f"a {what}", ", which was")
         view[...] = value
 
     def _check(self, *names: str, where: np.ndarray | None = None) -> None:

@@ -26,12 +26,12 @@ def check_dtype(values: np.ndarray, dtype: np.dtype, what: str, wanted: str) -> 
         return
     can_become, can_wrap = _conversion(values.dtype, dtype)
     if not can_become:
-        raise WrongValueError(f"returned {what} of {values.dtype}, {wanted} {dtype}")
+        raise WrongValueError(f"returned {what} of {values.dtype}{wanted} {dtype}")
     if can_wrap:
         wrong = values.astype(dtype) != values
         if wrong.any():
             raise WrongValueError(
-                f"returned {what} that holds {values[wrong][0]}, {wanted} {dtype}, which cannot "
+                f"returned {what} that holds {values[wrong][0]}{wanted} {dtype}, which cannot "
                 "hold it"
             )
 

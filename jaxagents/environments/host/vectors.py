@@ -153,7 +153,9 @@ class VectorPool:
             features = self._arrays[f"{prefix}features"]
             if np.shape(observations) != (self.n_envs, *features.shape[2:]):
                 raise WrongValueError(f"returned observations of shape {np.shape(observations)}")
-            check_dtype(np.asarray(observations), features.dtype, "observations", "whose space has")
+            check_dtype(
+                np.asarray(observations), features.dtype, "observations", ", whose space has"
+            )
             features[:, 0] = observations
             return
         for env, observation in enumerate(_rows(self._vector, observations)):
