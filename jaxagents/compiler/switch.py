@@ -18,8 +18,12 @@ _is_plain = os.environ.get("JAXAGENTS_PLAIN_JAX", "").lower() not in (
 
 
 def is_plain() -> bool:
-    """True if everything is compiled by plain `jax.jit` and computed by plain jax functions."""
-    return _is_plain
+    """True if everything is compiled by plain `jax.jit` and computed by plain jax functions.
+
+    So it is under `jax.disable_jit()`, where each operation costs a millisecond: tuned forms take
+    more operations, for a compiler that fuses them.
+    """
+    return _is_plain or jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def tunes_for_cpu() -> bool:
@@ -29,7 +33,7 @@ def tunes_for_cpu() -> bool:
     plain jax at least as fast: a sum or a transpose is fused into its neighbours there, and every
     further kernel or condition costs a launch or a wait of the host.
     """
-    return not _is_plain and jax.default_backend() == "cpu"
+    return not is_plain() and jax.default_backend() == "cpu"
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.compiler import switch
-from jaxagents.compiler.switch import is_plain, plain_jax
+from jaxagents.compiler.switch import is_plain, plain_jax, tunes_for_cpu
 from tests.agents import FAST, tiny
 from tests.probes import Walk
 
@@ -49,6 +49,14 @@ def test_plain_jax_uses_no_tuned_form(changes):
     assert primitives_of_an_update(**changes)
     with plain_jax():
         assert not primitives_of_an_update(**changes)
+
+
+def test_nothing_is_tuned_where_jax_compiles_nothing():
+    assert tunes_for_cpu()
+    with jax.disable_jit():
+        assert is_plain()
+        assert not tunes_for_cpu()
+    assert tunes_for_cpu()
 
 
 @pytest.fixture
