@@ -4,14 +4,15 @@ import os
 
 
 def give_xla_two_threads() -> None:
-    """Let XLA start a thread per processor, and two at least.
+    """Let XLA start a thread per processor, or as many as NPROC says, and two at least.
 
     On a CPU, a program that calls the host back occupies one of XLA's threads until the host
     returns, while another copies the arguments. With a single thread both wait forever: see
     https://github.com/jax-ml/jax/issues/24255. XLA reads NPROC when jax first computes something;
-    without it, it would count the processors then, which may be fewer than now. Whoever sets NPROC
-    to 1 wants one thread, for trainings that neither keep checkpoints nor call back.
+    without it, it would count the processors then, which may be fewer than now.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     n_processors = len(affinity(0)) if affinity else os.cpu_count() or 1
-    os.environ.setdefault("NPROC", str(max(2, n_processors)))
+    asked = os.environ.get("NPROC", "").strip()
+    n_threads = int(asked) if asked.isdecimal() else n_processors
+    os.environ["NPROC"] = str(max(2, n_threads))

@@ -10,6 +10,7 @@ from jaxagents.compiler.processors import give_xla_two_threads
 
 PIN = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 IMPORT = "import jaxagents as ja"
+ONE_THREAD = "os.environ['NPROC'] = '1'"
 TRAINING = """
 import os, sys
 import jax
@@ -34,15 +35,25 @@ def test_xla_has_a_thread_per_processor_and_two_at_least(n_processors, n_threads
     assert os.environ["NPROC"] == n_threads
 
 
-def test_a_number_of_threads_that_was_asked_for_is_kept(monkeypatch):
-    monkeypatch.setenv("NPROC", "1")
+@pytest.mark.parametrize(
+    ("asked", "n_threads"), [("3", "3"), ("1", "2"), ("0", "2"), ("", "4"), ("many", "4")]
+)
+def test_a_number_of_threads_that_was_asked_for_is_kept_unless_it_is_below_two(
+    asked, n_threads, monkeypatch
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(4), raising=False)
+    monkeypatch.setenv("NPROC", asked)
     give_xla_two_threads()
-    assert os.environ["NPROC"] == "1"
+    assert os.environ["NPROC"] == n_threads
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
-@pytest.mark.parametrize("preparation", [(PIN, IMPORT), (IMPORT, PIN)], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "preparation",
+    [(PIN, IMPORT), (IMPORT, PIN), (ONE_THREAD, IMPORT)],
+    ids=["before", "after", "NPROC=1"],
+)
 def test_a_training_with_checkpoints_ends_on_one_processor(preparation, tmp_path):
     """With one thread, XLA would wait for a callback that waits for XLA."""
     environment = {name: value for name, value in os.environ.items() if name != "NPROC"}
