@@ -50,14 +50,16 @@ def new_memory(layout: Layout, n_envs: int) -> IO[bytes]:
         HostEnvironmentError: there is not enough memory for it.
     """
     folder = _IN_MEMORY if os.path.isdir(_IN_MEMORY) else tempfile.gettempdir()
-    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 -- open as long as there are workers
     n_bytes = sum(_n_bytes(field, n_envs) for field in layout.values())
+    file = None
     try:
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 -- open as long as workers are
         file.truncate(n_bytes)
         if hasattr(os, "posix_fallocate"):  # or the first write without space ends the process
             os.posix_fallocate(file.fileno(), 0, n_bytes)
     except OSError as error:
-        file.close()
+        if file is not None:
+            file.close()
         raise HostEnvironmentError(
             f"the workers of n_envs={n_envs} share {n_bytes:,} bytes, which {folder} cannot hold "
             f"({error}); enlarge it (docker run --shm-size=1g), or set n_workers=0."
