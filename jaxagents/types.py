@@ -47,7 +47,7 @@ class TimeStep(NamedTuple):
     truncated: Bool[Array, "envs actors"]  # cut off in a state that is not terminal
     active: Bool[Array, "envs actors"]  # the actor was alive before the step
     episode_over: Bool[Array, "envs"]  # for every actor: the environment was reset
-    info: dict[str, Array]  # the environment's scalar infos, [envs]
+    info: dict[str, Array]  # the environment's scalar infos, [envs] or [envs, actors]
     final_state: PyTree = None  # before any reset, [envs, ...]; None: the environment hides it
 
     @property

@@ -105,6 +105,17 @@ def exchange(text: str) -> list[str]:
     return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in rows]
 
 
+def joined_over_processes(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Join the rows ``[rows]`` of all processes, which have the same names and numbers of rows."""
+    if n_processes() == 1 or not columns:
+        return dict(columns)
+    from jax.experimental.multihost_utils import process_allgather
+
+    with noticing_losses():
+        parts = np.asarray(process_allgather(np.stack(list(columns.values()))))
+    return dict(zip(columns, np.concatenate(parts, axis=1), strict=True))
+
+
 def together(work: Callable[[], Result]) -> Result:
     """Do something in each process; an error in one of them is raised in all.
 

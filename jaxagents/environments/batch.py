@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import apply_where
 from jaxagents.compiler.devices import keys_of_environments
-from jaxagents.compiler.random_keys import key_of, to_draw, to_store
+from jaxagents.compiler.random_keys import is_key, key_of, to_draw, to_store
 from jaxagents.compiler.threefry import THREEFRY
 from jaxagents.environments.observation_features import (
     append_agent_id,
@@ -29,6 +30,7 @@ from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
+_NO_INFOS = ("final_observation", "shaped_reward")  # which have a place of their own
 _FEW_RESETS = 32  # environments; see benchmarks/RESULTS.md
 _NO_LIMIT = TimeLimit(n_steps=None, is_terminal=False, is_observed=False)
 
@@ -64,6 +66,7 @@ class EnvironmentBatch(abc.ABC):
         teams: Each actor's team, or None.
         rewards_after_death: True if dead actors earn rewards until the end of the episode.
         has_shaped_reward: True if steps return a shaped reward.
+        has_hidden_infos: True if episodes have infos that compiled code does not see.
         has_idle_steps: True if a reset can take a step of its own, in which no actor is active.
         time_limit: Of the episodes.
         can_be_vmapped: True if `reset` and `step` can be a part of a `jax.vmap`.
@@ -73,6 +76,7 @@ class EnvironmentBatch(abc.ABC):
 
     rewards_after_death: bool = False
     has_shaped_reward: bool = False
+    has_hidden_infos: bool = False
     has_idle_steps: bool = False
     can_be_vmapped: bool = True
     can_be_divided: bool = False
@@ -145,6 +149,21 @@ class EnvironmentBatch(abc.ABC):
         """
         del n_episodes
         return self
+
+    def infos_of_episodes(
+        self, actors: Sequence[int] | None = None, is_divided: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Return scalar infos that compiled code does not see, by name, ``[episodes]``.
+
+        They are of each environment's first episode since the latest reset: each actor's at its
+        own last step, averaged over the actors that have it.
+
+        Args:
+            actors: Those whose infos count; None: all.
+            is_divided: Processes have played a part of the episodes each.
+        """
+        del actors, is_divided
+        return {}
 
     def close(self) -> None:  # noqa: B027 -- most have nothing to end
         """End what steps the environments, if that is not compiled code."""
@@ -367,7 +386,9 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             truncated=truncated,
             active=state.active,
             episode_over=episode_over,
-            info={name: value for name, value in info.items() if _is_scalar(value)},
+            info={
+                name: value for name, value in info.items() if _is_info(name, value, self.n_actors)
+            },
             final_state=final_state,
         )
         return time_step, BatchState(
@@ -406,5 +427,8 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         return self._prepare(observation, jnp.zeros(len(rngs), jnp.int32)), env_state
 
 
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, jax.Array) and value.ndim == 1
+def _is_info(name: str, value: Any, n_actors: int) -> bool:
+    """Return True for a number of each environment, or of each of its actors."""
+    if name in _NO_INFOS or not isinstance(value, jax.Array) or is_key(value):
+        return False
+    return value.ndim == 1 or value.shape[1:] == (n_actors,)

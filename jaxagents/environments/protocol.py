@@ -82,8 +82,9 @@ class Environment(abc.ABC):
             params: The environment's parameters.
 
         Returns:
-            observation, state, reward, terminated, truncated and a dictionary of scalar infos,
-            which may also hold a ``shaped_reward``, ``[actors]``, for training only. An actor's
+            observation, state, reward, terminated, truncated and a dictionary of infos, scalars or
+            with one entry per actor, of which evaluations report the last as ``info_<name>``. It
+            may also hold a ``shaped_reward``, ``[actors]``, for training only. An actor's
             terminated or truncated stays True until the reset.
         """
 

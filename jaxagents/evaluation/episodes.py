@@ -1,15 +1,18 @@
 """Complete episodes under a given policy."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
 from jaxagents.types import Observation, PyTree, TimeStep
 
+_logger = logging.getLogger(__name__)
 Act = Callable[[PRNGKeyArray, Observation, PyTree], tuple[Array, PyTree]]
 """Maps a random key, observations and recurrent state, ``[envs, actors, ...]``, to the actions for
 the environments and the next recurrent state."""
@@ -23,13 +26,25 @@ class Episodes(NamedTuple):
     terminated: Bool[Array, "episodes actors"]  # how the actor's own episode ended
     truncated: Bool[Array, "episodes actors"]
     episode_lengths: Int[Array, "episodes"]
-    info: dict[str, Array]  # scalar infos of the last step, [episodes]
+    # Scalar infos of the last step, [episodes], or of each actor's last step, [episodes actors].
+    info: dict[str, Array]
 
     def as_metrics(self) -> dict[str, Array]:
-        """Return the fields by name, and each info as ``info_<name>``."""
+        """Return the fields by name, and each info as ``info_<name>``, ``[episodes]``.
+
+        Infos of actors are averaged over the actors that have them.
+        """
         metrics = self._asdict()
         info = metrics.pop("info")
-        return metrics | {f"info_{name}": value for name, value in info.items()}
+        return metrics | {
+            f"info_{name}": jnp.nanmean(value, axis=1) if value.ndim == 2 else value
+            for name, value in info.items()
+        }
+
+    def of_actors(self, actors: Sequence[int]) -> "Episodes":
+        """Return the outcomes of some of the actors."""
+        own = np.asarray(actors)
+        return jax.tree.map(lambda leaf: leaf[:, own] if leaf.ndim == 2 else leaf, self)
 
 
 class Play(NamedTuple):
@@ -63,6 +78,18 @@ def play_episodes(
         lambda play: advance_play(environments, act, play)[0],
         start,
     ).episodes
+
+
+def report_waiting(n_episodes: int, n_updates_done: Any = None) -> None:
+    """Say that an evaluation takes a minute already."""
+    when = "" if n_updates_done is None else f" after {int(n_updates_done):,} updates"
+    _logger.warning(
+        "The evaluation%s has waited a minute for the last of its %d episodes to end. If episodes "
+        "may never end, bound them by AgentConfig(max_episode_steps=...), or "
+        "--agent.max_episode_steps.",
+        when,
+        n_episodes,
+    )
 
 
 def begin_play(
@@ -107,7 +134,10 @@ def advance_play(
         terminated=episodes.terminated | (ends & step.terminated),
         truncated=episodes.truncated | (ends & step.truncated),
         episode_lengths=episodes.episode_lengths + goes_on,
-        info=jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), step.info, episodes.info),
+        info={
+            name: jnp.where(ends if old.ndim == 2 else goes_on, step.info[name], old)
+            for name, old in episodes.info.items()
+        },
     )
     play = Play(
         rng=rng,
@@ -130,6 +160,11 @@ def _empty_episodes(state: BatchState, step: Callable[[], TimeStep]) -> Episodes
         truncated=no,
         episode_lengths=jnp.zeros(n_episodes, jnp.int32),
         info=jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(step).info
+            lambda leaf: (
+                jnp.zeros(leaf.shape, leaf.dtype)
+                if leaf.ndim == 1
+                else jnp.full(leaf.shape, jnp.nan)  # until the actor has one
+            ),
+            jax.eval_shape(step).info,
         ),
     )

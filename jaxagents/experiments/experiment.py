@@ -49,7 +49,7 @@ from jaxagents.experiments.run_directory import (
     write_summary,
 )
 from jaxagents.hyperparameters import check_hyperparams
-from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
+from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn, mean_of_present
 from jaxagents.training.trackers import JsonLines, Tracker, Trackers
 
 if typing.TYPE_CHECKING:
@@ -449,7 +449,8 @@ class Experiment:
             "evaluation": asdict(how),
             "returns": {name: as_json(values.tolist()) for name, values in stats.items()},
             "means": {
-                name: as_json(np.mean(values, axis=0).tolist()) for name, values in metrics.items()
+                name: as_json(_mean_over_episodes(name, values).tolist())
+                for name, values in metrics.items()
             },
         }
 
@@ -495,3 +496,10 @@ class Experiment:
 
     def _n_environment_steps(self, n_updates_done: Any) -> Any:
         return n_updates_done * self.config.agent.steps_per_update
+
+
+def _mean_over_episodes(name: str, values: Any) -> Any:
+    """Average a metric of evaluations; an info over the episodes that have it."""
+    if name.startswith("info_"):
+        return mean_of_present(np.asarray(values, np.float64))
+    return np.mean(values, axis=0)

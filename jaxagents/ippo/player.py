@@ -1,15 +1,24 @@
 """Compiled programs that apply trained policies: whole episodes, single actions and values."""
 
+from contextlib import nullcontext
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxagents.compiler.jit import compiled_quickly
+from jaxagents.compiler.jit import compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import to_draw
+from jaxagents.compiler.waiting import reporting, wait_for
 from jaxagents.environments.batch import EnvironmentBatch
-from jaxagents.evaluation.episodes import Act, Play, begin_play, play_episodes
+from jaxagents.evaluation.episodes import (
+    Act,
+    Play,
+    begin_play,
+    play_episodes,
+    report_waiting,
+)
 from jaxagents.evaluation.trajectories import (
     RecordedStep,
     Trajectory,
@@ -59,9 +68,52 @@ class Player(Frozen):
             self._recorders[n_episodes] = player
         return self._recorders[n_episodes]
 
+    def evaluate(
+        self,
+        rng: PRNGKeyArray,
+        actor: Inference,
+        n_evals: int,
+        greedy: bool,
+        n_updates_done: Array | None = None,
+    ) -> Metrics:
+        """Play whole episodes; see the agent's `eval`.
+
+        Args:
+            rng: Random key.
+            actor: The policies.
+            n_evals: Number of episodes.
+            greedy: Take the most probable actions.
+            n_updates_done: For a message after a minute, if it is a part of training.
+        """
+        if is_traced((rng, actor)):
+            return self._evaluate(rng, actor, n_evals, greedy)
+        wait_for(actor)
+
+        def report() -> None:
+            report_waiting(n_evals, n_updates_done)
+
+        # A program that calls the host has ended when its call returns.
+        with reporting(report) if self._environments.has_hidden_infos else nullcontext():
+            metrics = self._evaluate(rng, actor, n_evals, greedy)
+        wait_for(metrics, report)
+        return metrics | jax.tree.map(jnp.asarray, self.infos(metrics))
+
+    def infos(self, metrics: Metrics, is_divided: bool = False) -> dict[str, Any]:
+        """Return the infos of episodes that compiled code does not see, as metrics.
+
+        Args:
+            metrics: Of the episodes.
+            is_divided: As for `EnvironmentBatch.infos_of_episodes`.
+        """
+        if not self._environments.has_hidden_infos:
+            return {}
+        wait_for(metrics)
+        infos = self._environments.infos_of_episodes(is_divided=is_divided)
+        named = {f"info_{name}": values for name, values in infos.items()}
+        return {name: values for name, values in named.items() if name not in metrics}
+
     @compiled_quickly(static_argnames=("self", "n_evals", "greedy"))
-    def evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:
-        """Play whole episodes; see the agent's `eval`."""
+    def _evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:
         act, memory = self._act_by(actor, greedy), self._initial_memory(n_evals)
         episodes = play_episodes(self._environments, act, memory, to_draw(rng), n_evals)
         return episodes.as_metrics()

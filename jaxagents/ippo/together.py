@@ -15,9 +15,10 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import as_key, to_draw
+from jaxagents.compiler.waiting import wait_for
 from jaxagents.environments.sides.batch import SideBatch
 from jaxagents.errors import CheckpointError
-from jaxagents.evaluation.episodes import play_episodes
+from jaxagents.evaluation.episodes import play_episodes, report_waiting
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.frozen import Frozen
@@ -422,8 +423,16 @@ class _Group(Frozen):
             if name not in self.sides
         }
         if self.sides:
-            metrics |= self._evaluate_sides(rng, {name: actors[name] for name in self.sides})
+            sides = self._evaluate_sides(rng, {name: actors[name] for name in self.sides})
+            metrics |= {name: sides[name] | self._infos(name, sides[name]) for name in sides}
         return metrics
+
+    def _infos(self, name: str, metrics: Metrics) -> Metrics:
+        """Return the infos of a side's actors that compiled code does not see."""
+        assert self.whole_for_evaluation is not None
+        wait_for(metrics, report=lambda: report_waiting(self._n_evals))
+        infos = self.whole_for_evaluation.infos_of_episodes(self.sides[name].side.actors)
+        return {f"info_{info}": jnp.asarray(values) for info, values in infos.items()}
 
     @compiled_quickly(static_argnames=("self",))
     def _evaluate_sides(
@@ -448,11 +457,7 @@ class _Group(Frozen):
         episodes = play_episodes(
             self.whole_for_evaluation, act, memory, to_draw(rng), self._n_evals
         )
-        of_actors = ("returns", "final_rewards", "terminated", "truncated")
         return {
-            name: {
-                metric: values[:, np.asarray(batch.side.actors)] if metric in of_actors else values
-                for metric, values in episodes.as_metrics().items()
-            }
+            name: episodes.of_actors(batch.side.actors).as_metrics()
             for name, batch in self.sides.items()
         }

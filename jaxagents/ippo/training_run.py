@@ -183,6 +183,7 @@ class TrainingRun(Frozen):
         evaluation = self._evaluate(updates)
         if self._is_divided:
             self.agent.environments.share_faults((updates, evaluation))
+            evaluation = evaluation | self.agent._player.infos(evaluation, is_divided=True)
         training, metrics = self.close_block(training, updates, evaluation)
         return self._reported(training, metrics), metrics
 
@@ -207,7 +208,8 @@ class TrainingRun(Frozen):
         rng = jax.random.key(config.eval_seed)
         if self._is_divided:
             return self._evaluate_divided(rng, actor)
-        return self.agent._player.evaluate(rng, actor, config.n_evals, True)
+        n_updates_done = updates.runner.n_updates_done
+        return self.agent._player.evaluate(rng, actor, config.n_evals, True, n_updates_done)
 
     @compiled_quickly(static_argnames=("self",))
     def _evaluate_divided(self, rng: PRNGKeyArray, actor: Inference) -> Metrics:

@@ -160,8 +160,10 @@ def _reduce_over_episodes(name: str, values: np.ndarray) -> dict[str, np.ndarray
         return {f"return_{key}": _over_episodes(r, values) for key, r in reductions.items()}
     if name == "episode_lengths":
         return {"episode_length_mean": _over_episodes(np.mean, values)}
-    if name in _PER_ACTOR or name.startswith("info_"):
+    if name in _PER_ACTOR:
         return {f"{name}_mean": _over_episodes(np.mean, values)}
+    if name.startswith("info_"):
+        return {f"{name}_mean": _over_episodes(mean_of_present, values)}
     return {name: values}
 
 
@@ -170,6 +172,14 @@ def _over_episodes(reduction: Callable[..., Any], values: np.ndarray) -> np.ndar
         return np.full(values.shape[1:], np.nan)
     with np.errstate(invalid="ignore"):  # the deviation of an infinite return is NaN
         return np.asarray(reduction(values.astype(np.float64), axis=0))
+
+
+def mean_of_present(values: Any, axis: int = 0) -> Any:
+    """Average over the episodes that have an info: those where it is not NaN."""
+    is_present = ~np.isnan(values)
+    total = np.sum(np.where(is_present, values, 0.0), axis=axis)
+    with np.errstate(invalid="ignore"):  # NaN where no episode has it
+        return total / np.sum(is_present, axis=axis)
 
 
 def _replace_nonfinite_by_none(value: Any) -> Any:

@@ -94,12 +94,14 @@ def test_episodes_of_different_lengths_are_each_counted_up_to_their_own_end(env)
     np.testing.assert_array_equal(episodes.truncated, np.stack([~died, ~never], axis=1))
 
 
-def test_infos_are_the_scalars_of_the_last_step_in_their_own_types():
+def test_infos_are_those_of_the_last_step_scalars_in_their_own_types():
     info = jax.tree.map(np.asarray, play(DRAW, always(0), n_episodes=24).info)
-    assert set(info) == {"length", "time", "early"}
+    assert set(info) == {"length", "time", "early", "row"}
     np.testing.assert_array_equal(info["time"], info["length"])
     np.testing.assert_array_equal(info["early"], info["length"] < DEATH)
     assert (info["time"].dtype, info["early"].dtype) == (np.int32, np.bool_)
+    died = np.minimum(info["length"], DEATH)  # each actor's last step counts
+    np.testing.assert_array_equal(info["row"], np.stack([died, 2 * info["length"]], axis=1))
 
 
 @pytest.mark.parametrize("repeats_ends", [True, False])

@@ -32,6 +32,7 @@ class Outcome(NamedTuple):
     terminated: np.ndarray  # bool [actors], True until the reset
     truncated: np.ndarray  # bool [actors], True until the reset; never with terminated
     alive: np.ndarray  # bool [actors]: acts next
+    infos: Mapping[int, Any] = {}  # by actor, as they came
 
 
 class Adapter(abc.ABC):
@@ -131,6 +132,7 @@ class GymnasiumAdapter(Adapter):
             _ONE[is_over],
             _ONE[is_cut],
             _ONE[not (is_over or is_cut)],
+            {0: info},
         )
 
 
@@ -208,6 +210,7 @@ class PettingZooAdapter(Adapter):
             terminated=self._terminated.copy(),
             truncated=self._truncated.copy(),
             alive=is_here & ~self._terminated & ~self._truncated,
+            infos=self._by_position(infos),
         )
 
     def _look(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> Sight:

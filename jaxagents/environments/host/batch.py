@@ -2,9 +2,10 @@
 
 import contextlib
 import functools
+import json
 import logging
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 import jax
@@ -14,10 +15,16 @@ from jaxtyping import Array, PRNGKeyArray, UInt32
 
 from jaxagents.compiler.devices import n_devices, part_of_device
 from jaxagents.compiler.host_calls import HostArrays, Shapes, call_host
-from jaxagents.compiler.processes import exchange, n_processes, process_id
+from jaxagents.compiler.processes import (
+    exchange,
+    joined_over_processes,
+    n_processes,
+    process_id,
+)
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.host.errors import HostEnvironmentError
+from jaxagents.environments.host.infos import mean_over_actors
 from jaxagents.environments.host.pool import Frame, Pool
 from jaxagents.environments.host.shared_arrays import Field
 from jaxagents.environments.time_limits import TimeLimit
@@ -50,6 +57,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         agent_id: Likewise.
         global_state: Likewise.
         n_drawn: Draw the first environments at every step.
+        keeps_infos: Keep the infos of the first episode of each environment since a reset.
     """
 
     can_be_vmapped = False
@@ -64,6 +72,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         agent_id: bool = False,
         global_state: bool = False,
         n_drawn: int = 0,
+        keeps_infos: bool = False,
     ):
         own, limit = env.max_episode_steps, max_episode_steps
         if env.is_vectorized and limit is not None and (own is None or limit < own):
@@ -75,6 +84,8 @@ class HostEnvironmentBatch(EnvironmentBatch):
         self._env = env
         self._max_episode_steps = max_episode_steps
         self._n_drawn = n_drawn
+        self.has_hidden_infos = keeps_infos
+        self._info_names: dict[str, None] = {}  # seen so far, in this order
         self._pool: Pool | None = None
         self._envs = range(0)  # of the pool, counted over all processes
         self._checksum = 0
@@ -101,8 +112,9 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     def for_evaluation(self) -> "HostEnvironmentBatch":
         """Return a batch with workers of its own; `raising_faults` of this one covers it."""
+        settings = (self.time_limit, self._agent_id, self._global_state)
         batch = HostEnvironmentBatch(
-            self._env, self._max_episode_steps, self.time_limit, self._agent_id, self._global_state
+            self._env, self._max_episode_steps, *settings, keeps_infos=True
         )
         batch._faults = self._faults
         self._agents_batches.append(batch)
@@ -120,6 +132,26 @@ class HostEnvironmentBatch(EnvironmentBatch):
     def environment_states(self, state: BatchState) -> PyTree:
         """Return pictures of the environments, if they are drawn."""
         return self._pool.pictures() if self._pool and self._n_drawn else state.env_state
+
+    def infos_of_episodes(
+        self, actors: Sequence[int] | None = None, is_divided: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Return infos of the first episodes since a reset; see `EnvironmentBatch`.
+
+        Names that were seen once stay, with NaN where they are absent.
+        """
+        if self._pool is None or not self.has_hidden_infos:
+            return {}
+        episodes = self._pool.infos()
+        found = {name for episode in episodes for own in episode.values() for name in own}
+        if is_divided:
+            found = {
+                name for text in exchange(json.dumps(sorted(found))) for name in json.loads(text)
+            }
+        self._info_names |= dict.fromkeys(sorted(found))
+        actors = range(self.n_actors) if actors is None else actors
+        infos = mean_over_actors(episodes, self._info_names, actors)
+        return joined_over_processes(infos) if is_divided else infos
 
     def close(self) -> None:
         """End this batch's workers; `reset` starts new ones."""
@@ -145,6 +177,10 @@ class HostEnvironmentBatch(EnvironmentBatch):
         except (jax.errors.JaxRuntimeError, HostEnvironmentError):
             if not self._faults:
                 raise
+        except KeyboardInterrupt:
+            for batch in self._agents_batches:
+                batch.close()  # so that the program that still runs ends at its next step
+            raise
         if self._faults:
             for batch in self._agents_batches:
                 batch.close()
@@ -261,8 +297,14 @@ class HostEnvironmentBatch(EnvironmentBatch):
         pool = self._pool
         if pool is None or not pool.is_open or envs != self._envs:
             self.close()
-            limit, n_drawn = self._max_episode_steps, self._n_drawn
-            pool = self._env.make_pool(len(envs), limit, self._has_state, n_drawn, envs.start)
+            pool = self._env.make_pool(
+                len(envs),
+                self._max_episode_steps,
+                self._has_state,
+                self._n_drawn,
+                envs.start,
+                self.has_hidden_infos,
+            )
             self._pool, self._envs = pool, envs
         frame = pool.reset(seed)
         self._checksum = zlib.crc32(seed.tobytes())

@@ -6,7 +6,7 @@ import logging
 import operator
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, final, get_args
 
@@ -17,6 +17,7 @@ from jaxagents.environments.host.actor_arrays import narrow
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.errors import WrongValueError
 from jaxagents.environments.host.images import ImageSettings
+from jaxagents.environments.host.infos import InfoFunctions
 from jaxagents.environments.host.local_pool import LocalPool
 from jaxagents.environments.host.pool import OnWorkerFailure, Pool, PoolSettings
 from jaxagents.environments.host.shared_arrays import Field, Layout
@@ -41,6 +42,7 @@ _SETTINGS = (
     "grayscale",
     "scale_images",
     "vectorized",
+    "infos",
 )
 _logger = logging.getLogger(__name__)
 
@@ -78,6 +80,8 @@ class HostEnvironment:
             same.
         vectorized: ``make_env`` takes a number of environments and returns a
             `gymnasium.vector.VectorEnv`, which the training process steps.
+        infos: Metrics of evaluations beside the scalars in infos: by name, a function of an actor's
+            info at its last step that returns a number, or None if the actor has none.
 
     Attributes:
         name: The environment's own name.
@@ -109,10 +113,12 @@ class HostEnvironment:
         scale_images: bool = True,
         make_drawn: Callable[[], Any] | None = None,
         vectorized: bool = False,
+        infos: InfoFunctions | None = None,
     ):
         import cloudpickle
 
         _check(n_workers, timeout, on_worker_failure)
+        _check_infos(infos)
         if vectorized and (n_workers or on_worker_failure == "restart"):
             raise ValueError(
                 f"vectorized=True with n_workers={n_workers}, "
@@ -126,6 +132,7 @@ class HostEnvironment:
         self._pickled: bytes = cloudpickle.dumps(make_env)
         self._make_drawn = make_env if make_drawn is None and not vectorized else make_drawn
         self._pickled_drawn: bytes = cloudpickle.dumps(self._make_drawn)
+        self._pickled_infos: bytes = cloudpickle.dumps(dict(infos or {}))
         self._n_workers = n_workers
         self._timeout = timeout
         self.on_worker_failure: OnWorkerFailure = on_worker_failure
@@ -198,6 +205,7 @@ class HostEnvironment:
         has_state: bool,
         n_drawn: int = 0,
         first_env: int = 0,
+        keeps_infos: bool = False,
     ) -> Pool:
         """Start environments, in workers of their own.
 
@@ -207,10 +215,17 @@ class HostEnvironment:
             has_state: Also read the global state.
             n_drawn: Draw the first environments.
             first_env: As in `PoolSettings`.
+            keeps_infos: Keep the infos of first episodes.
         """
         make_env = self._pickled_drawn if n_drawn else self._pickled
         settings = PoolSettings(
-            making=Making(make_env, self._images, max_episode_steps, n_drawn),
+            making=Making(
+                make_env,
+                self._images,
+                max_episode_steps,
+                n_drawn,
+                self._pickled_infos if keeps_infos else None,
+            ),
             layout=self.layout(has_state, n_drawn),
             n_workers=self._n_workers,
             timeout=self._timeout,
@@ -370,6 +385,17 @@ def _check(n_workers: int | None, timeout: float, on_worker_failure: str) -> Non
             "on_worker_failure='restart' needs workers; with n_workers=0 there are none: give at "
             "least 1, or 'raise'."
         )
+
+
+def _check_infos(infos: InfoFunctions | None) -> None:
+    if not isinstance(infos, Mapping | None):
+        raise TypeError(
+            f"infos={infos!r}; give a dictionary of functions of an actor's info, such as "
+            "{'gap': lambda info: info['best'] - info['own']}. Scalars of infos need no entry."
+        )
+    for name, function in (infos or {}).items():
+        if not callable(function):
+            raise TypeError(f"infos[{name!r}] is {function!r}; give a function of an actor's info.")
 
 
 def _as_size(image_size: Sequence[int] | None) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ from typing import final
 import numpy as np
 
 from jaxagents.environments.host.errors import HostEnvironmentError
+from jaxagents.environments.host.infos import EpisodeInfos
 from jaxagents.environments.host.pool import Frame, PoolSettings, describe
 from jaxagents.environments.host.shared_arrays import new_arrays
 from jaxagents.environments.host.stepper import Stepper
@@ -63,6 +64,10 @@ class LocalPool:
     def pictures(self) -> np.ndarray:
         """Return the latest pictures of the environments that are drawn, ``[envs, ...]``."""
         return self._arrays["picture"].copy()
+
+    def infos(self) -> list[EpisodeInfos]:
+        """Return infos of first episodes; see `Pool.infos`."""
+        return self._stepper.infos()
 
     def close(self) -> None:
         """Close the environments; it can be called again."""

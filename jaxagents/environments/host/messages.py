@@ -9,6 +9,7 @@ import struct
 from typing import Any, NamedTuple
 
 RESET, STEP = b"r", b"s"  # to the worker
+INFOS = b"i"  # likewise; a list of `EpisodeInfos` follows DONE
 DONE, FAILED = b"d", b"f"  # from the worker; a `Failure` follows FAILED
 _LENGTH = struct.Struct("!Q")
 

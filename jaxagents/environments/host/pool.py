@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from jaxagents.environments.host.infos import EpisodeInfos
 from jaxagents.environments.host.messages import Failure
 from jaxagents.environments.host.shared_arrays import Layout
 from jaxagents.environments.host.stepper import Making
@@ -76,6 +77,10 @@ class Pool(Protocol):
 
     def pictures(self) -> np.ndarray:
         """Return the latest pictures of the environments that are drawn, ``[envs, ...]``."""
+        ...
+
+    def infos(self) -> list[EpisodeInfos]:
+        """Return each environment's infos of its first episode since `reset`, if they are kept."""
         ...
 
     def close(self) -> object:

@@ -11,6 +11,7 @@ from jaxagents.environments.host.actor_arrays import Sight
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.errors import WrongValueError
 from jaxagents.environments.host.images import ImageSettings
+from jaxagents.environments.host.infos import EpisodeInfos, FirstEpisodes
 from jaxagents.environments.host.messages import Failure
 from jaxagents.environments.host.value_checks import check_dtype, not_finite
 
@@ -22,6 +23,7 @@ class Making(NamedTuple):
     images: ImageSettings
     max_episode_steps: int | None
     n_drawn: int  # the first environments, of which every step is drawn
+    infos: bytes | None = None  # pickled `InfoFunctions`; None: infos are not kept
 
 
 @final
@@ -48,17 +50,22 @@ class Stepper:
         }
         self._adapters: dict[int, Adapter] = {}
         self._elapsed = dict.fromkeys(envs, 0)  # steps since the reset
+        self._episodes: FirstEpisodes | None = None
         self._current: int | None = None  # the environment that the latest error belongs to
 
     def make(self) -> None:
         """Construct the environments."""
         make_env = pickle.loads(self._making.make_env)
+        if self._making.infos is not None:
+            self._episodes = FirstEpisodes(self._envs, pickle.loads(self._making.infos))
         for env, _ in self._each():
             adapter = self._adapters[env] = adapt(make_env(), self._making.images)
             adapter.observe("action_mask" in self._sight, "global_state" in self._sight)
 
     def reset(self) -> None:
         """Start an episode in each environment."""
+        if self._episodes is not None:
+            self._episodes.begin()
         for env, _ in self._each():
             self._begin_episode(env)
             if env < self._making.n_drawn:
@@ -78,6 +85,8 @@ class Stepper:
             view["terminated"][...] = outcome.terminated
             view["truncated"][...] = truncated
             is_over = view["over"][...] = True not in alive.tolist()  # faster than `any` of so few
+            if self._episodes is not None:
+                self._episodes.note(env, outcome.infos, is_over)
             if env < self._making.n_drawn:
                 self._draw(env)
             if is_over:
@@ -90,6 +99,10 @@ class Stepper:
         over = self._arrays["over"][self._rows]
         if over.any():
             self._check("final_features", "final_global_state", where=over)
+
+    def infos(self) -> list[EpisodeInfos]:
+        """Return the infos of each environment's first episode since the reset of all."""
+        return self._episodes.infos() if self._episodes is not None else []
 
     def close(self) -> None:
         """Close each environment."""

@@ -8,11 +8,12 @@ import numpy as np
 
 from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
 from jaxagents.environments.host.errors import HostEnvironmentError, WrongValueError
+from jaxagents.environments.host.infos import EpisodeInfos, FirstEpisodes
 from jaxagents.environments.host.pool import Frame, PoolSettings
 from jaxagents.environments.host.shared_arrays import new_arrays
 from jaxagents.environments.host.value_checks import check_dtype, not_finite
 
-_MASK, _FINAL = "action_mask", "final_obs"  # in a vector's infos
+_MASK, _FINAL, _FINAL_INFO = "action_mask", "final_obs", "final_info"  # in a vector's infos
 
 
 @final
@@ -84,6 +85,10 @@ class VectorPool:
         self._arrays = new_arrays(settings.layout, n_envs)
         self._sight = [name for name in Sight._fields if name in settings.layout]
         self._resets_next = np.zeros(n_envs, bool)
+        self._episodes: FirstEpisodes | None = None
+        if settings.making.infos is not None:
+            functions = pickle.loads(settings.making.infos)
+            self._episodes = FirstEpisodes(range(n_envs), functions)
 
     @property
     def process_ids(self) -> list[int]:
@@ -108,6 +113,10 @@ class VectorPool:
         """Raise `NotImplementedError`: replays are of single environments."""
         raise NotImplementedError("a vector of environments is not drawn.")
 
+    def infos(self) -> list[EpisodeInfos]:
+        """Return infos of first episodes; see `Pool.infos`."""
+        return self._episodes.infos() if self._episodes is not None else []
+
     def close(self) -> None:
         """Close the vector; it can be called again."""
         if self.is_open:
@@ -115,6 +124,8 @@ class VectorPool:
             self._vector.close()
 
     def _reset(self, seed: int) -> None:
+        if self._episodes is not None:
+            self._episodes.begin()
         observations, infos = self._vector.reset(seed=seed)
         self._observe(observations, infos)
         self._check("features")
@@ -132,6 +143,9 @@ class VectorPool:
             arrays[name][:, 0] = np.where(is_reset, arrays[name][:, 0], end)
         arrays["truncated"] &= ~arrays["terminated"]
         ended = (arrays["terminated"] | arrays["truncated"])[:, 0] & ~is_reset
+        if self._episodes is not None:
+            for env in np.flatnonzero(ended).tolist():
+                self._episodes.note(env, {0: _info_of(infos, env)}, is_over=True)
         if self._mode == "NEXT_STEP":
             self._resets_next, over = ended, is_reset
         else:
@@ -209,6 +223,15 @@ def _rows(vector: Any, observations: Any) -> Any:
     from gymnasium.vector.utils import iterate
 
     return iterate(vector.observation_space, observations)
+
+
+def _info_of(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
+    """Return one environment's info of the step that ended its episode."""
+    final = infos.get(_FINAL_INFO, infos)  # where it is reset in the same step
+    if not isinstance(final, Mapping):  # of each environment its own
+        return final[env] or {}
+    values = {name: _info(final, name, env) for name in final if not name.startswith("_")}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _info(infos: Mapping[str, Any], name: str, env: int) -> Any:

@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxagents.environments.host.messages import DONE, FAILED, RESET, receive_object, send_object
+from jaxagents.environments.host.messages import (
+    DONE,
+    FAILED,
+    INFOS,
+    RESET,
+    receive_object,
+    send_object,
+)
 from jaxagents.environments.host.shared_arrays import Layout, map_arrays
 from jaxagents.environments.host.stepper import Making, Stepper
 
@@ -47,6 +54,10 @@ def main(descriptor: int) -> None:
     try:
         stepper.make()
         while command := _receive(channel):
+            if command == INFOS:
+                channel.sendall(DONE)
+                send_object(channel, stepper.infos())
+                continue
             if command == RESET:
                 _seed_global_generators(int(arrays["seed"][task.envs.start]))
                 stepper.reset()

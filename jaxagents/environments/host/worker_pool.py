@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxagents.environments.host.actor_arrays import Sight
 from jaxagents.environments.host.errors import HostEnvironmentError
+from jaxagents.environments.host.infos import EpisodeInfos
 from jaxagents.environments.host.messages import RESET, STEP, Failure
 from jaxagents.environments.host.pool import Frame, PoolSettings, describe
 from jaxagents.environments.host.shared_arrays import map_arrays, new_memory
@@ -46,6 +47,7 @@ class WorkerPool:
         self._file = new_memory(settings.layout, n_envs)
         self._arrays = map_arrays(self._file.fileno(), settings.layout, n_envs)
         self._latest: Frame = {}
+        self._lost: set[int] = set()  # environments made anew since the reset
         self._n_steps = 0
         n_workers = min(settings.n_workers or _n_processors(), n_envs)
         bounds = np.linspace(0, n_envs, n_workers + 1).astype(int).tolist()
@@ -67,6 +69,7 @@ class WorkerPool:
     def reset(self, seed: np.ndarray) -> Frame:
         """Start an episode in each environment; see `Pool.reset`."""
         self._n_steps = 0
+        self._lost.clear()
         self._arrays["seed"][:] = seed
         for worker, failure in self._command(RESET):
             if self._settings.on_worker_failure == "raise":
@@ -77,6 +80,14 @@ class WorkerPool:
     def pictures(self) -> np.ndarray:
         """Return the latest pictures of the environments that are drawn, ``[envs, ...]``."""
         return self._latest["picture"]
+
+    def infos(self) -> list[EpisodeInfos]:
+        """Return infos of first episodes; see `Pool.infos`. Workers made anew have none."""
+        rows: list[EpisodeInfos] = [{} for _ in range(self.n_envs)]
+        for worker in self._workers:
+            for env, row in zip(worker.envs, worker.infos(), strict=False):
+                rows[env] = {} if env in self._lost else row
+        return rows
 
     def step(self, action: np.ndarray, seed: np.ndarray) -> Frame:
         """Step each environment; see `Pool.step`."""
@@ -92,6 +103,7 @@ class WorkerPool:
                 raise self._error(worker, failure)
             self._replace(worker, failure)
             self._truncate(slice(worker.envs.start, worker.envs.stop))
+            self._lost.update(worker.envs)
         return self._frame()
 
     def _start(self, envs: range) -> WorkerProcess:

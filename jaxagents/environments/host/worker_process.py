@@ -9,9 +9,11 @@ import sys
 import time
 from typing import final
 
+from jaxagents.environments.host.infos import EpisodeInfos
 from jaxagents.environments.host.messages import (
     DONE,
     FAILED,
+    INFOS,
     Failure,
     receive_object,
     send_object,
@@ -80,6 +82,14 @@ class WorkerProcess:
         except (OSError, EOFError):
             pass
         return Failure(None, f"ended its worker process ({self._ending()})", "")
+
+    def infos(self) -> list[EpisodeInfos]:
+        """Return the infos of its environments' first episodes; none if it has died since."""
+        self.send(INFOS)
+        with contextlib.suppress(OSError, EOFError):
+            if self._channel.recv(1) == DONE:
+                return receive_object(self._channel)
+        return []
 
     def hang_up(self) -> None:
         """Ask the process to end; it closes its environments."""

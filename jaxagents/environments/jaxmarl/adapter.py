@@ -109,7 +109,12 @@ class JaxMARLEnvironment(Environment):
         step = Step(previous_state=state, actions=actions, state=next_state)
         truncated = jnp.broadcast_to(self._family.truncated(self.env, step), self.n_actors)
         over = jnp.stack([done.get(name, False) | done["__all__"] for name in self.env.agents])
-        infos = {name: value for name, value in info.items() if getattr(value, "shape", None) == ()}
+        shapes = ((), (self.n_actors,))
+        infos = {
+            name: value
+            for name, value in info.items()
+            if name != "shaped_reward" and getattr(value, "shape", None) in shapes
+        }
         if "shaped_reward" in info:
             infos["shaped_reward"] = self._stack(info["shaped_reward"]).astype(jnp.float32)
         return (

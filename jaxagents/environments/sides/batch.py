@@ -1,5 +1,6 @@
 """A batch of environments of which an agent plays one side."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 import jax
@@ -71,6 +72,7 @@ class SideBatch(EnvironmentBatch):
         self._learner: Opponent | None = None
         self.rewards_after_death = whole.rewards_after_death
         self.has_shaped_reward = whole.has_shaped_reward
+        self.has_hidden_infos = whole.has_hidden_infos
         self.can_be_vmapped = whole.can_be_vmapped
         sliced = jax.eval_shape(self._of_learner, _batched(whole.observation))
         observation = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), sliced)
@@ -89,6 +91,12 @@ class SideBatch(EnvironmentBatch):
         """Return a batch that shows the states of its first environments, for evaluations."""
         shown = self.whole.for_recording(n_episodes)
         return self if shown is self.whole else self._evaluating(shown)
+
+    def infos_of_episodes(
+        self, actors: Sequence[int] | None = None, is_divided: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Return infos of the side's own actors; see `EnvironmentBatch`."""
+        return self.whole.infos_of_episodes(self._actors if actors is None else actors, is_divided)
 
     def close(self) -> None:
         """End what steps the environments, if that is not compiled code."""
@@ -202,6 +210,10 @@ class SideBatch(EnvironmentBatch):
             terminated=step.terminated[:, learners],
             truncated=step.truncated[:, learners],
             active=step.active[:, learners],
+            info={
+                name: value[:, learners] if value.ndim == 2 else value
+                for name, value in step.info.items()
+            },
         )
         return time_step, self._as_batch_state(side)
 

@@ -1,8 +1,10 @@
 """All actors of a batch of environments, for the sides that share it."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import final
 
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
@@ -28,6 +30,7 @@ class WholeBatch(EnvironmentBatch):
         self._environments = environments
         self.rewards_after_death = environments.rewards_after_death
         self.has_shaped_reward = environments.has_shaped_reward
+        self.has_hidden_infos = environments.has_hidden_infos
         self.can_be_vmapped = environments.can_be_vmapped
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
@@ -58,6 +61,12 @@ class WholeBatch(EnvironmentBatch):
     def environment_states(self, state: BatchState) -> PyTree:
         """Return the environments' own states."""
         return self._environments.environment_states(state)
+
+    def infos_of_episodes(
+        self, actors: Sequence[int] | None = None, is_divided: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Return infos of the first episodes since a reset."""
+        return self._environments.infos_of_episodes(actors, is_divided)
 
     def close(self) -> None:
         """End what steps the environments, if that is not compiled code."""
