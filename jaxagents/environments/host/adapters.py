@@ -84,6 +84,11 @@ class Adapter(abc.ABC):
         return self._env.render()
 
     @property
+    def env(self) -> Any:
+        """The library's environment."""
+        return self._env
+
+    @property
     def has_images(self) -> bool:
         """True if an actor's observation or the global state is an image."""
         return self.arrays.observes_images or isinstance(self._encode_state, ImageEncoding)

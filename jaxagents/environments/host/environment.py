@@ -25,12 +25,16 @@ from jaxagents.environments.host.stepper import Making
 from jaxagents.environments.host.vectors import OnlyOne, VectorPool, autoreset_mode
 from jaxagents.environments.host.worker_pool import WorkerPool
 from jaxagents.environments.spaces import ActionSpace
-from jaxagents.errors import pip_install
+from jaxagents.errors import pip_install, stacklevel_of_caller
 
 # Where the time limit is a part of the task, as in the same environments of JaxMARL.
 _TERMINAL = ("mpe2",)
 # Whose wrappers take a third of a step's time to check what the workers check faster.
 _CHECKED = ("mpe2",)
+_OWN_STATISTICS = {
+    "NormalizeObservation": "AgentConfig(normalize_observations=True)",
+    "NormalizeReward": "AgentConfig(normalize_values=True)",
+}
 _DRAWN = {"render_mode": "rgb_array"}
 _SETTINGS = (
     "n_workers",
@@ -139,6 +143,7 @@ class HostEnvironment:
         self.time_limits: TimeLimits = time_limits
         self._pools: weakref.WeakSet[Pool] = weakref.WeakSet()
         adapter = self.open()
+        _warn_of_own_statistics(adapter)
         try:
             sight = adapter.explore()
         except WrongValueError as error:
@@ -385,6 +390,22 @@ def _check(n_workers: int | None, timeout: float, on_worker_failure: str) -> Non
             "on_worker_failure='restart' needs workers; with n_workers=0 there are none: give at "
             "least 1, or 'raise'."
         )
+
+
+def _warn_of_own_statistics(adapter: Adapter) -> None:
+    """Warn of wrappers whose statistics each environment collects by itself."""
+    env: Any = adapter.env
+    while env is not None:
+        name, own = type(env).__name__, getattr(env, "__dict__", {})
+        if name in _OWN_STATISTICS:
+            warnings.warn(
+                f"{adapter.name} is wrapped by {name}, whose running statistics each environment "
+                "collects by itself: those of evaluations differ from those of training, and "
+                f"checkpoints hold neither. Leave it out; {_OWN_STATISTICS[name]} does the same "
+                "for all environments together.",
+                stacklevel=stacklevel_of_caller(),
+            )
+        env = own.get("env", own.get("_vector"))
 
 
 def _check_infos(infos: InfoFunctions | None) -> None:

@@ -1,6 +1,7 @@
 import functools
 import sys
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -201,3 +202,18 @@ def test_turns_are_masks_and_waiting_actors_have_one_action():
     assert outcome.reward.tolist() == [1, -1]
     assert outcome.terminated.tolist() == [True, True]
     adapter.close()
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "instead"),
+    [
+        (gymnasium.wrappers.NormalizeObservation, "normalize_observations=True"),
+        (gymnasium.wrappers.NormalizeReward, "normalize_values=True"),
+    ],
+)
+def test_wrappers_with_statistics_of_their_own_are_warned_of(wrapper, instead):
+    def make_env():
+        return gymnasium.wrappers.TimeLimit(wrapper(gymnasium.make("CartPole-v1")), 5)
+
+    with pytest.warns(UserWarning, match=rf"{wrapper.__name__}, whose running .*{instead}"):
+        ja.HostEnvironment(make_env)
