@@ -248,8 +248,9 @@ def aggregates_text(methods: Sequence["Aggregate"], pairs: Sequence["Improvement
     ]
     notes = [
         "Columns of environments are interquartile means of the runs' returns. The score is the",
-        "interquartile mean over all runs, on a scale from the return before training, 0, to the",
+        "interquartile mean over all runs, on a scale from the return of random actions, 0, to the",
         "best method's on each environment, 1; bootstrap intervals resample runs within each.",
+        "Where random actions were not measured, 0 is the return before training.",
     ]
     titles = ["", *envs, "score", "95 % from", "to"]
     return "\n".join([table([titles, *rows], right_from=1), "", *sentences, "", *notes])

@@ -1,7 +1,8 @@
 """Comparison of methods over several environments, by scores that have one scale.
 
-A score is 0 at the mean return before training and 1 at the highest interquartile mean of a method
-on that environment. Bootstraps resample the runs within each environment.
+A score is 0 at the mean return of random actions and 1 at the highest interquartile mean of a
+method on that environment. If a run does not know the former, 0 is the mean return before training.
+Bootstraps resample the runs within each environment.
 
 Source: Agarwal et al. 2021, https://arxiv.org/abs/2108.13264.
 """
@@ -112,13 +113,15 @@ def table_of_aggregates(methods: Sequence[Aggregate]) -> list[dict[str, Any]]:
 def _scale(
     env: str, runs: Sequence[Sequence[Run]], returns: Mapping[str, Mapping[str, np.ndarray]]
 ) -> tuple[float, float]:
-    """Return the return before training, and what the best method gains by it."""
-    low = float(np.mean([_initial_return(run) for group in runs for run in group]))
+    """Return the return without learning, and what the best method gains by it."""
+    every = [run for group in runs for run in group]
+    measured = [np.mean(run.random_returns) for run in every if run.random_returns]
+    is_known = len(measured) == len(every)
+    start = "random actions" if is_known else "before training"
+    low = float(np.mean(measured if is_known else [_initial_return(run) for run in every]))
     high = max(float(interquartile_mean(of_method[env])) for of_method in returns.values())
     if high <= low:
-        raise ExperimentError(
-            f"no method earns more on {env} than before training; leave its runs out."
-        )
+        raise ExperimentError(f"no method earns more on {env} than {start}; leave its runs out.")
     return low, high - low
 
 

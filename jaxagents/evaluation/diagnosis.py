@@ -40,6 +40,7 @@ class _Run(NamedTuple):
     training: Mapping[str, Float[np.ndarray, "blocks policies"]]  # by name
     returns: Float[np.ndarray, "evaluations episodes actors"]  # empty unless known from the start
     n_updates_done: Float[np.ndarray, " evaluations"]
+    random_returns: Float[np.ndarray, "episodes actors"] | None = None
 
     def late(self, name: str) -> Float[np.ndarray, " policies"]:
         """Average a metric over the last quarter of training."""
@@ -50,21 +51,21 @@ class _Run(NamedTuple):
         self, evaluation: int, since: int
     ) -> tuple[Float[np.ndarray, " actors"], Float[np.ndarray, " actors"]]:
         """Return the difference of two evaluations' mean returns, and its standard error."""
-        both = self.returns[[evaluation, since]]
-        if both.shape[1] < 2:
-            return both[0, 0] - both[1, 0], np.full(both.shape[2], np.inf)
-        error = np.sqrt(both.var(axis=1, ddof=1).sum(axis=0) / both.shape[1])
-        mean = both.mean(axis=1)
-        return mean[0] - mean[1], error
+        return _difference(self.returns[evaluation], self.returns[since])
+
+    @property
+    def unlearnt(self) -> Float[np.ndarray, "episodes actors"]:
+        """Returns of random actions or, if unknown, of the untrained policies."""
+        return self.returns[0] if self.random_returns is None else self.random_returns
 
     @property
     def has_learnt(self) -> bool:
-        """True if any actor probably earns more at the end than before training."""
-        gained, error = self.gain(-1, since=0)
+        """True if any actor probably earns more at the end than without learning."""
+        gained, error = _difference(self.returns[-1], self.unlearnt)
         return bool(np.any(gained > _PROBABLE * error))
 
 
-def diagnose(metrics: Mapping[str, Any], task: Task) -> list[str]:
+def diagnose(metrics: Mapping[str, Any], task: Task, random_returns: Any = None) -> list[str]:
     """Return a sentence for each problem of a training run; none if it is healthy.
 
     Problems of the returns are only found with an evaluation before training.
@@ -72,8 +73,11 @@ def diagnose(metrics: Mapping[str, Any], task: Task) -> list[str]:
     Args:
         metrics: As `train` returns them; a metric that is missing is not diagnosed.
         task: The agent's task.
+        random_returns: Of random actions, ``[episodes, actors]``; None: unknown.
     """
     run = _read(metrics, task)
+    if random_returns is not None:
+        run = run._replace(random_returns=np.asarray(random_returns, np.float64))
     return [
         sentence
         for needed, find in _ILLNESSES
@@ -196,6 +200,12 @@ def _nothing_learnt(run: _Run) -> Iterator[str]:
     if len(run.returns) < 2 or run.task.has_rivals or run.has_learnt:
         return
     mean = run.returns.mean(axis=1)
+    if run.random_returns is not None:
+        yield (
+            f"Nothing was learnt: the return is {_text(mean[-1])}, and random actions earn "
+            f"{_text(run.random_returns.mean(axis=0))}."
+        )
+        return
     yield (
         f"Nothing was learnt: the return is {_text(mean[-1])}, and was {_text(mean[0])} before "
         "training."
@@ -228,6 +238,17 @@ _ILLNESSES = (
     ((), _nothing_learnt),
     ((), _lost_again),
 )
+
+
+def _difference(
+    first: Float[np.ndarray, "episodes actors"], second: Float[np.ndarray, "episodes actors"]
+) -> tuple[Float[np.ndarray, " actors"], Float[np.ndarray, " actors"]]:
+    """Return the difference of mean returns, and its standard error."""
+    difference = first.mean(axis=0) - second.mean(axis=0)
+    if min(len(first), len(second)) < 2:
+        return difference, np.full(len(difference), np.inf)
+    variances = [each.var(axis=0, ddof=1) / len(each) for each in (first, second)]
+    return difference, np.sqrt(np.sum(variances, axis=0))
 
 
 def _of(policy: Any, policies: np.ndarray) -> str:

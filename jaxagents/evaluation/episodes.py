@@ -59,7 +59,12 @@ class Play(NamedTuple):
 
 
 def play_episodes(
-    environments: EnvironmentBatch, act: Act, memory: PyTree, rng: PRNGKeyArray, n_episodes: int
+    environments: EnvironmentBatch,
+    act: Act,
+    memory: PyTree,
+    rng: PRNGKeyArray,
+    n_episodes: int,
+    max_steps: int | None = None,
 ) -> Episodes:
     """Play one episode in each of ``n_episodes`` environments, until all have ended.
 
@@ -71,10 +76,18 @@ def play_episodes(
         memory: Recurrent state at the start of every episode.
         rng: Random key.
         n_episodes: Number of episodes.
+        max_steps: Leave episodes that take longer; None: none.
     """
     start = begin_play(environments, act, memory, rng, n_episodes)
+
+    def goes_on(play: Play) -> Bool[Array, ""]:
+        is_running = jnp.any(play.running)
+        if max_steps is None:
+            return is_running
+        return is_running & jnp.all(play.episodes.episode_lengths < max_steps)
+
     return jax.lax.while_loop(
-        lambda play: jnp.any(play.running),
+        goes_on,
         lambda play: advance_play(environments, act, play)[0],
         start,
     ).episodes

@@ -59,6 +59,7 @@ class Panel(NamedTuple):
     metric: str
     subject: str  # whose metric: "actor 0", "each of 3 actors", "policy 1", or ""
     curves: dict[str, GroupCurve]  # by group label
+    random: float | None = None  # mean return of random actions, if all runs know it
 
 
 class _Part(NamedTuple):
@@ -113,8 +114,21 @@ def make_panels(groups: Mapping[str, Sequence[Run]], metric: str) -> list[Panel]
         curves = {label: _aggregate(label, group, part) for label, group in recorded.items()}
         present = {label: curve for label, curve in curves.items() if curve is not None}
         if present:
-            panels.append(Panel(metric, part.subject, present))
+            random = _random_return(groups, metric, part)
+            panels.append(Panel(metric, part.subject, present, random))
     return panels
+
+
+def _random_return(groups: Mapping[str, Sequence[Run]], metric: str, part: _Part) -> float | None:
+    """Average the returns of random actions over the runs of one environment."""
+    runs = [run for group in groups.values() for run in group]
+    known = [run.random_returns for run in runs if run.random_returns]
+    one_environment = len({run.config["env"] for run in runs}) == 1
+    if metric != "return" or len(known) < len(runs) or not one_environment:
+        return None
+    columns = part.columns
+    own = [np.mean(each if columns is None else np.take(each, columns)) for each in known]
+    return float(np.mean(own))
 
 
 def _metric_name(key: str) -> str:

@@ -42,6 +42,13 @@ class Run(NamedTuple):
         return self.n_updates_done > summarized
 
     @property
+    def random_returns(self) -> list[float] | None:
+        """The mean return of random actions, per actor; None if it was not measured."""
+        measured = (self.summary or {}).get("random_returns") or {}
+        means = measured.get("mean") if isinstance(measured, Mapping) else None
+        return means if means and None not in means else None
+
+    @property
     def final_summary(self) -> dict[str, Any] | None:
         """The summary, unless the run is unfinished."""
         return None if self.is_unfinished else self.summary

@@ -24,6 +24,7 @@ from jaxagents.compiler.processes import (
     is_first,
     together,
 )
+from jaxagents.environments.host.errors import HostEnvironmentError
 from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.lineages import read_lineages
 from jaxagents.evaluation.runs import path_of_config, population_of, read_groups
@@ -56,6 +57,8 @@ if typing.TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
 
 _logger = logging.getLogger(__name__)
+_FEWEST_RANDOM, _MOST_RANDOM = 16, 128  # episodes of random actions
+_MOST_RANDOM_STEPS = 10_000  # of such an episode, if no time limit is known
 
 
 @final
@@ -301,23 +304,50 @@ class Experiment:
         if n_updates_done == self.n_updates_before:  # nothing was trained: keep the earlier times
             training = read_training_summary(self.directory, n_updates_done) or training
         versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
-        about = {"training": training, "versions": versions}
         evaluation = self.evaluate()
+        random_returns = self._random_returns()
+        about = {"training": training, "versions": versions}
+        if random_returns is not None:
+            means, deviations = np.mean(random_returns, axis=0), np.std(random_returns, axis=0)
+            about["random_returns"] = {
+                "mean": as_json(means.tolist()),
+                "std": as_json(deviations.tolist()),
+                "n_evals": len(random_returns),
+            }
         if self._members is not None:
             summary = self._members.summarize(
-                evaluation, self._diagnoses_of_members(runner, metrics), about
+                evaluation, self._diagnoses_of_members(runner, metrics, random_returns), about
             )
         else:
-            diagnosis = self.agent.diagnose(runner, metrics)
+            diagnosis = self.agent.diagnose(runner, metrics, random_returns)
             summary = evaluation | {"diagnosis": diagnosis, **about}
         write_summary(summary, self.directory)
         if self.config.agent.n_evals:
-            self._plot(metrics)
+            self._plot(metrics, random_returns)
         return summary
 
-    def _diagnoses_of_members(self, runner: Any, metrics: Mapping[str, Any]) -> list[list[str]]:
+    def _random_returns(self) -> np.ndarray | None:
+        """Return returns of random actions, ``[episodes, actors]``; None if they cannot be had.
+
+        Measured at the end, so that training begins without delay.
+        """
+        how, limit = self.config.evaluation, self.agent.environments.time_limit.n_steps
+        n_evals = min(max(how.n_evals, _FEWEST_RANDOM), _MOST_RANDOM)
+        max_steps = _MOST_RANDOM_STEPS if limit is None else None
+        try:
+            metrics = self.agent.eval_random(jax.random.key(how.seed), n_evals, max_steps)
+        except (HostEnvironmentError, ValueError) as error:
+            _logger.warning("The return of random actions could not be measured: %s", error)
+            return None
+        returns, lengths = (np.asarray(metrics[name]) for name in ("returns", "episode_lengths"))
+        has_ended = max_steps is None or lengths.max() < max_steps
+        return returns if has_ended and np.isfinite(returns).all() else None
+
+    def _diagnoses_of_members(
+        self, runner: Any, metrics: Mapping[str, Any], random_returns: np.ndarray | None
+    ) -> list[list[str]]:
         members = [self.agent.member((runner, dict(metrics)), i) for i in range(self.config.seeds)]
-        return [self.agent.diagnose(*member) for member in members]
+        return [self.agent.diagnose(*member, random_returns) for member in members]
 
     def restore(self, mode: str | None = None) -> "IPPOBase":
         """Load the "best" or the "last" checkpoint; None takes the configured one.
@@ -476,7 +506,7 @@ class Experiment:
         if self._members is not None:
             self._members.replace_configs()
 
-    def _plot(self, metrics: Mapping[str, Any]) -> None:
+    def _plot(self, metrics: Mapping[str, Any], random_returns: np.ndarray | None) -> None:
         from jaxagents.visual.lineages import draw_lineages
         from jaxagents.visual.plots import plot_learning_curve, plot_runs
 
@@ -492,6 +522,7 @@ class Experiment:
             {**metrics, "n_environment_steps": self._n_environment_steps(n_updates_done)},
             self.directory / "learning_curve.png",
             title=f"{self.config.name} ({self.config.env})",
+            random_returns=None if random_returns is None else random_returns.mean(axis=0).tolist(),
         )
 
     def _n_environment_steps(self, n_updates_done: Any) -> Any:

@@ -16,6 +16,7 @@ from jaxagents.compiler.devices import Devices
 from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
 from jaxagents.compiler.jit import is_traced
 from jaxagents.compiler.random_keys import as_key
+from jaxagents.compiler.waiting import wait_for
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.factory import batch_of
@@ -204,6 +205,31 @@ class Agent(Frozen, abc.ABC):
         with self._explaining(runner), self.environments.raising_faults():
             return self._player.evaluate(as_key(rng), actor, n_evals, greedy)
 
+    def eval_random(
+        self, rng: PRNGKeyArray, n_evals: int | None = None, max_steps: int | None = None
+    ) -> Metrics:
+        """Play whole episodes by uniformly random actions, among those that are available.
+
+        Args:
+            rng: Random key.
+            n_evals: As for `eval`.
+            max_steps: End all episodes when one takes as many steps; None: never.
+
+        Returns:
+            As `eval`, without infos of environments outside of JAX.
+
+        Raises:
+            ValueError: ``n_evals`` is below 1.
+            HostEnvironmentError: an environment outside of JAX failed.
+        """
+        n_evals = self.config.n_evals if n_evals is None else n_evals
+        if n_evals < 1:
+            raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
+        with self.environments.raising_faults():
+            metrics = self._player.evaluate_random(as_key(rng), n_evals, max_steps)
+            wait_for(metrics)
+            return metrics
+
     def record(
         self,
         rng: PRNGKeyArray,
@@ -240,12 +266,16 @@ class Agent(Frozen, abc.ABC):
         """Compute a metric's statistics over episodes; see `evaluation.statistics.summarize`."""
         return summarize(values)
 
-    def diagnose(self, runner: Runner, metrics: Mapping[str, Any]) -> list[str]:
+    def diagnose(
+        self, runner: Runner, metrics: Mapping[str, Any], random_returns: Any = None
+    ) -> list[str]:
         """Say what went wrong in a training run, in a sentence each; nothing if it is healthy.
 
         Args:
             runner: As `train` returned it.
             metrics: Likewise.
+            random_returns: Returns of random actions, of `eval_random`; None: the evaluation before
+                training tells what can be earned without learning.
         """
         # Of a member that was selected among others, the largest that it had.
         varied = metrics.get(f"{VARIED}gamma")
@@ -258,7 +288,7 @@ class Agent(Frozen, abc.ABC):
             has_rivals=self.environments.has_rivals,
             normalizes_values=self.config.normalize_values,
         )
-        return diagnose(metrics, task)
+        return diagnose(metrics, task, random_returns)
 
     def policy(
         self,

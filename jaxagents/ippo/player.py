@@ -12,6 +12,7 @@ from jaxagents.compiler.jit import compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import to_draw
 from jaxagents.compiler.waiting import reporting, wait_for
 from jaxagents.environments.batch import EnvironmentBatch
+from jaxagents.environments.random_actions import random_actions
 from jaxagents.evaluation.episodes import (
     Act,
     Play,
@@ -116,6 +117,19 @@ class Player(Frozen):
     def _evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:
         act, memory = self._act_by(actor, greedy), self._initial_memory(n_evals)
         episodes = play_episodes(self._environments, act, memory, to_draw(rng), n_evals)
+        return episodes.as_metrics()
+
+    @compiled_quickly(static_argnames=("self", "n_evals", "max_steps"), optimized=False)
+    def evaluate_random(self, rng: PRNGKeyArray, n_evals: int, max_steps: int | None) -> Metrics:
+        """Play whole episodes by random actions; see the agent's `eval_random`."""
+        space = self._environments.space
+
+        def act(
+            rng: PRNGKeyArray, observation: Observation, memory: PyTree
+        ) -> tuple[Array, PyTree]:
+            return random_actions(rng, space, observation), memory
+
+        episodes = play_episodes(self._environments, act, (), to_draw(rng), n_evals, max_steps)
         return episodes.as_metrics()
 
     # Compiled as `evaluate` is, whose episodes these are.

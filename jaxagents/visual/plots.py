@@ -21,6 +21,7 @@ from jaxagents.visual.style import (
     METADATA,
     colour_of,
     draw_line,
+    draw_random,
     draw_spread,
     new_figure,
     set_title,
@@ -58,6 +59,7 @@ def plot_learning_curve(
     *,
     title: str | None = None,
     actor_names: Sequence[str] | None = None,
+    random_returns: Sequence[float] | None = None,
 ) -> None:
     """Plot each actor's learning curve, with the spread over episodes.
 
@@ -72,6 +74,7 @@ def plot_learning_curve(
         path: File to write; its suffix, .png, .svg or .pdf, selects the format.
         title: Written above the plot.
         actor_names: One per actor; by default "actor 0", "actor 1", ...
+        random_returns: Mean returns of random actions, one per actor, whose mean is a dotted line.
 
     Raises:
         ValueError: The suffix or a shape is unsupported, or no evaluation ran.
@@ -83,6 +86,8 @@ def plot_learning_curve(
     curves = _curves(returns, np.asarray(metrics["n_environment_steps"]), actor_names)
     named = returns.shape[2] > 1 or actor_names is not None
     figure = _draw(curves, title, legend=named)
+    if random_returns is not None:
+        draw_random(figure.axes[0], float(np.mean(random_returns)))
     _explain_spread(figure, n_episodes=returns.shape[1], n_curves=len(curves))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
@@ -317,6 +322,8 @@ def _draw_panel(axes: Any, panel: Panel, groups: Mapping[str, Sequence[Run]]) ->
         if curve.band is not None and (len(groups[label]) > 1 or not _has_several_runs(groups)):
             draw_spread(axes, x, curve.band, color=colour_of(i), alpha=0.2)
         draw_line(axes, x, curve.line, label, i, len(labels))
+    if panel.random is not None:
+        draw_random(axes, panel.random)
 
 
 def _has_several_runs(groups: Mapping[str, Sequence[Run]]) -> bool:

@@ -51,6 +51,22 @@ def colour_of(curve_index: int) -> str:
     return COLOURS[curve_index % len(COLOURS)]
 
 
+def draw_random(axes: Any, value: float) -> None:
+    """Draw the return of random actions as a level line."""
+    axes.axhline(value, color=INK, linewidth=1.0, linestyle=":", alpha=0.6, zorder=2)
+    axes.annotate(
+        "random actions",
+        (1.0, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 2),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+        color=INK,
+        alpha=0.8,
+    )
+
+
 def draw_line(
     axes: Any, x: np.ndarray, y: np.ndarray, label: str, curve_index: int, n_curves: int
 ) -> Any:

@@ -1,6 +1,7 @@
 """Comparison of methods over several environments."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -123,3 +124,14 @@ def test_runs_without_an_evaluation_before_training_are_refused(tmp_path):
     (runs[0] / "metrics.jsonl").write_text("\n".join(lines[1:]))
     with pytest.raises(ExperimentError, match="was not evaluated before training"):
         aggregate(read_groups(runs))
+
+
+def test_scores_begin_at_the_return_of_random_actions_if_all_runs_know_it(tmp_path):
+    directories = write_runs(tmp_path)
+    for directory in directories:
+        path = directory / "summary.json"
+        summary = json.loads(path.read_text())
+        start = -10.0 if "hunting" in directory.name else -100.0
+        path.write_text(json.dumps(summary | {"random_returns": {"mean": [start]}}))
+    a, _ = aggregate(read_groups(directories))
+    np.testing.assert_allclose(a.scores["hunting/discrete"], [0.9, 1.1])  # (return + 10) / 20

@@ -261,3 +261,17 @@ def test_what_an_agent_learns_and_loses_is_told():
     both = {name: np.concatenate([learning[name], losing[name]]) for name in learning}
     sentences = agent.diagnose(runner, both)
     assert any("learnt and lost again" in each for each in sentences)
+
+
+def test_what_random_actions_earn_is_not_learnt():
+    # The first network earned 0; random actions earn 10 as the policies do at the end.
+    metrics = {"returns": returns(0.0, 10.0), "n_updates_done": np.array([0.0, 1.0])}
+    assert diagnose(metrics, TASK) == []
+    (sentence,) = diagnose(metrics, TASK, random_returns=returns(10.0)[0])
+    assert sentence == "Nothing was learnt: the return is 10, and random actions earn 10."
+
+
+def test_a_first_network_that_does_well_hides_no_gain_over_random_actions():
+    metrics = {"returns": returns(10.0, 10.0), "n_updates_done": np.array([0.0, 1.0])}
+    assert len(diagnose(metrics, TASK)) == 1
+    assert diagnose(metrics, TASK, random_returns=returns(0.0)[0]) == []

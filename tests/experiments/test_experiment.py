@@ -286,6 +286,10 @@ def test_a_run_stopped_by_a_callback_is_complete_up_to_there(stopped):
     assert summary["training"]["n_updates_done"] == 2
     assert summary["training"]["n_environment_steps"] == 2 * 4 * 4
     assert summary["checkpoint"] == {"n_updates_done": 2, "n_environment_steps": 32}
+    # Of random actions: the predator earns what the prey loses, in episodes of some steps.
+    measured = summary["random_returns"]
+    assert measured["n_evals"] == 16
+    assert len(measured["mean"]) == len(measured["std"]) == 2
     assert (directory / "learning_curve.png").stat().st_size > 1000
     assert json.loads((directory / "summary.json").read_text()) == summary
 
