@@ -179,10 +179,11 @@ def _collapsed(run: _Run) -> Iterator[str]:
     if n_actions is None or n_actions < 2 or len(run.returns) < 2 or run.has_learnt:
         return
     entropy = run.late("entropy")
+    start = "at first" if run.random_returns is None else "random actions"
     for policy in np.flatnonzero(entropy < _COLLAPSED * math.log(n_actions)):
         yield (
             f"The policy{_of(policy, entropy)} has collapsed to one action: its entropy is "
-            f"{entropy[policy]:.2g} nats, and it earns no more than at first."
+            f"{entropy[policy]:.2g} nats, and it earns no more than {start}."
         )
 
 
