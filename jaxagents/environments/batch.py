@@ -235,6 +235,16 @@ class EnvironmentBatch(abc.ABC):
             return observation._replace(elapsed=None)
         return self.prepare(observation)
 
+    def check_mask(self, observation: Array | Observation) -> None:
+        """Raise `ValueError` if the environment has masks and the observation has none."""
+        if self.own_observation.action_mask is None:
+            return
+        if as_observation(observation).action_mask is None:
+            raise ValueError(
+                "the observation has no action mask, which this environment's observations have; "
+                "give jaxagents.Observation(features, action_mask) as the environment returned it."
+            )
+
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         # Policies of all actors may be applied to more or fewer of them, so only axes of one count.
         own = self.own_observation.features.shape

@@ -312,10 +312,12 @@ class Agent(Frozen, abc.ABC):
 
         Raises:
             ValueError: the agent is recurrent and there is no carry, or the other way round; no
-                runner is given and no training collected; or the observation has another shape.
+                runner is given and no training collected; or the observation has another shape, or
+                lacks the mask that the environment's have.
         """
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)
+        self.environments.check_mask(observation)
         rng = None if rng is None else as_key(rng)
         actor, critic = self.networks.actor_of(runner), self.networks.critic_of(runner)
         with self._explaining(runner):

@@ -259,6 +259,7 @@ class IPPOBase(Agent):
         Raises:
             ValueError: the rollout is complete, or the observation has another shape.
         """
+        self.environments.check_mask(observation)
         observation = self.environments.as_prepared(observation)
         acting: Acting = self._begin_rollout(runner) if carry is None else carry
         if acting.n_steps >= self.config.rollout_length:

@@ -206,6 +206,7 @@ def check_shapes(
     Raises:
         ValueError: a shape is wrong.
     """
+    environments.check_mask(rollout.observation)
     leading = (config.rollout_length, config.batch_size, environments.n_actors)
     names = ("log_prob", "reward", "terminated", "truncated", "active")
     expected: dict[str, tuple[int, ...]] = dict.fromkeys(names, leading)

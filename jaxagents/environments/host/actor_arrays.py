@@ -197,13 +197,20 @@ class ActorArrays:
             )
         return value
 
-    def masks(self, observations: Mapping[int, Any], infos: Mapping[int, Any]) -> np.ndarray:
+    def masks(
+        self, observations: Mapping[int, Any], infos: Mapping[int, Any], acts: np.ndarray
+    ) -> np.ndarray:
         """Stack action masks by actor, ``[actors, n_actions]``.
 
         They are those of the observations or the infos; an actor without one may do all it can.
 
+        Args:
+            observations: By actor.
+            infos: By actor.
+            acts: Which actors act on these observations, ``[actors]``.
+
         Raises:
-            WrongValueError: a mask has not an entry per action.
+            WrongValueError: a mask has not an entry per action, or leaves an actor that acts none.
         """
         masks = self.own_actions.copy()
         for actor in observations.keys() | infos.keys():
@@ -223,15 +230,55 @@ class ActorArrays:
                     f"{size} actions"
                 )
             masks[actor, :size] = mask
+            if acts[actor] and not self._leaves_a_choice(masks[actor]):
+                raise WrongValueError(
+                    f"returned an action mask without any available action for actor {actor}, "
+                    "which acts next"
+                )
         return masks
 
+    def refuse_masks(self, infos: Mapping[int, Any]) -> None:
+        """Raise if an info holds a mask, in an environment that had shown none.
+
+        Raises:
+            WrongValueError: it does.
+        """
+        for actor, info in infos.items():
+            if isinstance(info, Mapping) and info.get(_MASK) is not None:
+                raise WrongValueError(
+                    f"returned its first action mask, for actor {actor}, later than in the first "
+                    "steps that are played at construction; return one at every reset, True for "
+                    "each action that is available"
+                )
+
     def only_first_actions(self) -> np.ndarray:
-        """Return the mask of an actor whose turn it is not: a single action, ``[n_actions]``."""
-        if isinstance(self.space, Box):
-            return np.ones(mask_size(self.space), bool)
+        """Return the mask of an actor whose turn it is not, ``[n_actions]``.
+
+        It has a single action, or no dimension of a Box.
+        """
         mask = np.zeros(mask_size(self.space), bool)
-        mask[np.cumsum([0, *self.space.n_choices[:-1]])] = True
+        if not isinstance(self.space, Box):
+            mask[self._first_of_choices()] = True
         return mask
+
+    def first_available(self, masks: np.ndarray) -> np.ndarray:
+        """Return each actor's first available actions, or what is next to 0 in a Box."""
+        shape, dtype = self.action_layout()
+        if isinstance(self.space, Box):
+            nearest = np.clip(0.0, self.space.low, self.space.high)
+            return np.broadcast_to(nearest, shape).astype(dtype)
+        choices = np.split(masks, self._first_of_choices()[1:], axis=1)
+        firsts = [np.argmax(choice, axis=1) for choice in choices]
+        return np.stack(firsts, axis=-1).reshape(shape).astype(dtype)
+
+    def _leaves_a_choice(self, mask: np.ndarray) -> bool:
+        """Return True if one actor's mask has an action of each choice; a Box needs none."""
+        if isinstance(self.space, Box):
+            return True
+        return bool(np.logical_or.reduceat(mask, self._first_of_choices()).all())
+
+    def _first_of_choices(self) -> np.ndarray:
+        return np.cumsum([0, *self.space.n_choices[:-1]])  # pyright: ignore[reportAttributeAccessIssue]
 
     def actions(self, action: np.ndarray) -> list[Any]:
         """Return every actor's action as its own space has it."""

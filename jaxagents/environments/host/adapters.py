@@ -1,8 +1,10 @@
 """Environments of Gymnasium and PettingZoo, each as arrays with an axis of actors. Numpy only."""
 
 import abc
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -17,22 +19,27 @@ from jaxagents.environments.host.images import (
     as_picture,
     is_of_images,
 )
-from jaxagents.environments.spaces import Box
 
 _FRAMES_PER_SECOND = 10.0  # of environments that do not say
+_EXPLORED_STEPS, _EXPLORED_SECONDS = 32, 1.0  # whichever comes first
 _ONE = (np.zeros(1, bool), np.ones(1, bool))  # False and True of a single actor
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # which would be printed by every worker
 
 
 class Outcome(NamedTuple):
-    """What a step of one environment returned, without any reset."""
+    """What a step of one environment returned, without any reset.
 
-    sight: Sight
+    Rewards and ends belong to the lives that acted. A position that has an end and is alive begins
+    another life: it is True in ``alive``, and its ``sight`` is the new life's.
+    """
+
+    sight: Sight  # of who acts next
     reward: np.ndarray  # float32 [actors]
-    terminated: np.ndarray  # bool [actors], True until the reset
-    truncated: np.ndarray  # bool [actors], True until the reset; never with terminated
+    terminated: np.ndarray  # bool [actors], True until another life begins
+    truncated: np.ndarray  # bool [actors], likewise; never with terminated
     alive: np.ndarray  # bool [actors]: acts next
     infos: Mapping[int, Any] = {}  # by actor, as they came
+    final: Sight | None = None  # of the lives that acted; None: as ``sight``
 
 
 class Adapter(abc.ABC):
@@ -65,11 +72,25 @@ class Adapter(abc.ABC):
         self._has_mask, self._has_state = has_mask, has_state
 
     def explore(self) -> Sight:
-        """Start an episode to see what observations can hold, and observe all of it."""
+        """Play some steps to see what observations can hold, and observe all of it.
+
+        Of the first observation, faults are raised; those of steps are left to who plays.
+        """
         self._has_mask, self._has_state = True, _has_state(self._env)
         sight, _ = self.reset(seed=0)
+        with contextlib.suppress(Exception):
+            self._play_first_actions(sight)
         self._has_mask = self.arrays.needs_mask
         return sight if self._has_mask else sight._replace(action_mask=None)
+
+    def _play_first_actions(self, sight: Sight) -> None:
+        until = time.monotonic() + _EXPLORED_SECONDS
+        for step in range(_EXPLORED_STEPS):
+            assert sight.action_mask is not None  # so `explore` has chosen
+            outcome = self.step(self.arrays.first_available(sight.action_mask))
+            sight = outcome.sight if outcome.alive.any() else self.reset(seed=step)[0]
+            if time.monotonic() > until:
+                return
 
     @abc.abstractmethod
     def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:
@@ -101,10 +122,14 @@ class Adapter(abc.ABC):
         """Release what the environment holds."""
         self._env.close()
 
-    def _sight(self, observations: Mapping[int, Any], infos: Mapping[int, Any]) -> Sight:
+    def _sight(
+        self, observations: Mapping[int, Any], infos: Mapping[int, Any], acts: np.ndarray
+    ) -> Sight:
+        if not self._has_mask:
+            self.arrays.refuse_masks(infos)
         return Sight(
             self.arrays.features(observations),
-            self.arrays.masks(observations, infos) if self._has_mask else None,
+            self.arrays.masks(observations, infos, acts) if self._has_mask else None,
             self._encode_state(self._env.state()) if self._has_state else None,
         )
 
@@ -123,7 +148,7 @@ class GymnasiumAdapter(Adapter):
     def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:
         """Start an episode; see `Adapter.reset`."""
         observation, info = self._env.reset(seed=seed)
-        return self._sight({0: observation}, {0: info}), np.ones(1, bool)
+        return self._sight({0: observation}, {0: info}, _ONE[True]), np.ones(1, bool)
 
     def step(self, action: np.ndarray) -> Outcome:
         """Step; see `Adapter.step`."""
@@ -131,12 +156,13 @@ class GymnasiumAdapter(Adapter):
             self.arrays.action(0, action[0])
         )
         is_over, is_cut = bool(terminated), bool(truncated) and not terminated
+        alive = _ONE[not (is_over or is_cut)]
         return Outcome(
-            self._sight({0: observation}, {0: info}),
+            self._sight({0: observation}, {0: info}, alive),
             np.array([_as_reward(reward)], np.float32),
             _ONE[is_over],
             _ONE[is_cut],
-            _ONE[not (is_over or is_cut)],
+            alive,
             {0: info},
         )
 
@@ -145,9 +171,12 @@ class GymnasiumAdapter(Adapter):
 class PettingZooAdapter(Adapter):
     """An environment of PettingZoo's parallel API.
 
-    Actors are in the order of ``possible_agents``. An agent of another name takes the first free
-    position, at a reset and during an episode. An actor whose agent is gone observes zeros, earns
-    nothing, and its end stays True until an agent takes its position.
+    Positions are in the order of ``possible_agents``. At a reset and after every step, agents that
+    have left lose their positions, and those that have come get one: their name's own if it is
+    free, otherwise the first that is. A step's rewards and ends are booked before that. An agent
+    that has ended, and is listed with others that go on, begins another life at its position; where
+    all that are listed have ended, the episode is over. A position without an agent observes zeros,
+    earns nothing, and keeps its end.
     """
 
     def __init__(self, env: Any, images: ImageSettings):
@@ -171,93 +200,125 @@ class PettingZooAdapter(Adapter):
         )
         if _has_state(env) and is_of_images(env.state_space):
             self._encode_state = _encoding_of_state(self.name, env.state_space, images)
-        self._position: dict[Any, int] = {}
+        self._own_position = {name: i for i, name in enumerate(self._names)}
+        self._position: dict[Any, int] = {}  # of the agents that are listed
         n_actors = len(self._names)
-        self._terminated, self._truncated = np.zeros(n_actors, bool), np.zeros(n_actors, bool)
-        turns = getattr(env, "aec_env", None)
-        self._turns = turns if _takes_turns(env) else None
-        if self._turns is not None and not isinstance(self.arrays.space, Box):
-            self.arrays.needs_mask = True
+        self._terminated, self._truncated, self._alive = np.zeros((3, n_actors), bool)
+        self._turns = _turns_of(env)
+        self.arrays.needs_mask |= self._turns is not None
 
     def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:
         """Start an episode; see `Adapter.reset`."""
         observations, infos = self._env.reset(seed=seed)
-        self._position.clear()
-        self._seat(self._env.agents)
-        alive = self._alive()
-        self._terminated, self._truncated = ~alive, np.zeros_like(alive)
-        return self._look(observations, infos), alive
+        self._position = {}
+        self._seat(list(self._env.agents))
+        alive = np.zeros(len(self._names), bool)
+        alive[list(self._position.values())] = True
+        self._terminated, self._truncated, self._alive = ~alive, np.zeros_like(alive), alive
+        return self._look(self._position, alive, observations, infos), alive.copy()
 
     def step(self, action: np.ndarray) -> Outcome:
         """Step; see `Adapter.step`."""
-        own = self.arrays.actions(action)
-        was_alive = self._alive() & ~self._terminated & ~self._truncated
+        own, acted, had_ended = self.arrays.actions(action), self._position, self._ended()
         observations, rewards, terminations, truncations, infos = self._env.step(
-            {name: own[self._position[name]] for name in self._env.agents}
+            {name: own[position] for name, position in acted.items()}
         )
-        self._seat(self._env.agents)
-        is_here = self._alive()
-        # Agents that were removed without a flag have terminated; those that are back have not.
-        self._terminated = np.where(is_here, False, self._terminated | was_alive)
-        self._truncated = np.where(is_here, False, self._truncated)
-        for name, position in self._position.items():
-            is_over, is_cut = terminations.get(name), truncations.get(name)
-            if is_over is not None or is_cut is not None:
-                self._terminated[position] = bool(is_over)
-                self._truncated[position] = bool(is_cut) and not is_over
+        agents = list(self._env.agents)
         reward = np.zeros(len(self._names), np.float32)
         for name, value in rewards.items():
-            if name in self._position:
-                reward[self._position[name]] = _as_reward(value)
+            if name in acted:
+                reward[acted[name]] = _as_reward(value)
+        self._book_ends(acted, set(agents), terminations, truncations)
+        self._seat(agents)
+        alive = self._alive = self._acting_next(acted, had_ended)
+        final = None
+        if (alive & self._ended()).any():
+            final = self._look(acted, np.zeros_like(alive), observations, infos)
+        taken = set(self._position.values())
+        shown = {name: position for name, position in acted.items() if position not in taken}
         return Outcome(
-            sight=self._look(observations, infos),
+            sight=self._look({**shown, **self._position}, alive, observations, infos),
             reward=reward,
             terminated=self._terminated.copy(),
             truncated=self._truncated.copy(),
-            alive=is_here & ~self._terminated & ~self._truncated,
-            infos=self._by_position(infos),
+            alive=alive.copy(),
+            infos=_by_position(infos, acted),
+            final=final,
         )
 
-    def _look(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> Sight:
-        sight = self._sight(self._by_position(observations), self._by_position(infos))
-        if self._turns is not None and sight.action_mask is not None:
-            waiting = np.ones(len(self._names), bool)
-            if self._turns.agents:
-                waiting[self._position[self._turns.agent_selection]] = False
+    def _book_ends(
+        self,
+        acted: Mapping[Any, int],
+        listed: Set[Any],
+        terminations: Mapping[Any, Any],
+        truncations: Mapping[Any, Any],
+    ) -> None:
+        """Keep the ends of those that acted; who has left without one has terminated."""
+        for name, position in acted.items():
+            is_over, is_cut = bool(terminations.get(name)), bool(truncations.get(name))
+            if name in listed or is_over or is_cut:
+                self._terminated[position] = is_over
+                self._truncated[position] = is_cut and not is_over
+            elif self._alive[position]:
+                self._terminated[position], self._truncated[position] = True, False
+
+    def _acting_next(self, acted: Mapping[Any, int], had_ended: np.ndarray) -> np.ndarray:
+        """Return which positions act next, and clear the ends of those that were free."""
+        ended, alive = self._ended(), np.zeros(len(self._names), bool)
+        goes_on = any(name not in acted or not ended[at] for name, at in self._position.items())
+        for name, position in self._position.items():
+            if name in acted:
+                # Some environments go on listing agents that have ended, and say so at every step.
+                begins_anew = goes_on and not had_ended[position]
+                alive[position] = begins_anew or not ended[position]
+            else:
+                alive[position] = True
+                if position not in acted.values():
+                    self._terminated[position] = self._truncated[position] = False
+        return alive
+
+    def _look(
+        self,
+        position: Mapping[Any, int],
+        acts: np.ndarray,
+        observations: Mapping[Any, Any],
+        infos: Mapping[Any, Any],
+    ) -> Sight:
+        seen, told = _by_position(observations, position), _by_position(infos, position)
+        if self._turns is None:
+            return self._sight(seen, told, acts)
+        waiting = np.ones(len(self._names), bool)
+        if self._turns.agents and self._turns.agent_selection in position:
+            waiting[position[self._turns.agent_selection]] = False
+        sight = self._sight(seen, told, acts & ~waiting)
+        if sight.action_mask is not None:
             sight.action_mask[waiting] = self.arrays.only_first_actions()
         return sight
 
-    def _by_position(self, values: Mapping[Any, Any]) -> dict[int, Any]:
-        return {self._position[name]: v for name, v in values.items() if name in self._position}
-
-    def _alive(self) -> np.ndarray:
-        """Return which positions have an agent."""
-        alive = np.zeros(len(self._names), bool)
-        alive[[self._position[name] for name in self._env.agents]] = True
-        return alive
+    def _ended(self) -> np.ndarray:
+        return self._terminated | self._truncated
 
     def _seat(self, agents: Sequence[Any]) -> None:
-        """Give every agent a position: its name's, or the first that is free."""
-        unknown = [name for name in agents if name not in self._position]
-        if not unknown:
-            return
-        taken = {self._position[name] for name in agents if name in self._position}
-        for name in unknown:
-            if name in self._names and self._names.index(name) not in taken:
-                self._position[name] = self._names.index(name)
-                taken.add(self._position[name])
-        free = [i for i in range(len(self._names)) if i not in taken]
-        unknown = [name for name in unknown if name not in self._position]
-        if len(unknown) > len(free):
+        """Give every agent a position: the one it has, its name's, or the first that is free."""
+        if len(agents) > len(self._names):
             raise ValueError(
                 f"{self.name} has {len(agents)} agents at once, and {len(self._names)} "
                 "possible_agents; list as many as there can be."
             )
-        former = {self._position[name]: name for name in self._position}
-        for name, position in zip(unknown, free, strict=False):
-            if position in former:
-                del self._position[former[position]]
-            self._position[name] = position
+        position = {name: self._position[name] for name in agents if name in self._position}
+        free = [i for i in range(len(self._names)) if i not in position.values()]
+        come = [name for name in agents if name not in position]
+        for name in come:
+            own = self._own_position.get(name)
+            if own in free:
+                position[name] = own
+                free.remove(own)
+        strangers = [name for name in come if name not in position]
+        self._position = {**position, **dict(zip(strangers, free, strict=False))}
+
+
+def _by_position(values: Mapping[Any, Any], position: Mapping[Any, int]) -> dict[int, Any]:
+    return {position[name]: value for name, value in values.items() if name in position}
 
 
 def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
@@ -320,8 +381,13 @@ def _has_state(env: Any) -> bool:
     return getattr(env, "state_space", None) is not None
 
 
-def _takes_turns(env: Any) -> bool:
-    return type(env).__name__ == "turn_based_aec_to_parallel_wrapper"
+def _turns_of(env: Any) -> Any:
+    """Return the AEC environment whose agents take turns, or None; wrappers have an ``env``."""
+    while env is not None:
+        if type(env).__name__ == "turn_based_aec_to_parallel_wrapper":
+            return env.aec_env
+        env = getattr(env, "__dict__", {}).get("env")
+    return None
 
 
 def _as_reward(reward: Any) -> float:

@@ -27,6 +27,7 @@ from jaxagents.environments.host.errors import HostEnvironmentError
 from jaxagents.environments.host.infos import mean_over_actors
 from jaxagents.environments.host.pool import Frame, Pool
 from jaxagents.environments.host.shared_arrays import Field
+from jaxagents.environments.host.stepper import has_final
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
@@ -320,7 +321,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         frame = pool.step(action, seed)
         self._checksum = zlib.crc32(packed[:, 1:].tobytes(), self._checksum)
         self._fill(results, frame, pool)
-        goes_on = ~frame["over"]
+        goes_on = ~has_final(frame)
         for name in self._sight:
             results[f"final_{name}"][goes_on] = frame[name][goes_on]
 

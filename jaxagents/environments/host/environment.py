@@ -1,12 +1,14 @@
 """An environment that is not written in JAX, as it is handed to an agent."""
 
+import contextlib
 import functools
 import importlib
 import logging
 import operator
+import random
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, final, get_args
 
@@ -55,7 +57,8 @@ _logger = logging.getLogger(__name__)
 class HostEnvironment:
     """A Gymnasium or PettingZoo environment, stepped in worker processes while jax waits.
 
-    One environment is constructed here, to read its spaces; the workers construct their own when an
+    One environment is constructed here, to read its spaces and to play some first steps, in which
+    masks show; the workers construct their own when an
     agent first needs them. They end with this process, or by `close`, also at the end of a
     ``with`` block.
 
@@ -142,10 +145,11 @@ class HostEnvironment:
         self.on_worker_failure: OnWorkerFailure = on_worker_failure
         self.time_limits: TimeLimits = time_limits
         self._pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-        adapter = self.open()
+        adapter = self._construct()
         _warn_of_own_statistics(adapter)
         try:
-            sight = adapter.explore()
+            with _keeping_global_generators():
+                sight = adapter.explore()
         except WrongValueError as error:
             raise ValueError(f"{adapter.name} {error}.") from error
         finally:
@@ -173,7 +177,15 @@ class HostEnvironment:
         return self._space
 
     def open(self) -> Adapter:
-        """Construct one environment in this process, with an axis of actors."""
+        """Construct one environment in this process, with an axis of actors.
+
+        It observes what training does: masks and the global state too, if there are any.
+        """
+        adapter = self._construct()
+        adapter.observe("action_mask" in self.sight, "global_state" in self.sight)
+        return adapter
+
+    def _construct(self) -> Adapter:
         if not self.is_vectorized:
             return adapt(self._make_env(), self._images)
         vector = self._make_env(1)
@@ -195,6 +207,7 @@ class HostEnvironment:
             try:
                 if not adapter.draws:
                     return None
+                adapter.observe("action_mask" in self.sight, has_state=False)
                 adapter.reset(seed=0)
                 return Field(adapter.picture().shape, "uint8")
             finally:
@@ -293,6 +306,17 @@ class HostEnvironment:
             "at_work": Field((), "bool"),
             **({"picture": picture._replace(n_envs=n_drawn)} if picture is not None else {}),
         }
+
+
+@contextlib.contextmanager
+def _keeping_global_generators() -> Iterator[None]:
+    """Leave the process's generators, from which some environments draw, as they are."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
 
 
 def make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:

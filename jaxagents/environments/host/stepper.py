@@ -2,7 +2,7 @@
 
 import pickle
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, final
 
 import numpy as np
@@ -24,6 +24,15 @@ class Making(NamedTuple):
     max_episode_steps: int | None
     n_drawn: int  # the first environments, of which every step is drawn
     infos: bytes | None = None  # pickled `InfoFunctions`; None: infos are not kept
+
+
+def has_final(arrays: Mapping[str, np.ndarray], rows: slice = slice(None)) -> np.ndarray:
+    """Return in which environments final observations are not those that are acted on next.
+
+    There the episode is over, or a life has ended where another begins.
+    """
+    ended = arrays["terminated"][rows] | arrays["truncated"][rows]
+    return arrays["over"][rows] | (ended & arrays["alive"][rows]).any(axis=1)
 
 
 @final
@@ -80,7 +89,8 @@ class Stepper:
             truncated, alive = outcome.truncated, outcome.alive
             self._elapsed[env] += 1
             if limit is not None and self._elapsed[env] >= limit:
-                truncated, alive = truncated | alive, np.zeros_like(alive)
+                cut = alive & ~outcome.terminated  # no step is left of a life that begins here
+                truncated, alive = truncated | cut, np.zeros_like(alive)
             view["reward"][...] = outcome.reward
             view["terminated"][...] = outcome.terminated
             view["truncated"][...] = truncated
@@ -89,16 +99,17 @@ class Stepper:
                 self._episodes.note(env, outcome.infos, is_over)
             if env < self._making.n_drawn:
                 self._draw(env)
+            if is_over or outcome.final is not None:
+                self._write("final_", env, outcome.final or outcome.sight)
             if is_over:
-                self._write("final_", env, outcome.sight)
                 self._begin_episode(env)
             else:
                 self._write("", env, outcome.sight)
                 view["alive"][...] = alive
         self._check("reward", "features", "global_state")
-        over = self._arrays["over"][self._rows]
-        if over.any():
-            self._check("final_features", "final_global_state", where=over)
+        ends = has_final(self._arrays, self._rows)
+        if ends.any():
+            self._check("final_features", "final_global_state", where=ends)
 
     def infos(self) -> list[EpisodeInfos]:
         """Return the infos of each environment's first episode since the reset of all."""

@@ -152,7 +152,7 @@ class VectorPool:
             over = ended
         if self._mode == "SAME_STEP" and over.any():
             for env in np.flatnonzero(over).tolist():
-                self._observe_row("final_", env, _info(infos, _FINAL, env), None)
+                self._observe_row("final_", env, _info(infos, _FINAL, env), None, acts=False)
         elif self._mode == "DISABLED" and over.any():
             self._observe(observations, infos, "final_")
             observations, infos = self._vector.reset(options={"reset_mask": over.copy()})
@@ -163,7 +163,7 @@ class VectorPool:
         self._check("final_features", where=over)
 
     def _observe(self, observations: Any, infos: Mapping[str, Any], prefix: str = "") -> None:
-        if self._encode.observes_arrays and _MASK not in self._arrays:
+        if self._encode.observes_arrays and _MASK not in {*self._arrays, *infos}:
             features = self._arrays[f"{prefix}features"]
             if np.shape(observations) != (self.n_envs, *features.shape[2:]):
                 raise WrongValueError(f"returned observations of shape {np.shape(observations)}")
@@ -172,14 +172,21 @@ class VectorPool:
             )
             features[:, 0] = observations
             return
+        acts = ~self._resets_next if not prefix else np.zeros(self.n_envs, bool)
         for env, observation in enumerate(_rows(self._vector, observations)):
-            self._observe_row(prefix, env, observation, _info(infos, _MASK, env))
+            try:
+                self._observe_row(prefix, env, observation, _info(infos, _MASK, env), acts[env])
+            except WrongValueError as error:
+                raise WrongValueError(f"environment {self._first_env + env} {error}") from error
 
-    def _observe_row(self, prefix: str, env: int, observation: Any, mask: Any) -> None:
+    def _observe_row(self, prefix: str, env: int, observation: Any, mask: Any, acts: bool) -> None:
         self._arrays[f"{prefix}features"][env] = self._encode.features({0: observation})
+        infos = {0: {_MASK: mask}}
         if _MASK in self._arrays:
-            masks = self._encode.masks({0: observation}, {0: {_MASK: mask}})
+            masks = self._encode.masks({0: observation}, infos, np.array([acts]))
             self._arrays[f"{prefix}{_MASK}"][env] = masks
+        else:
+            self._encode.refuse_masks(infos)
 
     def _check(self, *names: str, where: np.ndarray | None = None) -> None:
         found = not_finite(self._arrays, slice(0, self.n_envs), *names, where=where)
