@@ -269,3 +269,88 @@ class DrawnEcho(Echo):
 
     def render(self):
         return np.full((4, 6, 3), self._time, np.uint8)
+
+
+class Visits:
+    """PettingZoo's parallel interface: visitors come, leave and are replaced by a plan.
+
+    At step t the visitors in ``plan[t][0]`` leave, by "terminated", "truncated" or without a flag,
+    and then those in ``plan[t][1]`` come, as long as there is room. Each visit has a number of its
+    own, from 1, which its visitor observes beside the time; a step of it earns the number plus 100
+    times the time. ``ledger`` holds its rewards and its end.
+    """
+
+    def __init__(self, plan, first=("a", "b"), possible_agents=("a", "b")):
+        self.metadata = {"name": "visits"}
+        self.possible_agents = list(possible_agents)
+        self._plan, self._first = plan, first
+
+    def observation_space(self, agent):
+        return spaces.Box(0.0, 1e6, (2,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self._time, self._visit = 0, {}
+        self.ledger: dict[int, list[Any]] = {}
+        self._come(self._first)
+        return self._observe(), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents)
+        leaving, coming = self._plan[self._time] if self._time < len(self._plan) else ({}, ())
+        self._time += 1
+        if self._time >= len(self._plan):
+            leaving, coming = dict.fromkeys(self.agents, "terminated"), ()
+        rewards = {name: float(visit + 100 * self._time) for name, visit in self._visit.items()}
+        observations, before = self._observe(), list(self._visit)
+        for name, visit in self._visit.items():
+            self.ledger[visit][0] += rewards[name]
+            self.ledger[visit][1] = leaving.get(name)
+        self._visit = {name: visit for name, visit in self._visit.items() if name not in leaving}
+        self._come(coming)
+        flags = [
+            {n: leaving.get(n) == kind for n in before if leaving.get(n) != "gone"}
+            for kind in ("terminated", "truncated")
+        ]
+        return {**self._observe(), **observations}, rewards, *flags, {n: {} for n in self.agents}
+
+    def close(self):
+        pass
+
+    def _come(self, names):
+        for name in names:
+            if name not in self._visit and len(self._visit) < len(self.possible_agents):
+                self._visit[name] = len(self.ledger) + 1
+                self.ledger[self._visit[name]] = [0.0, None]
+        self.agents = list(self._visit)
+
+    def _observe(self):
+        return {name: np.array([v, self._time], np.float32) for name, v in self._visit.items()}
+
+
+class Doors(gymnasium.Env):
+    """Ten steps; a mask that allows the last of three actions comes with the infos of steps.
+
+    The first comes at step ``first``. Other actions cost 1. ``none_at`` is a step whose mask allows
+    no action.
+    """
+
+    observation_space = spaces.Box(0.0, 100.0, (1,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, first: int = 1, limit: int = 10, none_at: int | None = None):
+        self._first, self._limit, self._none_at = first, limit, none_at
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        self._time, self._mask = 0, None
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        cost = float(self._mask is not None and not self._mask[action])
+        self._time += 1
+        if self._time >= self._first:
+            self._mask = np.array([0, 0, self._time != self._none_at], np.int8)
+        info = {} if self._mask is None else {"action_mask": self._mask}
+        return np.array([self._time], np.float32), -cost, False, self._time == self._limit, info

@@ -1,0 +1,169 @@
+"""Agents of PettingZoo that come, leave and are replaced: lives, positions, rewards and ends."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxagents as ja
+from jaxagents.environments.host.adapters import adapt
+from tests.agents import FAST, tiny
+from tests.environments.host.probes import Party, Visits
+
+NAMES = ("a", "b", "x", "y")
+REPLACED = [({}, ()), ({"a": "truncated"}, ("x",)), ({}, ()), ({}, ())]
+
+
+def opened(env):
+    game = adapt(env)
+    return game, *game.reset(seed=0)
+
+
+def no_action(game):
+    return np.zeros(game.arrays.n_actors, int)
+
+
+def lives_of(env):
+    """Play an episode, and sum rewards as learning does: from visit to [sum, end]."""
+    game, sight, alive = opened(env)
+    lives, begins = {}, np.ones_like(alive)
+    while alive.any():
+        seen, active = sight.features, alive
+        outcome = game.step(no_action(game))
+        for actor in np.flatnonzero(active):
+            visit = int(seen[actor, 0])
+            assert (visit not in lives) == begins[actor]
+            life = lives.setdefault(visit, [0.0, None])
+            life[0] += float(outcome.reward[actor])
+            if outcome.truncated[actor]:
+                life[1] = "truncated"
+            elif outcome.terminated[actor]:
+                life[1] = "terminated"
+            if life[1] is not None:  # the final observation is the old life's own
+                assert int((outcome.final or outcome.sight).features[actor, 0]) == visit
+        assert outcome.alive.sum() == len(env.agents)
+        assert not outcome.reward[~active].any()
+        begins = outcome.terminated | outcome.truncated | ~active
+        sight, alive = outcome.sight, outcome.alive
+    return lives
+
+
+@st.composite
+def plans(draw):
+    """Draw what happens at each step: who leaves and how, and who comes."""
+    leave = st.dictionaries(
+        st.sampled_from(NAMES), st.sampled_from(["terminated", "truncated", "gone"]), max_size=2
+    )
+    steps = draw(st.lists(st.tuples(leave, st.permutations(NAMES)), min_size=1, max_size=8))
+    return [
+        (leaving, [name for name in coming if name not in leaving][: draw(st.integers(0, 3))])
+        for leaving, coming in steps
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(plans(), st.sampled_from([("a",), ("x", "a"), ("b", "a")]))
+def test_every_life_has_its_own_rewards_and_end(plan, first):
+    env = Visits(plan, first, possible_agents=("a", "b", "c"))
+
+    lives = lives_of(env)
+
+    ended = {"gone": "terminated"}
+    assert lives == {
+        visit: [total, ended.get(end, end)] for visit, (total, end) in env.ledger.items()
+    }
+
+
+def test_who_is_replaced_keeps_the_steps_reward_end_and_final_observation():
+    game, *_ = opened(Visits(REPLACED))
+    game.step(no_action(game))
+
+    outcome = game.step(no_action(game))
+
+    np.testing.assert_array_equal(outcome.reward, [201, 202])
+    assert outcome.truncated.tolist() == [True, False]
+    assert outcome.alive.tolist() == [True, True]
+    np.testing.assert_array_equal(outcome.final.features, [[1, 2], [2, 2]])
+    np.testing.assert_array_equal(outcome.sight.features, [[3, 2], [2, 2]])
+    after = game.step(no_action(game))
+    np.testing.assert_array_equal(after.reward, [303, 302])
+    assert not after.truncated.any()
+
+
+@pytest.mark.parametrize("n_workers", [0, 1])
+def test_a_life_that_is_cut_bootstraps_from_its_own_final_observation(n_workers):
+    env = ja.HostEnvironment(lambda: Visits(REPLACED), n_workers=n_workers)
+    agent = ja.DiscreteIPPO(env, None, tiny(rollout_length=4))
+    with env:
+        environments = agent.environments
+        _, state = environments.reset(jax.random.key(0), 2)
+        action = np.zeros((2, 2), np.int32)
+        _, state = environments.step(jax.random.key(1), state, action)
+        step, after = environments.step(jax.random.key(2), state, action)
+        assert not step.episode_over.any()
+        np.testing.assert_array_equal(step.truncated[0], [True, False])
+        np.testing.assert_array_equal(after.active[0], [True, True])
+        np.testing.assert_array_equal(step.final_observation.features[0], [[1, 2], [2, 2]])
+        np.testing.assert_array_equal(step.observation.features[0], [[3, 2], [2, 2]])
+        # a: 101 + 201, x: 303 + 403, and b throughout
+        evaluation = agent.eval(jax.random.key(3), 1, runner=agent.init(jax.random.key(4), FAST))
+        np.testing.assert_array_equal(evaluation["returns"], [[1008, 102 + 202 + 302 + 402]])
+
+
+def test_a_time_limit_does_not_truncate_who_has_terminated_and_was_replaced():
+    plan = [({"a": "terminated"}, ("x",)), ({}, ()), ({}, ())]
+    env = ja.HostEnvironment(lambda: Visits(plan), n_workers=0)
+    pool = env.make_pool(1, max_episode_steps=1, has_state=False)
+    pool.reset(np.zeros(1, np.uint32))
+
+    frame = pool.step(np.zeros((1, 2), np.int32), np.zeros(1, np.uint32))
+
+    assert frame["terminated"].tolist() == [[True, False]]
+    assert frame["truncated"].tolist() == [[False, True]]
+    np.testing.assert_array_equal(frame["final_features"][0], [[1, 1], [2, 1]])
+
+
+def test_no_two_living_agents_have_one_position():
+    plan = [("a", "b"), ("x", "b"), ("b",), ("a", "b"), ("a", "x"), ("a", "x")]
+    game, *_ = opened(Party(plan, possible_agents=("a", "b")))
+
+    alive = [game.step(no_action(game)).alive.tolist() for _ in plan[1:]]
+
+    assert alive == [[True, True], [False, True], [True, True], [True, True], [True, True]]
+    assert game.step(np.array([1, 1])).reward.tolist() == [11, 1]  # a and x each earn their own
+
+
+def test_an_agent_that_ends_and_comes_back_at_once_under_its_name_begins_another_life():
+    game, *_ = opened(Visits([({"a": "terminated"}, ("a",)), ({}, ()), ({}, ())]))
+
+    ends = game.step(no_action(game))
+
+    assert (ends.terminated.tolist(), ends.alive.tolist()) == ([True, False], [True, True])
+    assert ends.reward.tolist() == [101, 102]
+    after = game.step(no_action(game))
+    assert (after.terminated.tolist(), after.alive.tolist()) == ([False, False], [True, True])
+    assert after.reward.tolist() == [203, 202]
+
+
+def test_agents_that_stay_listed_after_their_end_are_over_with_the_last():
+    class Listed(Visits):
+        def reset(self, seed=None, options=None):
+            self.over = {}
+            return super().reset(seed)
+
+        def step(self, actions):
+            self.agents = list(self._visit)
+            present = {name: action for name, action in actions.items() if name in self.agents}
+            observations, rewards, terminations, *others = super().step(present)
+            self.over |= {name: True for name, is_over in terminations.items() if is_over}
+            self.agents = list(self.possible_agents)
+            return observations, rewards, terminations | self.over, *others
+
+    plan = [({"a": "terminated"}, ()), ({}, ()), ({}, ()), ({"b": "terminated"}, ()), ({}, ())]
+    game, *_ = opened(Listed(plan))
+
+    alive = [game.step(no_action(game)).alive.tolist() for _ in range(4)]
+
+    # One step shows that a has not come back.
+    assert alive == [[True, True], [False, True], [False, True], [False, False]]
