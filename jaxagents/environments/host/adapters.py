@@ -50,6 +50,8 @@ class Adapter(abc.ABC):
         arrays: Spaces and layouts.
         teams: Each actor's team, or None.
         max_episode_steps: The time limit, or None if it is unknown.
+        revives: True if the episode goes on where all agents that are listed have ended; otherwise
+            such lists are taken for ones that were not cleared.
         draws: True if `render` returns pictures.
         frames_per_second: At which pictures are to be shown.
     """
@@ -58,6 +60,7 @@ class Adapter(abc.ABC):
     arrays: ActorArrays
     teams: Sequence[int] | None = None
     max_episode_steps: int | None = None
+    revives: bool = False
 
     def __init__(self, env: Any):
         self._env = env
@@ -88,7 +91,8 @@ class Adapter(abc.ABC):
         for step in range(_EXPLORED_STEPS):
             assert sight.action_mask is not None  # so `explore` has chosen
             outcome = self.step(self.arrays.first_available(sight.action_mask))
-            sight = outcome.sight if outcome.alive.any() else self.reset(seed=step)[0]
+            goes_on = outcome.alive.any() or self._lists_agents()
+            sight = outcome.sight if goes_on else self.reset(seed=step)[0]
             if time.monotonic() > until:
                 return
 
@@ -99,6 +103,10 @@ class Adapter(abc.ABC):
     @abc.abstractmethod
     def step(self, action: np.ndarray) -> Outcome:
         """Step by the actions ``[actors, ...]``."""
+
+    def _lists_agents(self) -> bool:
+        """Return True if the environment itself says that some act next."""
+        return False
 
     def render(self) -> Any:
         """Draw the environment, as its library does."""
@@ -175,8 +183,8 @@ class PettingZooAdapter(Adapter):
     have left lose their positions, and those that have come get one: their name's own if it is
     free, otherwise the first that is. A step's rewards and ends are booked before that. An agent
     that has ended, and is listed with others that go on, begins another life at its position; where
-    all that are listed have ended, the episode is over. A position without an agent observes zeros,
-    earns nothing, and keeps its end.
+    all that are listed have ended, the episode is over unless it `revives`. A position without an
+    agent observes zeros, earns nothing, and keeps its end.
     """
 
     def __init__(self, env: Any, images: ImageSettings):
@@ -204,13 +212,14 @@ class PettingZooAdapter(Adapter):
         self._position: dict[Any, int] = {}  # of the agents that are listed
         n_actors = len(self._names)
         self._terminated, self._truncated, self._alive = np.zeros((3, n_actors), bool)
+        self._all_ended = self._went_on = False  # in the episode: at the latest step; at any
         self._turns = _turns_of(env)
         self.arrays.needs_mask |= self._turns is not None
 
     def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:
         """Start an episode; see `Adapter.reset`."""
         observations, infos = self._env.reset(seed=seed)
-        self._position = {}
+        self._position, self._all_ended, self._went_on = {}, False, False
         self._seat(list(self._env.agents))
         alive = np.zeros(len(self._names), bool)
         alive[list(self._position.values())] = True
@@ -266,6 +275,11 @@ class PettingZooAdapter(Adapter):
         """Return which positions act next, and clear the ends of those that were free."""
         ended, alive = self._ended(), np.zeros(len(self._names), bool)
         goes_on = any(name not in acted or not ended[at] for name, at in self._position.items())
+        # Who clears its list at the end of an episode means that agents it lists go on.
+        self._went_on |= self._all_ended and goes_on
+        self.revives |= self._went_on and not self._position
+        self._all_ended = bool(self._position) and not goes_on
+        goes_on |= self.revives
         for name, position in self._position.items():
             if name in acted:
                 # Some environments go on listing agents that have ended, and say so at every step.
@@ -294,6 +308,9 @@ class PettingZooAdapter(Adapter):
         if sight.action_mask is not None:
             sight.action_mask[waiting] = self.arrays.only_first_actions()
         return sight
+
+    def _lists_agents(self) -> bool:
+        return bool(self._position)
 
     def _ended(self) -> np.ndarray:
         return self._terminated | self._truncated

@@ -154,7 +154,7 @@ class HostEnvironment:
             raise ValueError(f"{adapter.name} {error}.") from error
         finally:
             adapter.close()
-        self.name = adapter.name
+        self.name, self._revives = adapter.name, adapter.revives
         self.n_actors = adapter.arrays.n_actors
         self.frames_per_second = adapter.frames_per_second
         self.max_episode_steps = adapter.max_episode_steps
@@ -182,6 +182,7 @@ class HostEnvironment:
         It observes what training does: masks and the global state too, if there are any.
         """
         adapter = self._construct()
+        adapter.revives = self._revives
         adapter.observe("action_mask" in self.sight, "global_state" in self.sight)
         return adapter
 
@@ -242,7 +243,8 @@ class HostEnvironment:
                 self._images,
                 max_episode_steps,
                 n_drawn,
-                self._pickled_infos if keeps_infos else None,
+                infos=self._pickled_infos if keeps_infos else None,
+                revives=self._revives,
             ),
             layout=self.layout(has_state, n_drawn),
             n_workers=self._n_workers,

@@ -24,6 +24,7 @@ class Making(NamedTuple):
     max_episode_steps: int | None
     n_drawn: int  # the first environments, of which every step is drawn
     infos: bytes | None = None  # pickled `InfoFunctions`; None: infos are not kept
+    revives: bool = False  # see `Adapter`
 
 
 def has_final(arrays: Mapping[str, np.ndarray], rows: slice = slice(None)) -> np.ndarray:
@@ -69,6 +70,7 @@ class Stepper:
             self._episodes = FirstEpisodes(self._envs, pickle.loads(self._making.infos))
         for env, _ in self._each():
             adapter = self._adapters[env] = adapt(make_env(), self._making.images)
+            adapter.revives = self._making.revives
             adapter.observe("action_mask" in self._sight, "global_state" in self._sight)
 
     def reset(self) -> None:

@@ -167,3 +167,32 @@ def test_agents_that_stay_listed_after_their_end_are_over_with_the_last():
 
     # One step shows that a has not come back.
     assert alive == [[True, True], [False, True], [False, True], [False, False]]
+
+
+@pytest.mark.parametrize("n_workers", [0, 1])
+def test_the_only_agent_can_end_and_come_back_at_once_under_its_name(n_workers):
+    plan = [({}, ()), ({"a": "terminated"}, ("a",)), ({}, ()), ({}, ())]
+    env = ja.HostEnvironment(lambda: Visits(plan, ("a",), ("a",)), n_workers=n_workers)
+    agent = ja.DiscreteIPPO(env, None, tiny())
+    with env:
+        game = env.open()
+        game.reset(seed=0)
+        steps = [game.step(no_action(game)) for _ in range(4)]
+        assert [step.terminated[0] for step in steps] == [False, True, False, True]
+        assert [step.alive[0] for step in steps] == [True, True, True, False]
+        evaluation = agent.eval(jax.random.key(3), 1, runner=agent.init(jax.random.key(4), FAST))
+        # 101 + 201 in the first life, 302 + 402 in the second
+        np.testing.assert_array_equal(evaluation["returns"], [[1006]])
+
+
+def test_an_environment_that_never_clears_its_list_is_reset_where_all_have_ended():
+    class Uncleared(Visits):
+        def step(self, actions):
+            results = super().step(actions)
+            self._come(["a"])
+            return results
+
+    env = ja.HostEnvironment(lambda: Uncleared([({}, ())] * 3, ("a",), ("a",)), n_workers=0)
+    game = env.open()
+    game.reset(seed=0)
+    assert [game.step(no_action(game)).alive[0] for _ in range(3)] == [True, True, False]
