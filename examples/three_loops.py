@@ -36,7 +36,7 @@ def all_by_hand(agent, rng, hyperparams):
         for _ in range(agent.config.rollout_length):
             action, record = agent.act(runner, observation, carry)
             step, env_state = step_environments(record.rng, env_state, action)
-            carry = agent.reset_carry(record.carry, step.episode_over_for_actors)
+            carry = agent.reset_carry(record.carry, step.begins)
             observation = step.observation
             records.append(record)
             steps.append(step)
@@ -50,6 +50,7 @@ def all_by_hand(agent, rng, hyperparams):
             final_observation=[step.final_observation for step in steps],
             last_observation=observation,
             last_memory=carry.memory,
+            last_active=env_state.active,
         )
         runner, _ = agent.update(runner, rollout)
     return runner

@@ -34,6 +34,8 @@ class Observation(NamedTuple):
     action_mask: Bool[Array, "*batch actors n_actions"] | None = None
     global_state: Array | None = None  # [*batch, *state], for centralised critics
     elapsed: Int[Array, "*batch"] | None = None  # steps since the reset, for agents that observe it
+    # Likewise since each actor's life began; None: with the episode
+    age: Int[Array, "*batch actors"] | None = None
 
 
 class TimeStep(NamedTuple):
@@ -47,6 +49,7 @@ class TimeStep(NamedTuple):
     truncated: Bool[Array, "envs actors"]  # cut off in a state that is not terminal
     active: Bool[Array, "envs actors"]  # the actor was alive before the step
     episode_over: Bool[Array, "envs"]  # for every actor: the environment was reset
+    begins: Bool[Array, "envs actors"]  # a life of the actor begins with the next step
     info: dict[str, Array]  # the environment's scalar infos, [envs] or [envs, actors]
     final_state: PyTree = None  # before any reset, [envs, ...]; None: the environment hides it
 
@@ -92,7 +95,7 @@ class Transition(NamedTuple):
     terminated: Bool[Array, "*batch"]
     truncated: Bool[Array, "*batch"]
     active: Bool[Array, "*batch"]
-    episode_over: Bool[Array, "*batch"]  # for every actor
+    begins: Bool[Array, "*batch"]  # a life of the actor begins with the next step
     final_observation: Observation | None  # before any reset; None: no value is taken from it
 
 
@@ -116,7 +119,7 @@ class Batch(NamedTuple):
 
     observation: Observation
     critic_features: Array
-    begins: Bool[Array, "*batch"]  # the step is an episode's first
+    begins: Bool[Array, "*batch"]  # the step is the first of an actor's life
     memory: Memory  # recurrent states at the start of sequences, [1, sequences, actors, ...]
     action: Array
     log_prob: Float[Array, "*batch"]

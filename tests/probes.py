@@ -305,3 +305,30 @@ def heads(rng, observation):
 def tails(rng, observation):
     """Play action 1, as an opponent."""
     return jnp.ones(len(observation.features), jnp.int32)
+
+
+class Returning(Walk):
+    """Walk of 7 steps in which actors come back.
+
+    The second actor dies in step 2 and comes back after step 4; at the end of step 5 another takes
+    the position of the first.
+    """
+
+    def __init__(self, limit: int = 7):
+        super().__init__((100, 100), limit)
+
+    def max_episode_steps(self, params: Any) -> int:
+        return self._limit
+
+    def step_env(self, rng, state, action, params):
+        observation, moved, _, _, truncated, info = super().step_env(rng, state, action, params)
+        step = moved["time"]
+        is_dead = (step >= 2) & (step < 4)
+        terminated = jnp.stack([step == 5, is_dead])
+        acts_next = jnp.stack([step < self._limit, ~is_dead & (step < self._limit)])
+        reward = jnp.ones(2)
+        return observation, moved, reward, terminated, truncated, info | {"acts_next": acts_next}
+
+
+class RealReturning(Returning, RealWalk):
+    """Likewise, with an action of one real number."""

@@ -24,7 +24,7 @@ from jaxagents.environments.observation_features import (
     for_each_actor,
     joint_features,
 )
-from jaxagents.environments.protocol import Environment, as_observation
+from jaxagents.environments.protocol import ACTS_NEXT, Environment, as_observation
 from jaxagents.environments.protocol_check import examine
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import TimeLimit
@@ -41,6 +41,30 @@ class BatchState(NamedTuple):
     env_state: PyTree  # [envs, ...]
     active: Bool[Array, "envs actors"]  # the actor's episode has not ended
     episode_steps: Int[Array, "envs"]  # since the reset
+    age: Int[Array, "envs actors"] | None = None  # steps of the actor's life, if observed
+
+    def stepped(
+        self,
+        env_state: PyTree,
+        ended: Bool[Array, "envs actors"],
+        active: Bool[Array, "envs actors"],
+        episode_over: Bool[Array, " envs"],
+    ) -> tuple["BatchState", Bool[Array, "envs actors"]]:
+        """Return the state after a step, and where a life of an actor begins.
+
+        That is at a reset, and where an actor comes back, or another takes its position, while the
+        episode goes on.
+
+        Args:
+            env_state: After the step.
+            ended: The actor's life ended in the step, or it is dead.
+            active: Who acts next.
+            episode_over: For every actor.
+        """
+        begins = episode_over[:, None] | ((~self.active | ended) & active)
+        age = None if self.age is None else jnp.where(begins, 0, self.age + 1)
+        steps = jnp.where(episode_over, 0, self.episode_steps + 1)
+        return BatchState(env_state, active, steps, age), begins
 
 
 class EnvironmentBatch(abc.ABC):
@@ -210,7 +234,7 @@ class EnvironmentBatch(abc.ABC):
         """Add the configured agent ids, global state and time to an observation.
 
         Args:
-            observation: ``[*batch, actors, *obs]``; the time is read from ``elapsed``.
+            observation: ``[*batch, actors, *obs]``; the time is read from ``elapsed`` and ``age``.
 
         Raises:
             ValueError: the observation has another shape; or the time is observed, and the
@@ -224,7 +248,7 @@ class EnvironmentBatch(abc.ABC):
                 "give the Observation that the environment returned, or jaxagents.Observation("
                 "features, elapsed=...) with the number of steps since the reset."
             )
-        return self._prepare(observation, observation.elapsed)
+        return self._prepare(observation, observation.elapsed, observation.age)
 
     def as_prepared(self, observation: Array | Observation) -> Observation:
         """Prepare an observation ``[*batch, actors, *obs]``, unless this batch returned it."""
@@ -232,7 +256,7 @@ class EnvironmentBatch(abc.ABC):
         axes = template.features.ndim
         is_prepared = observation.features.shape[-axes:] == template.features.shape
         if is_prepared and (observation.global_state is None) == (template.global_state is None):
-            return observation._replace(elapsed=None)
+            return observation._replace(elapsed=None, age=None)
         return self.prepare(observation)
 
     def check_mask(self, observation: Array | Observation) -> None:
@@ -254,8 +278,15 @@ class EnvironmentBatch(abc.ABC):
                 "environment's own observation: actors and the features of one."
             )
 
+    def _first_age(self, active: Bool[Array, "envs actors"]) -> Int[Array, "envs actors"] | None:
+        """Return the ages with which episodes begin, if they are observed."""
+        return jnp.zeros(active.shape, jnp.int32) if self.time_limit.is_observed else None
+
     def _prepare(
-        self, observation: Array | Observation, elapsed: Int[Array, "*batch"] | None
+        self,
+        observation: Array | Observation,
+        elapsed: Int[Array, "*batch"] | None,
+        age: Int[Array, "*batch actors"] | None = None,
     ) -> Observation:
         observation = as_observation(observation)
         features, global_state = observation.features, observation.global_state
@@ -268,7 +299,8 @@ class EnvironmentBatch(abc.ABC):
         if self.time_limit.is_observed and elapsed is not None:
             share = self.time_limit.share(elapsed)
             n_axes = features.ndim - share.ndim - 1
-            features = append_time(features, share, n_axes)
+            own_share = share if age is None else self.time_limit.share(age)
+            features = append_time(features, own_share, n_axes)
             if global_state is not None:
                 global_state = append_time(global_state, share, global_state.ndim - share.ndim)
         return Observation(features, observation.action_mask, global_state)
@@ -345,10 +377,12 @@ class JaxEnvironmentBatch(EnvironmentBatch):
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""
         observation, env_state = self._reset_each(keys_of_environments(self._fast(rng), n_envs))
+        active = jnp.ones((n_envs, self.n_actors), bool)
         return observation, BatchState(
             env_state=env_state,
-            active=jnp.ones((n_envs, self.n_actors), bool),
+            active=active,
             episode_steps=jnp.zeros(n_envs, jnp.int32),
+            age=self._first_age(active),
         )
 
     def step(
@@ -363,22 +397,20 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         )(keys_of_environments(rng_step, n_envs), state.env_state, action, self._env_params)
         terminated, truncated = terminated.astype(bool), truncated.astype(bool)
         elapsed = state.episode_steps + 1
-        if self._resets_as_batch:
-            observation = final_observation = self._prepare(observation, elapsed)
-            final_state = env_state
-        else:
-            final_observation = self._prepare(info["final_observation"], elapsed)
-            has_reset = jnp.all(~state.active | terminated | truncated, axis=1)
-            observation = self._prepare(observation, jnp.where(has_reset, 0, elapsed))
-            final_state = None
-        needs_reset = self._resets_as_batch
+        acts_next = info.pop(ACTS_NEXT, state.active & ~terminated & ~truncated)
         if self._max_episode_steps is not None:
-            timed_out = elapsed >= self._max_episode_steps
-            truncated |= timed_out[:, None] & ~terminated
-            needs_reset = True
-        finished = ~state.active | terminated | truncated
-        episode_over = jnp.all(finished, axis=1)
-        if needs_reset:
+            timed_out = (elapsed >= self._max_episode_steps)[:, None]
+            truncated |= timed_out & ~terminated
+            acts_next &= ~timed_out
+        ended, episode_over = terminated | truncated, ~jnp.any(acts_next, axis=1)
+        active = episode_over[:, None] | acts_next
+        following, begins = state.stepped(env_state, ended, active, episode_over)
+        final_state = env_state if self._resets_as_batch else None
+        final = observation if self._resets_as_batch else info["final_observation"]
+        age = None if state.age is None else state.age + 1
+        final_observation = self._prepare(final, elapsed, age)
+        observation = self._prepare(observation, following.episode_steps, following.age)
+        if self._resets_as_batch or self._max_episode_steps is not None:
             observation, env_state = self._reset_where(
                 episode_over, rng_reset, (observation, env_state)
             )
@@ -396,16 +428,13 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             truncated=truncated,
             active=state.active,
             episode_over=episode_over,
+            begins=begins,
             info={
                 name: value for name, value in info.items() if _is_info(name, value, self.n_actors)
             },
             final_state=final_state,
         )
-        return time_step, BatchState(
-            env_state=env_state,
-            active=episode_over[:, None] | ~finished,
-            episode_steps=jnp.where(episode_over, 0, elapsed),
-        )
+        return time_step, following._replace(env_state=env_state)
 
     def _fast(self, rng: PRNGKeyArray) -> PRNGKeyArray:
         """Return a key that draws fast, or a plain one if the environment's state holds keys."""

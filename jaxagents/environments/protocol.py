@@ -21,6 +21,10 @@ StepResult = tuple[
 ]
 
 
+ACTS_NEXT = "acts_next"
+"""The info that says who is alive after a step, of environments whose actors come back."""
+
+
 class Environment(abc.ABC):
     """A JAX environment of one or more actors.
 
@@ -86,6 +90,11 @@ class Environment(abc.ABC):
             with one entry per actor, of which evaluations report the last as ``info_<name>``. It
             may also hold a ``shaped_reward``, ``[actors]``, for training only. An actor's
             terminated or truncated stays True until the reset.
+
+            An environment whose actors come back within an episode also returns the info
+            ``acts_next``, ``[actors]`` bool: who is alive after the step. It may be True for an
+            actor that ended in this very step, if another takes its position. The episode is over
+            when nobody acts next.
         """
 
     def reset(self, rng: PRNGKeyArray, params: PyTree = None) -> tuple[Array | Observation, PyTree]:
@@ -107,7 +116,7 @@ class Environment(abc.ABC):
             rng_step, state, action, params
         )
         terminated, truncated = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
-        episode_over = jnp.all(terminated | truncated)
+        episode_over = jnp.all(~info[ACTS_NEXT] if ACTS_NEXT in info else terminated | truncated)
         observation, state = jax.lax.cond(
             episode_over,
             lambda: self.reset_env(rng_reset, params),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxagents.compiler.random_keys import is_key
+from jaxagents.environments.protocol import ACTS_NEXT
 from jaxagents.environments.spaces import (
     ActionSpace,
     Box,
@@ -131,6 +132,15 @@ def _check_flags(source: str, step: dict[str, Any], n_actors: int) -> None:
                 f"{source} returns {name} of shape {shape}; it must be ({n_actors},), one value "
                 "per actor."
             )
+    acts_next = step["info"].get(ACTS_NEXT)
+    if acts_next is None:
+        return
+    kind = (getattr(acts_next, "shape", None), getattr(acts_next, "dtype", None))
+    if kind != ((n_actors,), bool):
+        raise TypeError(
+            f"{source} returns {ACTS_NEXT} of shape {kind[0]} and dtype {kind[1]}; it must be "
+            f"({n_actors},) and bool, one value per actor."
+        )
 
 
 def _check_final_observation(source: str, info: dict[str, Any], observation: Observation) -> None:

@@ -18,12 +18,16 @@ Act = Callable[[PRNGKeyArray, Observation, PyTree], tuple[Array, PyTree]]
 the environments and the next recurrent state."""
 
 
+ResetMemory = Callable[[PyTree, Bool[Array, "envs actors"]], PyTree]
+"""Resets the recurrent state of the actors whose life begins."""
+
+
 class Episodes(NamedTuple):
     """Outcomes of a batch of episodes, each up to its own end."""
 
     returns: Float[Array, "episodes actors"]  # undiscounted
     final_rewards: Float[Array, "episodes actors"]  # rewards of the last step
-    terminated: Bool[Array, "episodes actors"]  # how the actor's own episode ended
+    terminated: Bool[Array, "episodes actors"]  # how the actor's own episode ended, or last life
     truncated: Bool[Array, "episodes actors"]
     episode_lengths: Int[Array, "episodes"]
     # Scalar infos of the last step, [episodes], or of each actor's last step, [episodes actors].
@@ -65,6 +69,7 @@ def play_episodes(
     rng: PRNGKeyArray,
     n_episodes: int,
     max_steps: int | None = None,
+    reset_memory: ResetMemory | None = None,
 ) -> Episodes:
     """Play one episode in each of ``n_episodes`` environments, until all have ended.
 
@@ -77,6 +82,7 @@ def play_episodes(
         rng: Random key.
         n_episodes: Number of episodes.
         max_steps: Leave episodes that take longer; None: none.
+        reset_memory: For actors that come back within an episode; None: they remember.
     """
     start = begin_play(environments, act, memory, rng, n_episodes)
 
@@ -88,7 +94,7 @@ def play_episodes(
 
     return jax.lax.while_loop(
         goes_on,
-        lambda play: advance_play(environments, act, play)[0],
+        lambda play: advance_play(environments, act, play, reset_memory)[0],
         start,
     ).episodes
 
@@ -127,9 +133,9 @@ def begin_play(
 
 
 def advance_play(
-    environments: EnvironmentBatch, act: Act, play: Play
+    environments: EnvironmentBatch, act: Act, play: Play, reset_memory: ResetMemory | None = None
 ) -> tuple[Play, Array, TimeStep]:
-    """Play one step.
+    """Play one step; see `play_episodes`.
 
     Returns:
         The next carry, the actions, and the environments' results.
@@ -137,15 +143,18 @@ def advance_play(
     rng, rng_act, rng_step = jax.random.split(play.rng, 3)
     action, memory = act(rng_act, play.observation, play.memory)
     step, state = environments.step(rng_step, play.state, action)
+    if reset_memory is not None:
+        memory = reset_memory(memory, step.begins)
     running, episodes = play.running, play.episodes
     # If dead actors still earn rewards, their own episodes end with the environment's.
     ends = running[:, None] & (step.active | environments.rewards_after_death)
+    ends_now = ends & (step.terminated | step.truncated)
     goes_on = running & step.active.any(axis=1) if environments.has_idle_steps else running
     episodes = Episodes(
         returns=episodes.returns + jnp.where(goes_on[:, None], step.reward, 0.0),
         final_rewards=jnp.where(goes_on[:, None], step.reward, episodes.final_rewards),
-        terminated=episodes.terminated | (ends & step.terminated),
-        truncated=episodes.truncated | (ends & step.truncated),
+        terminated=jnp.where(ends_now, step.terminated, episodes.terminated),
+        truncated=jnp.where(ends_now, step.truncated, episodes.truncated),
         episode_lengths=episodes.episode_lengths + goes_on,
         info={
             name: jnp.where(ends if old.ndim == 2 else goes_on, step.info[name], old)

@@ -146,8 +146,17 @@ class _Table:
                 memories.append(new)
             return jnp.concatenate(actions, axis=1)[:, order], tuple(memories)
 
+        def reset(memory: tuple[PyTree, ...], begins: Array) -> tuple[PyTree, ...]:
+            return tuple(
+                player.begin_lives(seats, each, begins)
+                for (player, seats), each in zip(sides, memory, strict=True)
+            )
+
         memory = tuple(player.initial_memory(seats, n_episodes) for player, seats in sides)
-        returns = play_episodes(self.environments, act, memory, rng, n_episodes).returns
+        episodes = play_episodes(
+            self.environments, act, memory, rng, n_episodes, reset_memory=reset
+        )
+        returns = episodes.returns
         return jnp.stack(
             [returns[:, np.asarray(seats.actors)].mean(axis=1) for _, seats in sides], axis=1
         )

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxagents.environments.batch import EnvironmentBatch
-from jaxagents.evaluation.episodes import Act, Play, advance_play
+from jaxagents.evaluation.episodes import Act, Play, ResetMemory, advance_play
 from jaxagents.training.named_arrays import strip_keys
 from jaxagents.types import Observation, PyTree
 
@@ -49,11 +49,15 @@ class RecordedStep(NamedTuple):
 
 
 def record_step(
-    environments: EnvironmentBatch, act: Act, play: Play, n_episodes: int
+    environments: EnvironmentBatch,
+    act: Act,
+    play: Play,
+    n_episodes: int,
+    reset_memory: ResetMemory | None = None,
 ) -> tuple[Play, RecordedStep]:
     """Play one step of all episodes, and record the first ``n_episodes`` of them."""
     running = play.running
-    play, action, step = advance_play(environments, act, play)
+    play, action, step = advance_play(environments, act, play, reset_memory)
     # If dead actors still earn rewards, their own episodes end with the environment's.
     alive = step.active | environments.rewards_after_death
     recorded = RecordedStep(

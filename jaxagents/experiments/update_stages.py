@@ -102,14 +102,14 @@ def _choose_actions(
     """Choose a rollout's actions again, step by step, from its observations."""
 
     def act(memory: PyTree, now: tuple[Observation, Array, Array]) -> tuple[PyTree, Any]:
-        observation, over, noise = now
+        observation, begins, noise = now
         head, memory = agent.networks.heads(agent.networks.actor_of(runner), observation, memory)
         action = agent.distribution.sample(head, noise)
-        return agent.networks.actor.reset_memory(memory, over), (head, action)
+        return agent.networks.actor.reset_memory(memory, begins), (head, action)
 
     rng_noise, _ = jax.random.split(rng)
     noise = agent.networks.draw_noise(rng_noise, *transitions.active.shape)
-    seen = (transitions.observation, transitions.episode_over, noise)
+    seen = (transitions.observation, transitions.begins, noise)
     memory, (heads, actions) = jax.lax.scan(act, runner.memory.actor, seen)
     return memory, actions, agent.distribution.log_prob(heads, actions)
 

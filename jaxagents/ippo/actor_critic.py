@@ -198,16 +198,16 @@ class ActorCritic(Frozen):
             ``[policies, time, envs, actors, ...]``.
         """
         to_policies = partial(self._policies.to_policies, axis=2)
-        critic, over = self.critic_of(runner), transitions.episode_over
+        critic, begins = self.critic_of(runner), transitions.begins
         observations = jax.tree.map(
             lambda during, after: jnp.concatenate([during, after[None]]),
             transitions.observation,
             runner.observation,
         )
         features = to_policies(self.critic_features(observations))
-        begins = to_policies(jnp.concatenate([jnp.zeros_like(over[:1]), over]))
+        starts = to_policies(jnp.concatenate([jnp.zeros_like(begins[:1]), begins]))
         memory = self._policies.to_policies(runner.memory.critic, axis=1)
-        value, memories = jax.vmap(self.sequence_value)(critic, features, memory, begins)
+        value, memories = jax.vmap(self.sequence_value)(critic, features, memory, starts)
 
         next_value = value[:, 1:]
         if not self._environments.time_limit.is_terminal:
@@ -225,7 +225,7 @@ class ActorCritic(Frozen):
             next_value=next_value,
         )
         last = jax.tree.map(lambda leaf: leaf[:, -2], memories)
-        last = self.value.reset_memory(self._policies.to_actors(last, axis=1), over[-1])
+        last = self.value.reset_memory(self._policies.to_actors(last, axis=1), begins[-1])
         return runner.replace(memory=runner.memory._replace(critic=last)), valuation
 
     def bootstrap_values(

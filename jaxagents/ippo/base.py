@@ -477,7 +477,7 @@ class IPPOBase(Agent):
         self, loop: RolloutLoop, choice: Choice, step: TimeStep, env_state: PyTree
     ) -> tuple[RolloutLoop, Move]:
         """Go on to a rollout's next step, after the environments' step."""
-        memory = self.networks.actor.reset_memory(choice.memory, step.episode_over_for_actors)
+        memory = self.networks.actor.reset_memory(choice.memory, step.begins)
         step = step._replace(info={}, final_state=None)
         if self.environments.time_limit.is_terminal:
             # Nothing bootstraps from it: truncation ends the return.
@@ -505,7 +505,7 @@ class IPPOBase(Agent):
             terminated=terminated,
             truncated=truncated,
             active=step.active,
-            episode_over=step.episode_over_for_actors,
+            begins=step.begins,
             final_observation=None if final is None else final._replace(action_mask=None),
         )
         runner = runner.replace(

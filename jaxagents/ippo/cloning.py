@@ -104,7 +104,9 @@ class Cloning(Frozen):
         for rollout in rollouts:
             check_shapes(rollout, self._environments, self._config, self._distribution.action_shape)
             zeros = np.zeros(np.shape(rollout.reward), np.float32)
-            unused = dict.fromkeys(("last_observation", "final_observation", "shaped_reward"))
+            unused = dict.fromkeys(
+                ("last_observation", "last_active", "final_observation", "shaped_reward")
+            )
             used.append(rollout._replace(log_prob=zeros, last_memory=(), **unused))
         first, *others = map(jax.tree.structure, used)
         if any(other != first for other in others):

@@ -6,7 +6,7 @@ from typing import Protocol, final, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors, unique
@@ -66,6 +66,21 @@ class Policies(Opponent):
         """Return the recurrent state at an episode's start, ``[envs, actors, ...]``."""
         return self._networks.actor.empty_memory(n_envs, self._environments.n_actors)
 
+    def begin_lives(
+        self, seats: Seats, memory: PyTree, begins: Bool[Array, "envs actors"]
+    ) -> PyTree:
+        """Reset the recurrent state of actors that come back within an episode."""
+        mine = begins if self._plays_all(seats) else begins[:, np.asarray(self._played(seats))]
+        return self._networks.actor.reset_memory(memory, mine)
+
+    def _plays_all(self, seats: Seats) -> bool:
+        return self._environments.n_actors == seats.n_actors
+
+    def _played(self, seats: Seats) -> tuple[int, ...]:
+        """Return whom each of the agent's actors plays, if not all."""
+        is_own_side = self._actors is not None and set(self._actors) == set(seats.actors)
+        return self._actors if self._actors is not None and is_own_side else seats.actors
+
     def act(
         self,
         seats: Seats,
@@ -76,10 +91,7 @@ class Policies(Opponent):
         memory: PyTree,
     ) -> tuple[Array, PyTree]:
         """Choose the actions of the seats' actors."""
-        plays_all = self._environments.n_actors == seats.n_actors
-        is_own_side = self._actors is not None and set(self._actors) == set(seats.actors)
-        # Whom each of the agent's actors plays.
-        played = self._actors if self._actors is not None and is_own_side else seats.actors
+        plays_all, played = self._plays_all(seats), self._played(seats)
         if not plays_all:
             observation = of_actors(observation, played)
         seen = self._environments.prepare(observation)

@@ -116,7 +116,10 @@ class Player(Frozen):
     @compiled_quickly(static_argnames=("self", "n_evals", "greedy"))
     def _evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:
         act, memory = self._act_by(actor, greedy), self._initial_memory(n_evals)
-        episodes = play_episodes(self._environments, act, memory, to_draw(rng), n_evals)
+        reset = self._networks.actor.reset_memory
+        episodes = play_episodes(
+            self._environments, act, memory, to_draw(rng), n_evals, reset_memory=reset
+        )
         return episodes.as_metrics()
 
     @compiled_quickly(static_argnames=("self", "n_evals", "max_steps"), optimized=False)
@@ -144,7 +147,8 @@ class Player(Frozen):
         self, actor: Inference, play: Play, n_episodes: int, greedy: bool
     ) -> tuple[Play, RecordedStep]:
         """Play one step of an evaluation; also return it, for its first episodes."""
-        return record_step(self._environments, self._act_by(actor, greedy), play, n_episodes)
+        act, reset = self._act_by(actor, greedy), self._networks.actor.reset_memory
+        return record_step(self._environments, act, play, n_episodes, reset)
 
     @partial(jax.jit, static_argnames="self")
     def act(

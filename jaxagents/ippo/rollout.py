@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
@@ -65,6 +65,8 @@ class Rollout(NamedTuple):
         shaped_reward: For configurations with ``shaped_reward_steps``.
         episode_over: The environment was reset, ``[time, envs]``; None: where every actor's episode
             has ended. The actors of a `Side` may end before the environment does.
+        last_active: The actor is alive after the last step and any reset, ``[envs, actors]``; None:
+            no actor comes back there within an episode.
     """
 
     observation: Any
@@ -80,6 +82,7 @@ class Rollout(NamedTuple):
     last_memory: Any = ()
     shaped_reward: Any = None
     episode_over: Any = None
+    last_active: Any = None
 
     @classmethod
     def from_records(cls, records: Sequence[Record], **results: Any) -> "Rollout":
@@ -212,6 +215,7 @@ def check_shapes(
     expected: dict[str, tuple[int, ...]] = dict.fromkeys(names, leading)
     expected["action"] = (*leading, *action_shape)
     expected["episode_over"] = leading[:2]
+    expected["last_active"] = leading[1:]
     for name, shape in expected.items():
         value = getattr(rollout, name)
         if value is not None and np.shape(value) != shape:
@@ -235,7 +239,7 @@ def as_transitions(
     episode_over = rollout.episode_over
     if episode_over is None:
         episode_over = jnp.all(~active | ended[0] | ended[1], axis=-1)
-    episode_over = jnp.asarray(episode_over, bool)[..., None]
+    over = jnp.broadcast_to(jnp.asarray(episode_over, bool)[..., None], active.shape)
     observation, final = prepare(rollout.observation), rollout.final_observation
     # Without truncations nothing is bootstrapped from final observations.
     final = observation if final is None else prepare(final)
@@ -251,9 +255,22 @@ def as_transitions(
         terminated=terminated,
         truncated=truncated,
         active=active,
-        episode_over=jnp.broadcast_to(episode_over, active.shape),
+        begins=_lives_begin(active, ended[0] | ended[1], over, rollout.last_active),
         final_observation=None if time_limit.is_terminal else final._replace(action_mask=None),
     )
+
+
+def _lives_begin(
+    active: Bool[Array, "time envs actors"],
+    ended: Bool[Array, "time envs actors"],
+    over: Bool[Array, "time envs actors"],
+    last_active: Bool[Array, "envs actors"] | None,
+) -> Bool[Array, "time envs actors"]:
+    """Return after which steps a life of an actor begins."""
+    if last_active is None:
+        last_active = active[-1] & ~ended[-1]
+    acts_next = jnp.concatenate([active[1:], jnp.asarray(last_active, bool)[None]])
+    return over | ((~active | ended) & acts_next)
 
 
 def with_structure(memory: PyTree, like: PyTree) -> PyTree:

@@ -450,12 +450,27 @@ class _Group(Frozen):
                 )
             return self._merged(actions), memories
 
+        def reset(
+            memory: dict[str, PyTree], begins: Bool[Array, "envs actors"]
+        ) -> dict[str, PyTree]:
+            return {
+                name: self.agents[name].networks.actor.reset_memory(
+                    memory[name], begins[:, np.asarray(batch.side.actors)]
+                )
+                for name, batch in self.sides.items()
+            }
+
         memory = {
             name: self.agents[name].networks.actor.empty_memory(self._n_evals, batch.n_actors)
             for name, batch in self.sides.items()
         }
         episodes = play_episodes(
-            self.whole_for_evaluation, act, memory, to_draw(rng), self._n_evals
+            self.whole_for_evaluation,
+            act,
+            memory,
+            to_draw(rng),
+            self._n_evals,
+            reset_memory=reset,
         )
         return {
             name: episodes.of_actors(batch.side.actors).as_metrics()

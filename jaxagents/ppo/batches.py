@@ -75,7 +75,7 @@ def make_batch(
         critic_features=_zero_unweighted(
             normalize_features(critic_statistics, critics), value_weight
         ),
-        begins=jnp.roll(step.episode_over, 1, axis=0).at[0].set(False),
+        begins=jnp.roll(step.begins, 1, axis=0).at[0].set(False),
         memory=Memory(
             actor=_zero_unweighted(step.memory, weight),
             critic=_zero_unweighted(valuation.memory, value_weight),
@@ -174,7 +174,7 @@ def _make_path(
     if normalizers.reward is None:
         return path, None
     scale, reward = scale_rewards(
-        normalizers.reward, path.reward, step.episode_over, weight, hyperparams.gamma
+        normalizers.reward, path.reward, step.begins, weight, hyperparams.gamma
     )
     return path._replace(reward=reward), scale
 

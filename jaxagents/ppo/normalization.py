@@ -187,7 +187,7 @@ def rescaling(before: RunningStatistics, after: RunningStatistics) -> Rescaling:
 def scale_rewards(
     scale: RewardScale,
     reward: Float[Array, "time envs actors"],
-    episode_over: Bool[Array, "time envs actors"],
+    begins: Bool[Array, "time envs actors"],
     weight: Float[Array, "time envs actors"],
     discount: ScalarLike,
 ) -> tuple[RewardScale, Float[Array, "time envs actors"]]:
@@ -202,11 +202,11 @@ def scale_rewards(
     def accumulate(
         before: Array, step: tuple[Array, Array]
     ) -> tuple[Float[Array, "envs actors"], Float[Array, "envs actors"]]:
-        reward, over = step
+        reward, begins_next = step
         discounted_return = discount * before + reward
-        return jnp.where(over, 0.0, discounted_return), discounted_return
+        return jnp.where(begins_next, 0.0, discounted_return), discounted_return
 
-    last, returns = jax.lax.scan(accumulate, scale.discounted_return, (reward_or_0, episode_over))
+    last, returns = jax.lax.scan(accumulate, scale.discounted_return, (reward_or_0, begins))
     statistics = update_statistics(scale.statistics, returns, weight)
     scale = RewardScale(statistics=statistics, discounted_return=last)
     return scale, reward / reward_divisor(scale)

@@ -48,7 +48,7 @@ def transition(reward, terminated=False, truncated=False, active=True, episode_o
         terminated=terminated,
         truncated=truncated,
         active=active,
-        episode_over=episode_over,
+        begins=episode_over,
         final_observation=Observation(features=-marks[..., None]),
     )
     return jax.tree.map(jnp.asarray, step)

@@ -229,9 +229,9 @@ class HostEnvironmentBatch(EnvironmentBatch):
         envs = _envs_of_process(n_envs) if is_divided else range(n_envs)
         reset = functools.partial(self._reset_workers, envs)
         frame = self._call(reset, shapes, seed, is_divided)
-        steps = jnp.zeros(n_envs, jnp.int32)
+        steps, alive = jnp.zeros(n_envs, jnp.int32), frame["alive"]
         observation = self._prepare(self._observation(frame), steps)
-        return observation, BatchState(frame["checksum"], frame["alive"], steps)
+        return observation, BatchState(frame["checksum"], alive, steps, self._first_age(alive))
 
     def step(
         self, rng: PRNGKeyArray, state: BatchState, action: Array
@@ -248,20 +248,24 @@ class HostEnvironmentBatch(EnvironmentBatch):
             is_divided=n_devices() > 1,
         )
         elapsed, over = state.episode_steps + 1, frame["over"]
-        next_steps = jnp.where(over, 0, elapsed)
+        age = None if state.age is None else state.age + 1
+        ended = frame["terminated"] | frame["truncated"]
+        following, begins = state.stepped(frame["checksum"], ended, frame["alive"], over)
+        observation, final = self._observation(frame), self._observation(frame, "final_")
         time_step = TimeStep(
-            observation=self._prepare(self._observation(frame), next_steps),
-            final_observation=self._prepare(self._observation(frame, "final_"), elapsed),
+            observation=self._prepare(observation, following.episode_steps, following.age),
+            final_observation=self._prepare(final, elapsed, age),
             reward=frame["reward"],
             shaped_reward=None,
             terminated=frame["terminated"],
             truncated=frame["truncated"],
             active=state.active,
             episode_over=over,
+            begins=begins,
             info={name: frame[name] for name in self._counts},
             final_state=frame.get("picture"),
         )
-        return time_step, BatchState(frame["checksum"], frame["alive"], next_steps)
+        return time_step, following
 
     def _observation(self, frame: dict[str, Array], prefix: str = "") -> Observation:
         return Observation(

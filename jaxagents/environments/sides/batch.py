@@ -178,7 +178,7 @@ class SideBatch(EnvironmentBatch):
         drawn = draw_members(rng_member, pool, n_envs, self.side.prioritized)
         following = side._replace(
             member=jnp.where(over, drawn, side.member),
-            memory=_where(over, self._initial_memory(n_envs), memory),
+            memory=_where(over, self._initial_memory(n_envs), self._begin_lives(memory, step)),
             returns=jnp.where(over[:, None], 0.0, returns),
             pool=pool,
         )
@@ -210,6 +210,7 @@ class SideBatch(EnvironmentBatch):
             terminated=step.terminated[:, learners],
             truncated=step.truncated[:, learners],
             active=step.active[:, learners],
+            begins=step.begins[:, learners],
             info={
                 name: value[:, learners] if value.ndim == 2 else value
                 for name, value in step.info.items()
@@ -247,6 +248,12 @@ class SideBatch(EnvironmentBatch):
 
     def _initial_memory(self, n_envs: int) -> tuple[PyTree, ...]:
         return tuple(each.initial_memory(self._seats, n_envs) for each in self._opponents)
+
+    def _begin_lives(self, memory: tuple[PyTree, ...], step: TimeStep) -> tuple[PyTree, ...]:
+        return tuple(
+            opponent.begin_lives(self._seats, each, step.begins)
+            for opponent, each in zip(self._opponents, memory, strict=False)
+        )
 
     def _act(self, rng: PRNGKeyArray, side: SideState) -> tuple[Array, tuple[PyTree, ...]]:
         """Let every opponent act everywhere, and take the actions of those that play."""
@@ -289,7 +296,8 @@ class SideBatch(EnvironmentBatch):
 
     def seen_by_side(self, observation: Observation) -> Observation:
         """Return what the learner observes of all actors' observation."""
-        return self._prepare(self._of_learner(observation), observation.elapsed)
+        observation = self._of_learner(observation)
+        return self._prepare(observation, observation.elapsed, observation.age)
 
     def _as_batch_state(self, side: SideState) -> BatchState:
         active = side.whole.active[:, np.asarray(self._actors)]

@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from jaxagents.environments.spaces import ActionSpace, Box, Discrete
 from jaxagents.types import Observation, PyTree
@@ -44,6 +44,19 @@ class Opponent(abc.ABC):
         """Return the recurrent state at an episode's start, ``[envs, ...]``."""
         del seats, n_envs
         return ()
+
+    def begin_lives(
+        self, seats: Seats, memory: PyTree, begins: Bool[Array, "envs actors"]
+    ) -> PyTree:
+        """Reset the recurrent state of actors that come back within an episode.
+
+        Args:
+            seats: Whom to play.
+            memory: The recurrent state.
+            begins: Where a life begins, of all actors of the environment.
+        """
+        del seats, begins
+        return memory
 
     @abc.abstractmethod
     def act(
@@ -157,4 +170,5 @@ def of_actors(observation: Observation, actors: Sequence[int]) -> Observation:
         action_mask=(
             None if observation.action_mask is None else observation.action_mask[:, index]
         ),
+        age=None if observation.age is None else observation.age[:, index],
     )

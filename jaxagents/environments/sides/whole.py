@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import final
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
@@ -13,7 +14,7 @@ from jaxagents.types import Observation, PyTree, TimeStep
 
 @final
 class WholeBatch(EnvironmentBatch):
-    """Environments whose observations hold the number of steps since the reset.
+    """Environments whose observations hold the steps since the reset and of each actor's life.
 
     Each side and each opponent prepares them for its own networks.
     """
@@ -36,7 +37,8 @@ class WholeBatch(EnvironmentBatch):
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""
         observation, state = self._environments.reset(rng, n_envs)
-        return observation._replace(elapsed=state.episode_steps), state
+        state = state._replace(age=jnp.zeros(state.active.shape, jnp.int32))
+        return observation._replace(elapsed=state.episode_steps, age=state.age), state
 
     def step(
         self, rng: PRNGKeyArray, state: BatchState, action: Array
@@ -44,8 +46,12 @@ class WholeBatch(EnvironmentBatch):
         """Step each environment, ``[envs, actors, ...]``, and reset where the episode is over."""
         step, following = self._environments.step(rng, state, action)
         step = step._replace(
-            observation=step.observation._replace(elapsed=following.episode_steps),
-            final_observation=step.final_observation._replace(elapsed=state.episode_steps + 1),
+            observation=step.observation._replace(
+                elapsed=following.episode_steps, age=following.age
+            ),
+            final_observation=step.final_observation._replace(
+                elapsed=state.episode_steps + 1, age=jnp.add(state.age, 1)
+            ),
         )
         return step, following
 
