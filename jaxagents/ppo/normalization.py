@@ -6,14 +6,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxagents.compiler.devices import sum_over_devices
+from jaxagents.compiler.devices import max_over_devices, sum_over_devices
 from jaxagents.config import AgentConfig
 from jaxagents.hyperparameters import ScalarLike
 from jaxagents.types import IMAGE_NDIM
 
 VALUE_DECAY = 0.99  # per update: targets move with the policy, so old ones are discounted
 FEATURE_LIMIT = 10.0  # clips normalised features, in standard deviations
-_SMALLEST_DEVIATION = 1e-6  # relative to the mean; less is rounding error
+# Deviations up to these, relative to the mean, are rounding errors.
+_OF_ONE_NUMBER = 2.0**-24  # as observations are: half a step between neighbours in float32
+_OF_SUMS = 1e-6  # as value targets and returns are
 
 
 class RunningStatistics(NamedTuple):
@@ -115,6 +117,9 @@ def update_statistics(
         decay: Factor of the weight of all earlier samples. Below 1 the statistics are exponential
             moving averages, without bias towards their start.
 
+    Samples are taken relative to the mean before, or at first to one of them: float32 subtracts
+    near numbers exactly. So small deviations survive far from 0, and those of constants are 0.
+
     Source: Chan et al. 1979, "Updating formulae and a pairwise algorithm for computing sample
     variances"; a debiased moving average of value targets: Yu et al. 2022,
     https://arxiv.org/abs/2103.01955.
@@ -124,30 +129,43 @@ def update_statistics(
     values = jnp.where(wide_weight > 0, values.astype(jnp.float32), 0.0)
     past, present = decay * statistics.weight, sum_over_devices(jnp.sum(weight))
     divisor = jnp.where(present > 0, present, 1.0)
-    mean = sum_over_devices(jnp.sum(wide_weight * values, axes)) / divisor
-    squares = jnp.sum(wide_weight * jnp.square(values - mean), axes)
+    origin = jnp.where(past > 0, statistics.mean, _any_sample(values, weight))
+    values = values - origin
+    shift = sum_over_devices(jnp.sum(wide_weight * values, axes)) / divisor
+    squares = jnp.sum(wide_weight * jnp.square(values - shift), axes)
     variance = sum_over_devices(squares) / divisor
     total = past + present
     share = present / jnp.where(total > 0, total, 1.0)
-    shift = mean - statistics.mean
     return RunningStatistics(
         weight=total,
-        mean=statistics.mean + share * shift,
+        mean=origin + share * shift,
         variance=(1 - share) * statistics.variance
         + share * variance
         + share * (1 - share) * jnp.square(shift),
     )
 
 
+def _any_sample(values: Array, weight: Float[Array, "*batch"]) -> Float[Array, "*shape"]:
+    """Return one of the samples with weight, elementwise; 0 if there is none."""
+    samples = values.reshape(-1, *values.shape[weight.ndim :])
+    index = jnp.argmax(weight.reshape(-1) > 0)
+    own = jnp.where(weight.reshape(-1)[index] > 0, samples[index], -jnp.inf)
+    chosen = max_over_devices(own)
+    return jnp.where(chosen > -jnp.inf, chosen, 0.0)
+
+
 def normalize(
-    statistics: RunningStatistics, values: Array, limit: ScalarLike = jnp.inf
+    statistics: RunningStatistics,
+    values: Array,
+    limit: ScalarLike = jnp.inf,
+    rounding: float = _OF_SUMS,
 ) -> Float[Array, "..."]:
     """Shift and scale ``[*batch, *shape]`` to mean 0 and standard deviation 1, within ±limit.
 
     Values that have always been equal become 0.
     """
     deviation = values.astype(jnp.float32) - statistics.mean
-    std = standard_deviation(statistics)
+    std = standard_deviation(statistics, rounding)
     return jnp.clip(
         jnp.where(std > 0, deviation / jnp.where(std > 0, std, 1.0), 0.0), -limit, limit
     )
@@ -157,14 +175,14 @@ def normalize_features(statistics: RunningStatistics | None, features: Array) ->
     """Normalise features ``[*batch, *obs]``; without statistics, return them as they are."""
     if statistics is None:
         return features
-    return normalize(statistics, features, FEATURE_LIMIT)
+    return normalize(statistics, features, FEATURE_LIMIT, _OF_ONE_NUMBER)
 
 
 def denormalize(
     statistics: RunningStatistics, values: Float[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
     """Undo `normalize`."""
-    return statistics.mean + standard_deviation(statistics) * values
+    return statistics.mean + standard_deviation(statistics, _OF_SUMS) * values
 
 
 def rescaling(before: RunningStatistics, after: RunningStatistics) -> Rescaling:
@@ -175,7 +193,8 @@ def rescaling(before: RunningStatistics, after: RunningStatistics) -> Rescaling:
 
     Source: PopArt, van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714, eq. 2.
     """
-    std_before, std_after = standard_deviation(before), standard_deviation(after)
+    std_before = standard_deviation(before, _OF_SUMS)
+    std_after = standard_deviation(after, _OF_SUMS)
     keeps = (std_before > 0) & (std_after > 0)
     divisor = jnp.where(keeps, std_after, 1.0)
     return Rescaling(
@@ -214,11 +233,13 @@ def scale_rewards(
 
 def reward_divisor(scale: RewardScale) -> Float[Array, "*policies"]:
     """Return what rewards are divided by: 1 until discounted sums of them have differed."""
-    std = standard_deviation(scale.statistics)
+    std = standard_deviation(scale.statistics, _OF_SUMS)
     return jnp.where(std > 0, std, 1.0)
 
 
-def standard_deviation(statistics: RunningStatistics) -> Float[Array, "*shape"]:
-    """Return the standard deviation, 0 if it is rounding error."""
+def standard_deviation(
+    statistics: RunningStatistics, rounding: float = _OF_ONE_NUMBER
+) -> Float[Array, "*shape"]:
+    """Return the standard deviation, by default of observations; 0 if it is rounding error."""
     std = jnp.sqrt(statistics.variance)
-    return jnp.where(std > _SMALLEST_DEVIATION * jnp.abs(statistics.mean), std, 0.0)
+    return jnp.where(std > rounding * jnp.abs(statistics.mean), std, 0.0)

@@ -123,6 +123,23 @@ def test_large_offsets_cost_no_accuracy():
     np.testing.assert_allclose(normalised.std(axis=(0, 1)), 1.0, rtol=1e-3)
 
 
+@pytest.mark.parametrize("offset", [0.0, 2e5, 2e6, 4.5e6, 1.5e7])
+def test_two_values_far_from_zero_are_normalised_to_plus_and_minus_1(offset):
+    """Offset and offset + 4 are exact in float32, and so is their mean."""
+    half = np.resize([0.0, 4.0], (4096, 1))
+    samples = (offset + half).astype(np.float32)
+    statistics = statistics_of(samples, samples, samples)
+    np.testing.assert_allclose(statistics.mean, offset + 2)
+    normalised = normalize_features(statistics, jnp.asarray(samples))
+    np.testing.assert_allclose(normalised, half / 2 - 1, rtol=1e-5)
+
+
+def test_the_jitter_of_one_rounding_step_is_normalised_to_zero():
+    samples = np.resize([np.float32(0.3), np.nextafter(np.float32(0.3), 1)], (4096, 1))
+    statistics = statistics_of(samples)
+    np.testing.assert_array_equal(normalize_features(statistics, jnp.asarray(samples)), 0.0)
+
+
 @pytest.mark.parametrize("constant", [0.0, 0.1, -7.7, 1e-6, 1e4 + 0.1, 1e8])
 @pytest.mark.parametrize("share", [1.0, 0.7])
 def test_constants_are_normalised_to_zero(constant, share):
