@@ -24,7 +24,12 @@ from jaxagents.environments.observation_features import (
     for_each_actor,
     joint_features,
 )
-from jaxagents.environments.protocol import ACTS_NEXT, Environment, as_observation
+from jaxagents.environments.protocol import (
+    ACTS_NEXT,
+    Environment,
+    as_flat_observation,
+    as_observation,
+)
 from jaxagents.environments.protocol_check import examine
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import TimeLimit
@@ -240,6 +245,8 @@ class EnvironmentBatch(abc.ABC):
             ValueError: the observation has another shape; or the time is observed, and the
                 observation does not hold it.
         """
+        if isinstance(observation, dict):  # as the environment returned it, without batch axes
+            observation = as_flat_observation(observation, n_batch_axes=1)
         observation = as_observation(observation)
         self._check_shape(observation.features.shape)
         if observation.elapsed is None and self.time_limit.is_observed:
@@ -406,7 +413,10 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         active = episode_over[:, None] | acts_next
         following, begins = state.stepped(env_state, ended, active, episode_over)
         final_state = env_state if self._resets_as_batch else None
-        final = observation if self._resets_as_batch else info["final_observation"]
+        observation = as_flat_observation(observation, n_batch_axes=2)
+        final = observation
+        if not self._resets_as_batch:
+            final = as_flat_observation(info["final_observation"], n_batch_axes=2)
         age = None if state.age is None else state.age + 1
         final_observation = self._prepare(final, elapsed, age)
         observation = self._prepare(observation, following.episode_steps, following.age)
@@ -463,6 +473,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
     def _reset_each(self, rngs: Key[Array, " envs"]) -> tuple[Observation, PyTree]:
         reset = self._env.reset_env if self._resets_as_batch else self._env.reset
         observation, env_state = jax.vmap(reset, in_axes=(0, None))(rngs, self._env_params)
+        observation = as_flat_observation(observation, n_batch_axes=2)
         return self._prepare(observation, jnp.zeros(len(rngs), jnp.int32)), env_state
 
 

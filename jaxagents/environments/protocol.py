@@ -131,3 +131,21 @@ def as_observation(observation: Array | Observation) -> Observation:
     if isinstance(observation, Observation):
         return observation
     return Observation(features=jnp.asarray(observation))
+
+
+def as_flat_observation(observation: Any, n_batch_axes: int) -> Observation:
+    """Flatten a dictionary or tuple of observations to one vector per actor, in order of keys.
+
+    Args:
+        observation: What an environment returned; features may be a dictionary or tuple of arrays.
+        n_batch_axes: Axes before each actor's own: ``[*batch, actors]``.
+    """
+    if not isinstance(observation, Observation):
+        observation = Observation(features=observation)
+    if not isinstance(observation.features, dict | tuple | list):
+        return observation
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(observation.features)]
+    if not leaves or any(leaf.ndim < n_batch_axes for leaf in leaves):
+        return observation
+    flat = [leaf.reshape(*leaf.shape[:n_batch_axes], -1) for leaf in leaves]
+    return observation._replace(features=jnp.concatenate(flat, axis=-1))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxagents.compiler.random_keys import is_key
-from jaxagents.environments.protocol import ACTS_NEXT
+from jaxagents.environments.protocol import ACTS_NEXT, as_flat_observation
 from jaxagents.environments.spaces import (
     ActionSpace,
     Box,
@@ -182,7 +182,7 @@ def _shapes(tree: PyTree) -> dict[str, str]:
 
 
 def _as_observation(observation: Any) -> Observation:
-    return observation if isinstance(observation, Observation) else Observation(observation)
+    return jax.eval_shape(lambda each: as_flat_observation(each, n_batch_axes=1), observation)
 
 
 def _check_observation(

@@ -968,3 +968,36 @@ def test_end_flags_of_another_dtype_are_converted_to_booleans():
     flags = {"terminated": jnp.ones(2), "truncated": jnp.zeros(2, jnp.int32)}
     env = Changing(**flags)
     assert env.step(jax.random.key(0), jnp.int32(0), jnp.zeros(2, jnp.int32))[3].all()
+
+
+class Parts(Environment):
+    """One step; each of two actors observes a dictionary of a number and a picture."""
+
+    n_actors = 2
+
+    def action_space(self, params):
+        return Discrete(2)
+
+    def reset_env(self, rng, params):
+        return {"b": jnp.full((2, 2, 2), 2.0), "a": jnp.ones(2, jnp.int32)}, jnp.zeros(())
+
+    def step_env(self, rng, state, action, params):
+        observation, _ = self.reset_env(rng, params)
+        return observation, state, jnp.zeros(2), jnp.ones(2), jnp.zeros(2), {}
+
+
+def test_dictionaries_of_observations_are_flattened_in_the_order_of_their_keys():
+    environments = JaxEnvironmentBatch(Parts(), None)
+    observation, state = environments.reset(jax.random.key(0), 3)
+    assert observation.features[2, 1].tolist() == [1, 2, 2, 2, 2]
+    step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
+    assert step.final_observation.features[0, 0].tolist() == [1, 2, 2, 2, 2]
+    one, _ = Parts().reset(jax.random.key(0))
+    assert environments.prepare(one).features[0].tolist() == [1, 2, 2, 2, 2]
+
+
+def test_float_ends_count_as_bool():
+    environments = JaxEnvironmentBatch(Parts(), None)
+    _, state = environments.reset(jax.random.key(0), 3)
+    step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
+    assert step.terminated.dtype == bool and step.episode_over.all()
