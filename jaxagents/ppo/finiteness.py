@@ -25,6 +25,7 @@ QUANTITIES = (
     "critic's gradient",
     "critic's parameters",
 )
+_OF_ENVIRONMENTS = ("rewards", "observations")
 NonFinite = Bool[Array, "policies quantities"]
 """Which `QUANTITIES` of each policy are NaN or infinite."""
 
@@ -84,9 +85,15 @@ def keep_finite_policies(
 def raise_nonfinite(found: Bool[np.ndarray, "policies quantities"], update: int) -> None:
     """Raise NonFiniteError if anything was found at an update, counted from 1."""
     if found.any():
+        _, quantity = np.argwhere(found)[0]
+        remedy = (
+            "the environment returned it: mend its step or reset"
+            if QUANTITIES[quantity] in _OF_ENVIRONMENTS
+            else "lower the learning rate, normalise rewards or values"
+        )
         raise NonFiniteError(
-            f"{describe_nonfinite(found, update)}; lower the learning rate, normalise rewards or "
-            "values, or skip such updates by on_nonfinite='skip'."
+            f"{describe_nonfinite(found, update)}; {remedy}, or skip such updates by "
+            "on_nonfinite='skip'."
         )
 
 

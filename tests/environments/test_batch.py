@@ -1000,4 +1000,5 @@ def test_float_ends_count_as_bool():
     environments = JaxEnvironmentBatch(Parts(), None)
     _, state = environments.reset(jax.random.key(0), 3)
     step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
-    assert step.terminated.dtype == bool and step.episode_over.all()
+    assert step.terminated.dtype == bool
+    assert step.episode_over.all()

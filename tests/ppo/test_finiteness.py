@@ -118,3 +118,13 @@ def test_policies_with_a_nan_are_undone_and_counted_and_others_kept():
     np.testing.assert_array_equal(kept.n_updates_skipped, [4, 5])
     # What all policies share goes on.
     assert (kept.env_state, kept.rng, kept.n_updates_done) == (2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "remedy"),
+    [("rewards", "the environment returned it"), ("values", "lower the learning rate")],
+)
+def test_the_error_names_the_environment_only_for_what_it_returned(quantity, remedy):
+    found = np.array([[name == quantity for name in QUANTITIES]])
+    with pytest.raises(NonFiniteError, match=f"{quantity} of policy 0; {remedy}"):
+        raise_nonfinite(found, 3)
