@@ -168,13 +168,17 @@ def diagnosis_text(summary: dict[str, Any]) -> str:
 
 def next_steps_text(experiment: "Experiment") -> str:
     """List the commands for a run that has ended."""
+    from jaxagents.experiments.resumption import recipe
+
     directory = experiment.directory
+    first, *then = recipe(directory)
     rows = [
         ["learning curve", str(directory / "learning_curve.png")],
         ["HTML report", f"jaxagents report {directory}"],
         ["watch it play", f"jaxagents replay {directory}"],
         ["evaluate again", f"jaxagents eval {directory}"],
-        ["repeat the run", f"jaxagents train {directory / 'config.yaml'}"],
+        ["repeat the run", first],
+        *(["", command] for command in then),
         ["extend the run", f"jaxagents resume {directory} --agent.n_steps N"],
         ["from Python", "import jaxagents as ja"],
         ["", f'agent = ja.Experiment.of_run("{directory}").restore()'],

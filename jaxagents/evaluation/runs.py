@@ -1,17 +1,19 @@
 """Runs read from their directories, without importing jax, so that commands start quickly."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.run_files import read_yaml
 from jaxagents.training.trackers import read_json_lines
 
 MEMBERS = "members"
 """A population's folder of its members' directories, each that of a run."""
-_MOST_YAML_NODES = 100_000
+_RESUMED_CONFIG = re.compile(r"config_from_([0-9]+)\.yaml")
 _MAY_DIFFER = ("seed", "runs_dir", "tracking")  # keys in which runs of a group may differ
 
 
@@ -60,19 +62,11 @@ def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
     Raises:
         ExperimentError: The directory holds no run, or its configuration cannot be read.
     """
-    import yaml
-
     path = path_of_config(directory)
-    try:
-        text = path.read_text(encoding="utf-8")
-        check_expanded_size(yaml.compose(text, Loader=yaml.SafeLoader))
-        config = yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ExperimentError(f"{directory} cannot be read as a run: {reason}") from error
-    if not isinstance(config, Mapping) or not {"name", "env", "agent"} <= config.keys():
+    config = read_yaml(path)
+    if not {"name", "env", "agent"} <= config.keys():
         raise ExperimentError(f"{path} is not the configuration of a run.")
-    return dict(config)
+    return config
 
 
 def read_run(directory: str | PathLike[str]) -> Run:
@@ -94,7 +88,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
 
 
 def path_of_config(directory: str | PathLike[str]) -> Path:
-    """Return the path of a run's configuration.
+    """Return the path of a run's configuration: the latest, if it was resumed with another.
 
     Raises:
         ExperimentError: The directory holds no run, or a symbolic link out of it, through which
@@ -119,34 +113,17 @@ def path_of_config(directory: str | PathLike[str]) -> Path:
             f"{directory} is not a run: it has no config.yaml. Runs are in the folder runs/, "
             "unless their configuration names another."
         )
-    return path
+    return configs_of(directory)[-1][1]
 
 
-def check_expanded_size(root: Any) -> None:
-    """Check that aliases (*) do not multiply the nodes of a YAML document.
+def configs_of(directory: str | PathLike[str]) -> list[tuple[int, Path]]:
+    """List a run's configurations, with the number of updates done before each came into force.
 
-    Args:
-        root: PyYAML's node of the document; None if it is empty.
-
-    Raises:
-        ValueError: they do.
-        RecursionError: an anchor contains an alias of itself.
+    The first is ``config.yaml``; resuming with another adds ``config_from_N.yaml``.
     """
-    sizes: dict[int, int] = {}
-
-    def size_of(node: Any) -> int:
-        if id(node) not in sizes:
-            children = node.value if isinstance(node.value, list) else []
-            nodes = [
-                each for pair in children for each in (pair if type(pair) is tuple else [pair])
-            ]
-            sizes[id(node)] = 1 + sum(map(size_of, nodes))
-        return sizes[id(node)]
-
-    if root is not None and (size := size_of(root)) > _MOST_YAML_NODES:
-        raise ValueError(
-            f"with its aliases (*) in full it has {size:,} values, more than {_MOST_YAML_NODES:,}"
-        )
+    found = [(_RESUMED_CONFIG.fullmatch(path.name), path) for path in Path(directory).glob("*")]
+    resumed = [(int(match[1]), path) for match, path in found if match and path.is_file()]
+    return [(0, Path(directory) / "config.yaml"), *sorted(resumed)]
 
 
 def is_population_based(config: Mapping[str, Any]) -> bool:

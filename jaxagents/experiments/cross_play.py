@@ -9,7 +9,7 @@ import jax
 
 from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.cross_play import CrossPlay, cross_play
-from jaxagents.evaluation.runs import read_groups
+from jaxagents.evaluation.runs import path_of_config, read_groups
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig
 from jaxagents.experiments.make_agent import make_environment, restored_agent
@@ -54,7 +54,7 @@ def cross_play_of_runs(
             f"{', '.join(groups)} differ in more than the seed; partners must play the same game."
         )
     (runs,) = groups.values()
-    config = load_config(runs[0].directory / "config.yaml")
+    config = load_config(path_of_config(runs[0].directory))
     if config.side.actors:
         raise ExperimentError("the runs play one side of an environment; use jaxagents.payoffs.")
     how: EvaluationConfig = config.evaluation

@@ -4,6 +4,7 @@ Plots, replays and exports are imported where they are used, so that errors in a
 reported without delay.
 """
 
+import contextlib
 import logging
 import time
 import typing
@@ -39,14 +40,16 @@ from jaxagents.experiments.configured_trackers import open_trackers, require_tra
 from jaxagents.experiments.make_agent import agent_class, checkpoints_of, make_environment
 from jaxagents.experiments.members import Members, combine, of_best
 from jaxagents.experiments.provenance import append_start, describe_start
+from jaxagents.experiments.resumption import stretched_schedules
 from jaxagents.experiments.run_directory import (
     METRICS,
     as_json,
     check_same_beginning,
+    config_in_force,
+    keep_config,
     new_run_directory,
     numbered_if_taken,
     read_training_summary,
-    replace_config,
     write_summary,
 )
 from jaxagents.hyperparameters import check_hyperparams
@@ -68,7 +71,7 @@ class Experiment:
     Nothing is written before `train`. The directory then holds
 
     * ``config.yaml``: the complete configuration, which repeats the run exactly. Resuming with
-      another configuration replaces it and keeps the earlier ones as ``config.1.yaml``, ...;
+      another one after update N keeps it, and adds the new one as ``config_from_N.yaml``;
     * ``checkpoints/``: loaded by `restore`;
     * ``metrics.jsonl``: one line per evaluation, see `jaxagents.training.trackers.JsonLines`;
     * ``tensorboard/``, and the files of the other trackers in ``config.tracking``;
@@ -237,17 +240,28 @@ class Experiment:
                 summary = self._finish(lambda: (runner, metrics))
                 if not is_first():
                     return summary
-                trained_with = load_config(self.directory / "config.yaml")
+                trained_with = self._config_before()
                 evaluated_with = replace(trained_with, evaluation=self.config.evaluation)
                 self._keep_config(evaluated_with)
                 return summary
             if is_first():
+                self._say_what_is_stretched()
                 self._track(self._metrics_if_writable())
-                self._start = describe_start()
+                self._start = describe_start() | {"resumed_after_update": self.n_updates_before}
             hyperparams = self.config.hyperparams
             if self._selection is not None:  # which has changed them
                 hyperparams = None
             return self._finish(lambda: self.agent.resume(hyperparams, self._selection))
+
+    def _config_before(self) -> ExperimentConfig:
+        """Read the configuration of the run that is resumed, up to its last checkpoint."""
+        return load_config(config_in_force(self.directory, self.n_updates_before))
+
+    def _say_what_is_stretched(self) -> None:
+        with contextlib.suppress(ExperimentError):  # written by another version of the package
+            text = stretched_schedules(self._config_before(), self.config, self.n_updates_before)
+            if text:
+                _logger.warning("%s", text)
 
     def _open_metrics(self) -> Tracker:
         if self._members is not None:
@@ -497,14 +511,14 @@ class Experiment:
             try:
                 self._keep_config(self.config)
             except OSError as error:
-                _logger.warning("config.yaml could not be kept up to date: %s", error)
+                _logger.warning("the new configuration could not be written: %s", error)
         self._trackers.log(evaluation)
 
     def _keep_config(self, config: ExperimentConfig) -> None:
         """Write the configuration, and those of a population's members, where they have changed."""
-        replace_config(config, self.directory)
+        keep_config(config, self.directory, self.n_updates_before)
         if self._members is not None:
-            self._members.replace_configs()
+            self._members.keep_configs(self.n_updates_before)
 
     def _plot(self, metrics: Mapping[str, Any], random_returns: np.ndarray | None) -> None:
         from jaxagents.visual.lineages import draw_lineages

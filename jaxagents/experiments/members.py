@@ -17,7 +17,7 @@ from jaxagents.experiments.config_files.schema import (
     ExperimentConfig,
     PopulationBasedTrainingConfig,
 )
-from jaxagents.experiments.run_directory import METRICS, as_json, replace_config, write_summary
+from jaxagents.experiments.run_directory import METRICS, as_json, keep_config, write_summary
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.training.trackers import JsonLines, OfBestMember, PerMember, Tracker, Trackers
 
@@ -67,10 +67,10 @@ class Members:
             folder.mkdir(parents=True, exist_ok=True)
             save_config(config, folder / "config.yaml")
 
-    def replace_configs(self) -> None:
-        """Write each member's configuration where it has changed."""
+    def keep_configs(self, n_updates_done: int) -> None:
+        """Write each member's configuration where it has changed after these updates."""
         for folder, config in zip(self.folders, self._configs(), strict=True):
-            replace_config(config, folder)
+            keep_config(config, folder, n_updates_done)
 
     def open_metrics(self) -> Tracker:
         """Open each member's file of metrics, and that of the run if members go on from others."""

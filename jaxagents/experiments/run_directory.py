@@ -3,9 +3,7 @@
 import contextlib
 import itertools
 import json
-import os
 import secrets
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.runs import read_config
+from jaxagents.evaluation.runs import configs_of, read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 from jaxagents.training.atomic_write import write_atomically
@@ -50,19 +48,28 @@ def check_same_beginning(config: ExperimentConfig, directory: Path) -> None:
             )
 
 
-def replace_config(config: ExperimentConfig, directory: Path) -> None:
-    """Write ``config.yaml`` if it changes, and keep the previous one as ``config.1.yaml``, ...."""
-    path = directory / "config.yaml"
+def keep_config(config: ExperimentConfig, directory: Path, n_updates_done: int) -> None:
+    """Write ``config_from_N.yaml`` if a run is resumed after N updates with another configuration.
+
+    ``config.yaml`` stays as it was. Configurations of later updates, which are done anew, are
+    renamed.
+    """
+    new = directory / f"config_from_{n_updates_done}.yaml"
+    in_force = config_in_force(directory, n_updates_done)
+    for since, path in configs_of(directory):
+        if since > n_updates_done:
+            path.rename(numbered_if_taken(path.with_name(f"{path.name}.unused")))
     with contextlib.suppress(ExperimentError):  # written by another version of the package
-        if to_plain(load_config(path)) == to_plain(config):
+        if to_plain(load_config(in_force)) == to_plain(config):
             return
-    numbered = (directory / f"config.{number}.yaml" for number in itertools.count(1))
-    earlier = next(each for each in numbered if not each.exists())
-    try:
-        os.link(path, earlier)
-    except OSError:  # some file systems have no links
-        shutil.copy2(path, earlier)
-    save_config(config, path)
+    if new.exists():
+        new.rename(numbered_if_taken(new.with_name(f"{new.name}.unused")))
+    save_config(config, new, n_updates_done)
+
+
+def config_in_force(directory: Path, n_updates_done: int) -> Path:
+    """Return the path of the configuration with which a run did its update of this number."""
+    return [path for since, path in configs_of(directory) if since <= n_updates_done][-1]
 
 
 def as_json(values: Any) -> Any:

@@ -1,7 +1,6 @@
 """The commands of the command line."""
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from jaxagents.cli.output import EvaluationLines, summary_text
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
+from jaxagents.experiments.resumption import recipe
 from jaxagents.training.callbacks import Evaluation
 from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines
@@ -223,7 +223,7 @@ def test_resume_extends_a_run_as_if_it_had_always_been_longer(own_run, capsys):
     before = (own_run / "config.yaml").read_text()
     assert cli.main(["resume", f"runs/{own_run.name}", "--agent.n_steps=6", "--quiet"]) == 0
     assert capsys.readouterr().out == f"runs/{own_run.name}\n"
-    assert cli.main(["train", f"runs/{own_run.name}/config.yaml", "--quiet"]) == 0
+    assert cli.main(["train", f"runs/{own_run.name}/config_from_4.yaml", "--quiet"]) == 0
     (longer,) = capsys.readouterr().out.splitlines()
     resumed, straight = (Checkpoints(Path(each) / "checkpoints") for each in (own_run, longer))
     for read in ("read_runner", "read_history"):
@@ -233,9 +233,14 @@ def test_resume_extends_a_run_as_if_it_had_always_been_longer(own_run, capsys):
             np.testing.assert_array_equal(values, two[name])
     summary = json.loads((own_run / "summary.json").read_text())
     assert summary["training"]["n_updates_done"] == 6
-    assert "n_steps: 6" in (own_run / "config.yaml").read_text()
-    assert (own_run / "config.1.yaml").read_text() == before
+    assert "n_steps: 6" in (own_run / "config_from_4.yaml").read_text()
+    assert (own_run / "config.yaml").read_text() == before
+    assert recipe(own_run) == [
+        f"jaxagents train {own_run}/config.yaml",
+        "jaxagents resume NEW_RUN --agent.n_steps 6",
+    ]
     first, second = json.loads((own_run / "environment.json").read_text())  # of both starts
+    assert second["resumed_after_update"] == 4
     assert first["time"] <= second["time"]
     assert first["versions"] == second["versions"]
 
@@ -266,7 +271,7 @@ def test_resuming_an_ended_run_evaluates_again_and_keeps_its_training_summary(ow
     after = json.loads((own_run / "summary.json").read_text())
     assert (after["evaluation"]["n_evals"], after["evaluation"]["greedy"]) == (5, False)
     assert after["training"] == before["training"]
-    config = load_config(own_run / "config.yaml")
+    config = load_config(own_run / "config_from_4.yaml")
     assert (config.evaluation.n_evals, config.evaluation.greedy) == (5, False)
     assert config.hyperparams.gamma == 0.5
 
@@ -283,19 +288,13 @@ def test_a_run_is_not_resumed_with_another_seed_or_environment(own_run, capsys, 
 
 
 @pytest.mark.slow
-def test_a_run_is_resumed_where_neither_links_nor_metrics_can_be_written(
-    own_run, monkeypatch, caplog
-):
-    def fail(*_):
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-
-    monkeypatch.setattr("os.link", fail)
+def test_a_run_is_resumed_where_metrics_cannot_be_written(own_run, caplog):
     (own_run / "metrics.jsonl").unlink()
     (own_run / "metrics.jsonl").mkdir()
     before = (own_run / "config.yaml").read_text()
     assert cli.main(["resume", str(own_run), "--quiet", "--agent.n_steps=6"]) == 0
-    assert (own_run / "config.1.yaml").read_text() == before  # a copy
-    assert "n_steps: 6" in (own_run / "config.yaml").read_text()
+    assert (own_run / "config.yaml").read_text() == before
+    assert "n_steps: 6" in (own_run / "config_from_4.yaml").read_text()
     assert "metrics.jsonl cannot be written, training goes on without it" in caplog.text
     assert json.loads((own_run / "summary.json").read_text())["training"]["n_updates_done"] == 6
 
@@ -318,7 +317,7 @@ def test_a_refused_configuration_does_not_replace_that_of_the_run(own_run, capsy
     arguments = ["resume", str(own_run), "--quiet", "--agent.n_steps=6", "--agent.n_evals=5"]
     assert "use n_evals=3" in fail(arguments, capsys)
     assert (own_run / "config.yaml").read_bytes() == before
-    assert not (own_run / "config.1.yaml").exists()
+    assert not list(own_run.glob("config_from_*"))
 
 
 def test_a_folder_without_a_run_is_not_resumed(tmp_path, capsys):

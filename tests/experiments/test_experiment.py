@@ -345,7 +345,7 @@ def test_a_configuration_that_cannot_be_kept_up_to_date_does_not_end_a_resumed_t
     experiment._start = {"time": "now"}
     experiment._record(ja.Evaluation(3, 48, 0.0, {}, runner=None))
     (warning,) = caplog.messages
-    assert warning.startswith("config.yaml could not be kept up to date: [Errno ")
+    assert warning.startswith("the new configuration could not be written: [Errno ")
     assert (copy / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
     assert json.loads((copy / "environment.json").read_text())[-1] == {"time": "now"}
 

@@ -53,11 +53,21 @@ def locating_errors(path: str | PathLike[str], overrides: Sequence[str] = ()) ->
             raise
 
 
-def save_config(config: ExperimentConfig, path: Path) -> None:
-    """Write all fields atomically to a YAML file that `load_config` reads."""
+def save_config(config: ExperimentConfig, path: Path, n_updates_done: int | None = None) -> None:
+    """Write all fields atomically to a YAML file that `load_config` reads.
+
+    Args:
+        config: The configuration.
+        path: The file.
+        n_updates_done: Updates that the run had done with another configuration; None: this is its
+            first.
+    """
     import yaml
 
-    header = f"{RECORD_HEADER}{jaxagents.__version__}. To repeat: jaxagents train {path}\n"
+    use = f"To repeat: jaxagents train {path}"
+    if n_updates_done is not None:
+        use = f"In force since the run was resumed after update {n_updates_done}."
+    header = f"{RECORD_HEADER}{jaxagents.__version__}. {use}\n"
     write_atomically(path, header + yaml.safe_dump(to_plain(config), sort_keys=False))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.runs import check_expanded_size
+from jaxagents.evaluation.run_files import check_expanded_size
 from jaxagents.experiments.config_files.documented_fields import Field
 
 RECORD_HEADER = "# Written by jaxagents "

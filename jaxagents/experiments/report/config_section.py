@@ -1,13 +1,12 @@
 """The sections of a report on configuration and reproduction."""
 
 import json
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from jaxagents.evaluation.runs import Run
 from jaxagents.experiments.report.formatting import Groups, all_runs, name_of
 from jaxagents.experiments.report.markup import Markup, element, table
+from jaxagents.experiments.resumption import recipe
 
 _BREAK = element("wbr")
 _REQUIRED = ("name", "env", "agent.n_steps")
@@ -90,17 +89,21 @@ def _yaml(config: Mapping[str, Any]) -> str:
 def reproduction(groups: Groups) -> list[Markup]:
     """Write the commands and software versions that reproduce the runs."""
     runs = all_runs(groups)
-    commands = "\n".join(f"jaxagents train {_config_path(run)}" for run in runs)
+    recipes = [recipe(run.directory) for run in runs]
+    commands = "\n".join(command for each in recipes for command in each)
     versions = [run.summary["versions"] for run in runs if run.summary]
     names = list(dict.fromkeys(name for each in versions for name in each))
     of_name = {name: {str(each.get(name, "?")) for each in versions} for name in names}
     rows = [[name, ", ".join(sorted(values))] for name, values in of_name.items()]
+    said = "With the same software versions, each command reproduces its run exactly:"
+    if len(runs) < sum(map(len, recipes)):
+        said = (
+            "With the same software versions, these commands reproduce the runs exactly. Some were "
+            "resumed with another configuration; NEW_RUN is the directory that their first command "
+            "writes:"
+        )
     return [
-        element("p", "With the same software versions, each command reproduces its run exactly:"),
+        element("p", said),
         element("pre", commands, tabindex=0),
         *([table(["package", "version"], rows, "Versions", kind="words")] if rows else []),
     ]
-
-
-def _config_path(run: Run) -> str:
-    return shlex.quote(str(run.directory / "config.yaml"))
