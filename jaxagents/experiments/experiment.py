@@ -111,6 +111,7 @@ class Experiment:
             directory = from_first(str(new_run_directory(config)))
         self.directory: Path = Path(directory)
         self.n_updates_before: int = 0  # of the run that is resumed
+        self._read: tuple[Path, bytes] | None = None  # the file and text of the configuration
         self._own_trackers = tuple(trackers)
         self._trackers = Trackers(())
         self._start: dict[str, Any] | None = None  # written once resumed training is under way
@@ -164,9 +165,13 @@ class Experiment:
             ExperimentError: the directory holds no run.
         """
         path = path_of_config(directory)
+        with explained(kinds=(OSError,)):
+            text = path.read_bytes()
         config = load_config(path, overrides)
         with locating_errors(path, overrides):
-            return cls(config, directory, callbacks, progress_bar, trackers)
+            experiment = cls(config, directory, callbacks, progress_bar, trackers)
+        experiment._read = (path, text)
+        return experiment
 
     def train(self) -> dict[str, Any]:
         """Train, evaluate and write everything to the directory.
@@ -186,7 +191,7 @@ class Experiment:
             rng, hyperparams = self._members.keys(), self._members.initial_hyperparams()
         self._check_start()
         together(lambda: self._create_directory() if is_first() else None)
-        with explained(kinds=OF_FILES):
+        with explained(kinds=OF_FILES), self.agent._recorder.holding():
             return self._finish(
                 lambda: self.agent.train(rng, hyperparams, selection=self._selection)
             )
@@ -229,6 +234,19 @@ class Experiment:
             raise ExperimentError(
                 f"{self.directory} is a member of a population; resume {population[0]}."
             )
+        with contextlib.ExitStack() as holding:
+            with explained():
+                holding.enter_context(self.agent._recorder.holding_run())
+            return self._resume()
+
+    def _resume(self) -> dict[str, Any]:
+        """Continue from the last checkpoint of a directory that no other process trains in."""
+        path = path_of_config(self.directory)
+        if self._read is not None and self._read != (path, path.read_bytes()):
+            raise ExperimentError(
+                f"{path} was written while this process started: another one has resumed the run; "
+                "resume it again."
+            )
         check_same_beginning(self.config, self.directory)
         self._check_start()
         with explained():
@@ -269,6 +287,12 @@ class Experiment:
         return JsonLines(self.directory / METRICS)
 
     def _metrics_if_writable(self) -> list[Tracker]:
+        folders = [self.directory] if self._members is None else self._members.folders
+        for path in (folder / METRICS for folder in folders):
+            if not path.exists():
+                _logger.warning(
+                    "%s is missing: plots and reports lack the run's evaluations so far", path
+                )
         try:
             return [self._open_metrics()]
         except OSError as error:
@@ -297,6 +321,7 @@ class Experiment:
                 runner, metrics = train()
             finally:
                 self._trackers.close()
+            self.agent._recorder.check_directory()
             seconds = time.perf_counter() - started
             if not is_first():
                 return {}

@@ -273,7 +273,7 @@ def _write_checkpoint(runs_dir: Path) -> str:
     leaf = np.arange(3, dtype=np.float32)
     leaves = {"actor.params.probe": leaf}
     with _temporary_folder(runs_dir) as folder:
-        checkpoints = Checkpoints(folder / "checkpoints")
+        checkpoints = Checkpoints(folder)
         checkpoints.write(1, leaves, leaves, {}, score=0.0)
         if not np.array_equal(checkpoints.read_runner(1)["actor.params.probe"], leaf):
             raise ValueError("an array that is written and read is another")

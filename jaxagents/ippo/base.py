@@ -188,18 +188,19 @@ class IPPOBase(Agent):
 
         Raises:
             ValueError: there is no checkpoint, or it belongs to an agent of another structure;
-                nothing is left to train.
+                nothing is left to train; another process trains there.
             NonFiniteError: as for `train`.
             Interrupted: as for `train`.
         """
-        n_members = self._recorder.saved.n_members()
-        if n_members is not None:
-            return resume_population(self, n_members, hyperparams, selection)
-        runner, history = self._recorder.restore_to_resume(self._runner_shapes())
-        if hyperparams is not None:
-            runner = runner.replace(hyperparams=self._checked(hyperparams))
-        n_updates_done = int(runner.n_updates_done)
-        return self._run.train(runner, n_updates_done, initial=False, history=history)
+        with self._recorder.holding_run():
+            n_members = self._recorder.saved.n_members()
+            if n_members is not None:
+                return resume_population(self, n_members, hyperparams, selection)
+            runner, history = self._recorder.restore_to_resume(self._runner_shapes())
+            if hyperparams is not None:
+                runner = runner.replace(hyperparams=self._checked(hyperparams))
+            n_updates_done = int(runner.n_updates_done)
+            return self._run.train(runner, n_updates_done, initial=False, history=history)
 
     def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
         """Build the initial runner.

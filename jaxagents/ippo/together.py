@@ -106,7 +106,10 @@ def resume_together(agents: Mapping[str, IPPOBase]) -> Results:
         ValueError: there is no such checkpoint, or it belongs to other agents.
     """
     group = _Group(agents)
-    return group.train(*group.restore())
+    with contextlib.ExitStack() as holding:
+        for agent in group.agents.values():
+            holding.enter_context(agent._recorder.holding_run())
+        return group.train(*group.restore())
 
 
 def _are_equal(one: PyTree, other: PyTree) -> bool:

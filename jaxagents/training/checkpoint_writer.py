@@ -1,7 +1,6 @@
 """Writes a run's checkpoints in a background thread, and survives disk errors."""
 
 import contextlib
-import fcntl
 import logging
 import math
 import os
@@ -9,15 +8,12 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from jaxagents.errors import CheckpointError
-from jaxagents.training.atomic_write import opened_here
 from jaxagents.training.checkpoints import Checkpoints, DamagedError
+from jaxagents.training.held_directory import HeldDirectory
 from jaxagents.training.named_arrays import Leaves
 
-_LOCK = ".lock"
 _NICENESS = 10
 _SECONDS_BETWEEN_PARAMS = 10.0  # writing them takes ten times as long as all other files
 _logger = logging.getLogger(__name__)
@@ -46,6 +42,7 @@ class CheckpointWriter:
         metadata: Saved with every checkpoint.
         begin_at: Updates done before. Later checkpoints are removed: their updates are done anew.
             None removes none.
+        held: The directory, if it may be held already; None: it is not.
 
     Raises:
         CheckpointError: The directory cannot be written, or another process writes to it.
@@ -58,19 +55,21 @@ class CheckpointWriter:
         keep_best: int,
         metadata: Mapping[str, Any],
         begin_at: int | None = None,
+        held: HeldDirectory | None = None,
     ):
         self._checkpoints = checkpoints
         self._keep_latest = keep_latest
         self._keep_best = keep_best
         self._metadata = metadata
-        self._lock = _acquire_lock(checkpoints.directory)
+        self._held = held or HeldDirectory(checkpoints.directory)
+        self._held.__enter__()
         try:
             # Also the remains of a killed writer.
             last = math.inf if begin_at is None else begin_at
             checkpoints.remove([step for step in checkpoints.steps() if step > last])
             self._scores = self._read_scores()
         except BaseException:
-            os.close(self._lock)
+            self._held.__exit__()
             raise
         self._failures: list[str] = []
         self._seconds = 0.0  # duration of the latest write
@@ -80,6 +79,10 @@ class CheckpointWriter:
         )
         self._latest: Future[None] | None = None
 
+    def check(self) -> None:
+        """Check that the directory is still there; see `HeldDirectory.check`."""
+        self._held.check()
+
     def save(self, checkpoint: Checkpoint, max_wait: float = 0.0) -> None:
         """Hand a checkpoint to the thread, after waiting for the previous one.
 
@@ -87,9 +90,13 @@ class CheckpointWriter:
             checkpoint: The checkpoint.
             max_wait: Also wait up to this many seconds for this checkpoint, unless the previous one
                 took longer to write.
+
+        Raises:
+            CheckpointError: As for `check`.
         """
         if self._latest is not None:
             wait([self._latest])
+        self.check()
         self._latest = self._thread.submit(self._try_to_write, checkpoint)
         if self._seconds < max_wait:
             wait([self._latest], timeout=max_wait)
@@ -100,7 +107,7 @@ class CheckpointWriter:
             self._thread.submit(self._add_missing_params)
             self._thread.shutdown()
         finally:
-            os.close(self._lock)
+            self._held.__exit__()
         if self._failures:
             steps = self._checkpoints.steps()
             last = f"the last one is of update {steps[-1]}" if steps else "there is none"
@@ -127,6 +134,7 @@ class CheckpointWriter:
 
     def _write(self, checkpoint: Checkpoint) -> None:
         step, runner, history, score = checkpoint
+        self._notice_deleted()
         now = time.monotonic()
         with_params = now - self._params_written >= _SECONDS_BETWEEN_PARAMS
         self._checkpoints.write(step, runner, history, self._metadata, score, with_params)
@@ -136,6 +144,18 @@ class CheckpointWriter:
         with contextlib.suppress(OSError):  # the next checkpoint tries again
             self._checkpoints.remove(set(self._scores) - kept)
             self._scores = {step: self._scores[step] for step in kept}
+
+    def _notice_deleted(self) -> None:
+        """Forget checkpoints that somebody has deleted, with a warning."""
+        if deleted := sorted(self._scores.keys() - set(self._checkpoints.steps())):
+            for step in deleted:
+                del self._scores[step]
+            _logger.warning(
+                "%s: the checkpoints of the updates %s were deleted while the run trained, and are "
+                "lost; training goes on, and writes the later ones",
+                self._checkpoints.directory,
+                ", ".join(map(str, deleted)),
+            )
 
     def _add_missing_params(self) -> None:
         """Write ``params/`` to the checkpoints that lack it."""
@@ -171,27 +191,3 @@ def _lower_priority() -> None:
     """Lower the priority of this thread, and of the threads it starts, below that of training."""
     with contextlib.suppress(AttributeError, OSError):  # not available outside Linux
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-
-
-def _acquire_lock(directory: Path) -> int:
-    """Lock a directory until the returned file is closed or this process ends, however it ends."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        file = opened_here(str(directory / _LOCK), os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise CheckpointError(f"{directory} cannot be written: {error}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError) as error:  # the latter on some network file systems
-        os.close(file)
-        raise CheckpointError(
-            f"another training writes to {directory}; wait for it to end, or choose another "
-            "directory."
-        ) from error
-    except OSError as error:  # some network file systems have no locks
-        _logger.warning(
-            "%s cannot be locked (%s): make sure that no other training writes there",
-            directory,
-            error,
-        )
-    return file

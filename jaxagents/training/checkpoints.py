@@ -55,7 +55,7 @@ class DamagedError(CheckpointError):
 
 @final
 class Checkpoints:
-    """The checkpoints in a directory; the first `write` creates it."""
+    """The checkpoints in a directory, which whoever writes has created."""
 
     def __init__(self, directory: str | PathLike[str]):
         self.directory = Path(directory).expanduser().resolve()
@@ -165,7 +165,7 @@ class Checkpoints:
         metadata: Mapping[str, Any],
         score: float,
     ) -> None:
-        path.mkdir(parents=True)
+        path.mkdir()
         _check_space(path, sum(leaf.nbytes for leaf in (*runner.values(), *history.values())))
         savez: Any = np.savez  # its type stubs take leaves for options
         savez(path / "state.npz", **runner)

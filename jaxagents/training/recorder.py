@@ -8,12 +8,13 @@ from typing import Any, TypeVar, final
 import jax
 import numpy as np
 
-from jaxagents.compiler.processes import is_first, largest
+from jaxagents.compiler.processes import is_first, largest, together
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig
 from jaxagents.training.best_members import BestMembers
 from jaxagents.training.callbacks import Callback, Evaluation
 from jaxagents.training.checkpoint_writer import Checkpoint, CheckpointWriter
+from jaxagents.training.held_directory import HeldDirectory
 from jaxagents.training.interruption import Interruption
 from jaxagents.training.metric_tables import Table
 from jaxagents.training.named_arrays import Leaves, to_leaves
@@ -56,6 +57,8 @@ class Recorder:
         self._callbacks = tuple(callbacks)
         self._metadata = {**metadata, "n_members": n_members}
         self.saved: SavedRun = SavedRun(config, self._metadata, n_members)
+        directory = config.checkpoint_dir
+        self._held = None if directory is None else HeldDirectory(self.saved.checkpoints.directory)
         self._n_members = n_members
         self._best_members: BestMembers | None = None
         self._writer: CheckpointWriter | None = None
@@ -84,7 +87,44 @@ class Recorder:
         metadata = {**self._metadata, SELECTION: selection}
         recorder = Recorder(self._config, self._callbacks, metadata, n_members)
         recorder._interruption = self._interruption
+        recorder._held = self._held
         return recorder
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """Keep other trainings out of the directory of checkpoints, within this context.
+
+        Raises:
+            CheckpointError: Another training writes to it, or it cannot be written.
+        """
+        held = self._held if is_first() else None
+        together(lambda: None if held is None else held.__enter__())
+        try:
+            yield
+        finally:
+            if held is not None:
+                held.__exit__()
+
+    @contextlib.contextmanager
+    def holding_run(self) -> Iterator[None]:
+        """Keep other trainings out of the directory if there is one; see `holding`.
+
+        Waits for an interrupted run of this process to end.
+
+        Raises:
+            ValueError: The agent has no directory, or as for `holding`.
+        """
+        self._interruption.wait_for_abandoned_work()
+        if self.saved.checkpoints.directory.exists():
+            with self.holding():
+                yield
+        else:  # there is nothing to resume, as reading will tell
+            yield
+
+    def check_directory(self) -> None:
+        """Check that the directory, which is held, is still there; see `HeldDirectory.check`."""
+        if self._held is not None and is_first():
+            self._held.check()
 
     def prepare(self, rng: Any) -> None:
         """Check that a new run can be recorded, after waiting for an interrupted one to end.
@@ -100,11 +140,7 @@ class Recorder:
         directory = self._config.checkpoint_dir
         if directory is None:
             return
-        if self.saved.checkpoints.steps():
-            raise ValueError(
-                f"checkpoint_dir={str(directory)!r} already holds a run; continue it with "
-                "agent.resume(), load it with agent.restore(), or train into another directory."
-            )
+        self._check_is_new()
         impl, default = (
             str(jax.random.key_impl(each)) for each in (as_key(rng), jax.random.key(0))
         )
@@ -112,6 +148,14 @@ class Recorder:
             raise ValueError(
                 f"rng is a key of {impl!r}, but checkpoints are read with keys of {default!r}; "
                 "pass jax.random.key(seed), and choose another generator by prng_impl."
+            )
+
+    def _check_is_new(self) -> None:
+        if self.saved.checkpoints.steps():
+            raise ValueError(
+                f"checkpoint_dir={str(self._config.checkpoint_dir)!r} already holds a run; "
+                "continue it with agent.resume(), load it with agent.restore(), or train into "
+                "another directory."
             )
 
     def record(
@@ -158,24 +202,28 @@ class Recorder:
                 bar.close()
 
     @contextlib.contextmanager
-    def _writing(self, keep_latest: int, begin_at: int | None) -> Iterator[None]:
+    def _writing(self, keep_latest: int, begin_at: int | None, is_new: bool) -> Iterator[None]:
         """Write checkpoints, within this context."""
         config = self._config
-        if config.checkpoint_dir is None or not is_first():
+        if self._held is None or not is_first():
             yield
             return
-        self._writer = CheckpointWriter(
-            self.saved.checkpoints,
-            max(config.keep_latest, keep_latest),
-            config.keep_best,
-            self._metadata,
-            begin_at,
-        )
-        try:
-            yield
-        finally:
-            writer, self._writer = self._writer, None
-            writer.close()
+        with self._held:
+            if is_new:  # another training may have ended since `prepare`
+                self._check_is_new()
+            self._writer = CheckpointWriter(
+                self.saved.checkpoints,
+                max(config.keep_latest, keep_latest),
+                config.keep_best,
+                self._metadata,
+                begin_at,
+                self._held,
+            )
+            try:
+                yield
+            finally:
+                writer, self._writer = self._writer, None
+                writer.close()
 
     def on_evaluation(self, runner: PyTree, metrics: Mapping[str, np.ndarray]) -> np.bool_:
         """Record an evaluation that a compiled program reports.
@@ -191,6 +239,8 @@ class Recorder:
             True if training should stop.
         """
         try:
+            if self._writer is not None:
+                self._writer.check()
             row = {name: values.copy() for name, values in metrics.items()}
             self._rows.append(row)
             self._latest = self._evaluation_of(runner, row)
@@ -330,8 +380,8 @@ def record_together(
 
     def write_and_train() -> Result:
         with contextlib.ExitStack() as writing:
-            for recorder in recorders:
-                writing.enter_context(recorder._writing(n_needed, begin_at))
+            for recorder, history in zip(recorders, histories, strict=True):
+                writing.enter_context(recorder._writing(n_needed, begin_at, history is None))
             return train()
 
     with contextlib.ExitStack() as recording:

@@ -1,6 +1,7 @@
 """Trackers record evaluations: JSON lines, TensorBoard, W&B, MLflow, or your own."""
 
 import abc
+import contextlib
 import importlib
 import json
 import logging
@@ -151,6 +152,8 @@ class JsonLines(Tracker):
     def log(self, evaluation: Evaluation) -> None:
         """Append one line."""
         line = json.dumps(evaluation.record(), allow_nan=False).encode() + b"\n"
+        if not self.path.exists():
+            _warn_of_deleted(self.path, evaluation)
         with self.path.open("a+b") as file:
             if _ends_mid_line(file):
                 line = b"\n" + line
@@ -160,6 +163,15 @@ class JsonLines(Tracker):
         """Do nothing: the file is closed between lines."""
 
 
+def _warn_of_deleted(path: Path, evaluation: Evaluation) -> None:
+    _logger.warning(
+        "%s was deleted while the run trained: its evaluations before update %d are lost, and "
+        "later ones are written anew",
+        path,
+        evaluation.n_updates_done,
+    )
+
+
 def read_json_lines(path: str | PathLike[str]) -> list[dict[str, Any]]:
     """Read the lines written by `JsonLines`, in the order of training.
 
@@ -167,13 +179,17 @@ def read_json_lines(path: str | PathLike[str]) -> list[dict[str, Any]]:
     repeated an evaluation, the later line counts.
     """
     records = {}
-    for line in Path(path).read_bytes().splitlines():
-        try:
-            record = json.loads(line)
+    for _, record in json_lines(path):
+        with contextlib.suppress(TypeError, KeyError):
             records[record["n_updates_done"]] = record
-        except (ValueError, TypeError, KeyError):
-            continue
     return [records[n_updates_done] for n_updates_done in sorted(records)]
+
+
+def json_lines(path: str | PathLike[str]) -> Iterator[tuple[int, Any]]:
+    """Read the lines of a file that are valid JSON, each with its number, counted from 1."""
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
+        with contextlib.suppress(ValueError):
+            yield number, json.loads(line)
 
 
 def _ends_mid_line(file: Any) -> bool:
@@ -198,6 +214,7 @@ class TensorBoard(Tracker):
         from tensorboardX.proto import event_pb2, summary_pb2
 
         self._directory = directory
+        directory.parent.mkdir(parents=True, exist_ok=True)
         self._open_file = EventsWriter
         self._events: Any = event_pb2  # generated modules have no static types
         self._summaries: Any = summary_pb2
@@ -207,8 +224,12 @@ class TensorBoard(Tracker):
         """Write the scalars and flush the file."""
         event, summary = self._events.Event, self._summaries.Summary
         step = evaluation.n_environment_steps
+        if self._file is not None and not any(self._directory.glob("*")):
+            _warn_of_deleted(self._directory, evaluation)
+            self.close()
+            self._file = None
         if self._file is None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(exist_ok=True)
             # TensorBoard reads files in the order of their names: the suffix is the time.
             self._file = self._open_file(str(self._directory / "events"), f".{time.time_ns()}")
             start = self._events.SessionLog(status=self._events.SessionLog.START)

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -348,6 +349,35 @@ def test_a_configuration_that_cannot_be_kept_up_to_date_does_not_end_a_resumed_t
     assert warning.startswith("the new configuration could not be written: [Errno ")
     assert (copy / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
     assert json.loads((copy / "environment.json").read_text())[-1] == {"time": "now"}
+
+
+def test_a_run_in_training_is_not_resumed_and_not_made_anew_where_it_was(tmp_path, caplog):
+    """While it trains, another process resumes it, a folder is deleted, and it is moved."""
+    run, moved, refused = tmp_path / "run", tmp_path / "moved", []
+
+    def interfere(evaluation):
+        if evaluation.n_updates_done == 1:
+            with pytest.raises(ExperimentError) as error:
+                Experiment.of_run(run).resume()
+            refused.append(str(error.value))
+            shutil.rmtree(run / "tensorboard")
+        if evaluation.n_updates_done == 2:
+            while 1 not in Checkpoints(run / "checkpoints").steps():
+                time.sleep(0.01)
+            run.rename(moved)
+
+    with pytest.raises(ExperimentError) as error:
+        Experiment(tiny_config(tmp_path), run, callbacks=[interfere]).train()
+    assert f"another training writes to {run}/checkpoints (process {os.getpid()})" in refused[0]
+    assert f"its last whole checkpoint is {moved}/checkpoints/1: resume" in str(error.value)
+    assert not run.exists()
+    (warning,) = caplog.messages
+    assert warning.startswith(f"{run}/tensorboard was deleted while the run trained: its eval")
+    assert list((moved / "tensorboard").iterdir())
+    late = Experiment.of_run(moved)
+    (moved / "config_from_1.yaml").write_bytes((moved / "config.yaml").read_bytes())
+    with pytest.raises(ExperimentError, match="was written while this process started"):
+        late.resume()
 
 
 def test_the_best_checkpoint_is_the_one_of_the_highest_mean_return(run):

@@ -316,18 +316,6 @@ def test_a_disk_that_stays_full_leaves_the_last_good_checkpoint(tmp_path, caplog
     assert_trees_equal(leaves_of(resumed), leaves_of(runner))
 
 
-def test_a_directory_that_vanishes_is_created_again(tmp_path):
-    def remove(evaluation):
-        if evaluation.n_updates_done == 4:
-            wait_for_step(2, tmp_path / "run")  # orbax fails if it vanishes while it writes
-            (tmp_path / "run").rename(tmp_path / "elsewhere")
-
-    agent = recording_agent(tmp_path / "run", [remove])
-    runner, _ = agent.train(jax.random.key(0), FAST)
-    assert int(runner.n_updates_done) == 8
-    assert Checkpoints(tmp_path / "run").last_step() == 8
-
-
 @contextlib.contextmanager
 def as_nobody():
     """Act as a user without rights, if this one is root."""
