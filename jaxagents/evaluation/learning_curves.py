@@ -143,6 +143,8 @@ def _read_metric(run: Run, metric: str) -> _Recorded:
     key = next(iter(keys), "")
     records = [record for record in run.records if record.get(key) is not None]
     if not records or not np.isfinite(_as_columns(records, key)).any():
+        if not (metrics := run.directory / "metrics.jsonl").is_file():
+            raise ExperimentError(f"{metrics} is missing: the run's evaluations are lost to plots.")
         names = metric_names(run)
         raise ExperimentError(
             f"{run.directory} has recorded no {metric!r}; it has "

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.run_files import read_yaml
-from jaxagents.training.trackers import read_json_lines
+from jaxagents.evaluation.run_files import (
+    check_is_complete,
+    read_records,
+    read_run_config,
+    read_summary,
+)
 
 MEMBERS = "members"
 """A population's folder of its members' directories, each that of a run."""
@@ -62,11 +66,7 @@ def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
     Raises:
         ExperimentError: The directory holds no run, or its configuration cannot be read.
     """
-    path = path_of_config(directory)
-    config = read_yaml(path)
-    if not {"name", "env", "agent"} <= config.keys():
-        raise ExperimentError(f"{path} is not the configuration of a run.")
-    return config
+    return read_run_config(path_of_config(directory))
 
 
 def read_run(directory: str | PathLike[str]) -> Run:
@@ -77,14 +77,26 @@ def read_run(directory: str | PathLike[str]) -> Run:
     """
     directory = Path(directory)
     config = read_config(directory)
-    try:
-        metrics, summary = directory / "metrics.jsonl", directory / "summary.json"
-        records = read_json_lines(metrics) if metrics.is_file() else []
-        read = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else None
-    except (OSError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ExperimentError(f"{directory} cannot be read as a run: {reason}") from error
-    return Run(directory, config, records, read)
+    metrics, summary = directory / "metrics.jsonl", directory / "summary.json"
+    return Run(
+        directory,
+        config,
+        read_records(metrics) if metrics.is_file() else [],
+        read_summary(summary) if summary.is_file() else None,
+    )
+
+
+def check_can_be_reported(run: Run) -> None:
+    """Check that a run's files hold what reports show.
+
+    Raises:
+        ExperimentError: they do not.
+    """
+    if "n_steps" not in run.config["agent"]:
+        path = path_of_config(run.directory)
+        raise ExperimentError(f"{path}: agent.n_steps is missing; give the number of updates")
+    if run.summary is not None:
+        check_is_complete(run.summary, run.directory / "summary.json")
 
 
 def path_of_config(directory: str | PathLike[str]) -> Path:

@@ -29,7 +29,12 @@ from jaxagents.environments.host.errors import HostEnvironmentError
 from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.lineages import read_lineages
 from jaxagents.evaluation.runs import path_of_config, population_of, read_groups
-from jaxagents.experiments.config_files.file import load_config, locating_errors, save_config
+from jaxagents.experiments.config_files.file import (
+    is_one_line,
+    load_config,
+    locating_errors,
+    save_config,
+)
 from jaxagents.experiments.config_files.schema import (
     EvaluationConfig,
     ExperimentConfig,
@@ -183,6 +188,11 @@ class Experiment:
             ExperimentError: the directory exists already, or cannot be written.
         """
         require_trackers(self.config)
+        if not is_one_line(self.directory):
+            raise ExperimentError(
+                f"the run's directory {str(self.directory)!r} has a line break or control "
+                "character; name another by runs_dir."
+            )
         if self._selection is not None:
             with explained():
                 self._selection.check(self.config.seeds)

@@ -48,8 +48,10 @@ def append_start(path: Path, start: dict[str, Any]) -> None:
     """Append a start to the JSON list in a file; log a warning if that fails."""
     try:
         starts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        if not isinstance(starts, list):
+            raise TypeError("it should be a list of starts")
         write_atomically(path, json.dumps([*starts, start], indent=2) + "\n")
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         _logger.warning("%s could not be continued: %s", path, error)
 
 

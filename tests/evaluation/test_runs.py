@@ -65,10 +65,14 @@ def test_two_runs_of_one_seed_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("config.yaml", "name: [a", "run cannot be read as a run: while parsing a flow sequence"),
-        ("config.yaml", "just words", "config.yaml is not the configuration of a run."),
+        (
+            "config.yaml",
+            "name: [a",
+            "config.yaml:1: this is not valid YAML: a list that begins with [",
+        ),
+        ("config.yaml", "just words", "config.yaml: this is not a YAML file of keys and values"),
         ("config.yaml", "name: a\nenv: b", "config.yaml is not the configuration of a run."),
-        ("summary.json", "{", "run cannot be read as a run: Expecting property name"),
+        ("summary.json", "{", "summary.json:1: this is not valid JSON: Expecting property name"),
     ],
 )
 def test_a_run_with_an_unreadable_file_is_refused_in_one_line(tmp_path, name, content, message):

@@ -241,6 +241,17 @@ def test_files_are_read_the_same_in_every_locale(tmp_path):
     assert (run.stdout.strip(), run.stderr) == (ascii("größe"), "")
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", "a\x85b"])
+def test_a_path_with_a_line_break_or_control_character_is_refused_before_training(name, tmp_path):
+    experiment = Experiment(tiny_config(tmp_path), tmp_path / name)
+    with pytest.raises(ExperimentError, match="has a line break or control character") as error:
+        experiment.train()
+    assert str(error.value).isprintable()
+    assert not list(tmp_path.iterdir())
+    save_config(experiment.config, tmp_path / name)
+    assert load_config(tmp_path / name) == experiment.config
+
+
 def test_a_directory_that_exists_is_not_trained_into(tmp_path):
     with pytest.raises(ExperimentError, match="exists already; name another directory") as error:
         Experiment(tiny_config(tmp_path), tmp_path).train()

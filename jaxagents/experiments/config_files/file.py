@@ -4,6 +4,7 @@ jsonargparse and PyYAML are imported where they are used, so that commands start
 """
 
 import contextlib
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
@@ -64,11 +65,16 @@ def save_config(config: ExperimentConfig, path: Path, n_updates_done: int | None
     """
     import yaml
 
-    use = f"To repeat: jaxagents train {path}"
+    use = f"To repeat: jaxagents train {path if is_one_line(path) else repr(str(path))}"
     if n_updates_done is not None:
         use = f"In force since the run was resumed after update {n_updates_done}."
     header = f"{RECORD_HEADER}{jaxagents.__version__}. {use}\n"
     write_atomically(path, header + yaml.safe_dump(to_plain(config), sort_keys=False))
+
+
+def is_one_line(path: Path) -> bool:
+    """Return False if a path has line breaks or control characters, which would end a comment."""
+    return not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", str(path))
 
 
 def help_text(width: int) -> str:

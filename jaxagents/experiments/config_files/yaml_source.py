@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.run_files import check_expanded_size
+from jaxagents.evaluation.run_files import check_expanded_size, in_plain_words, line_of
 from jaxagents.experiments.config_files.documented_fields import Field
 
 RECORD_HEADER = "# Written by jaxagents "
@@ -81,10 +81,7 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        tab = "; indent with spaces, not tabs" if r"'\t'" in str(error.problem) else ""
-        problem = f"{error.problem}{tab}"
-        raise ExperimentError(f"{path}{line}: this is not valid YAML: {problem}") from error
+        raise ExperimentError(f"{path}{line_of(error)}: {in_plain_words(error)}") from error
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise ExperimentError(f"{path}: this is not valid YAML: {reason}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jaxagents
 from jaxagents.errors import ExperimentError, explained
-from jaxagents.evaluation.runs import read_groups
+from jaxagents.evaluation.runs import check_can_be_reported, read_groups
 from jaxagents.experiments.report.config_section import (
     complete_configurations,
     non_defaults,
@@ -21,7 +21,7 @@ from jaxagents.experiments.report.figures import (
     lineages,
     training_curves,
 )
-from jaxagents.experiments.report.formatting import Groups
+from jaxagents.experiments.report.formatting import Groups, all_runs
 from jaxagents.experiments.report.headline import (
     comparisons,
     diagnoses,
@@ -60,6 +60,8 @@ def write_report(
     """
     groups = read_groups(directories)
     path = _target(directories, path)
+    for run in all_runs(groups):
+        check_can_be_reported(run)
     page = _page(groups, replay, directories)
     with explained():
         write_atomically(path, page)

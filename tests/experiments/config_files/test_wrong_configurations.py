@@ -101,7 +101,7 @@ WRONG_LINES = [  # text of the file, its replacement, the line in the message, t
     ("  n_steps: 4", "  n_steps: 4\n  recurrent_chunk_length: 2", 8, "but recurrent=None"),
     ("  n_steps: 4", "  n_steps: 4\n  n_evals: 0", 20, "use evaluation.mode='last'"),
     # YAML.
-    ("name: tiny", "name: [tiny", 2, "this is not valid YAML: expected ',' or ']', but got ':'"),
+    ("name: tiny", "name: [tiny", 2, "a list that begins with [ has no ] or comma there"),
     ("  n_steps: 4", "\tn_steps: 4", 7, "indent with spaces, not tabs"),
     ("seed: 0", "---", 5, "this is not valid YAML"),
     ("gamma: 0.9", "gamma: !!python/name:os.system 1", 15, "python/name:os.system"),
