@@ -1,8 +1,13 @@
 """The command that searches for configurations: ``sweep``."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from jaxagents.cli.arguments import Commands
+
+if TYPE_CHECKING:
+    from jaxagents.experiments.sweep.study import Result
+    from jaxagents.experiments.sweep.sweep import Sweep
 
 
 def add_to(commands: Commands) -> None:
@@ -65,8 +70,7 @@ def add_to(commands: Commands) -> None:
 def sweep(parsed: argparse.Namespace) -> None:
     """Search for configurations."""
     from jaxagents.errors import ExperimentError
-    from jaxagents.evaluation.comparison import describe
-    from jaxagents.experiments.sweep.report import result_text, write_sweep_report
+    from jaxagents.experiments.sweep.report import result_text
     from jaxagents.experiments.sweep.sweep import Sweep, SweepSettings, check_is_new
 
     if parsed.best_to is not None:
@@ -82,9 +86,24 @@ def sweep(parsed: argparse.Namespace) -> None:
     )
     search = Sweep(parsed.config, parsed.space, parsed.to, settings, parsed.overrides)
 
-    best, *_ = search.run(lambda result: print(result_text(result), flush=True)) or [None]
+    best, *_ = search.run(
+        lambda result: print(result_text(result), flush=True),
+        lambda text: print(text, flush=True),
+    ) or [None]
     if best is None or best.score != best.score:
         raise ExperimentError(f"no trial of {parsed.to} has a score: all have diverged.")
+    with search.study.concluding() as other:
+        if other:
+            print(f"all trials have ended; {other} compares the best one and writes the results")
+        else:
+            _conclude(search, best, parsed)
+
+
+def _conclude(search: "Sweep", best: "Result", parsed: argparse.Namespace) -> None:
+    """Compare the best trial with the configuration as it is, and write the results."""
+    from jaxagents.evaluation.comparison import describe
+    from jaxagents.experiments.sweep.report import result_text, write_sweep_report
+
     comparison = search.confirm(best.values)
     print(f"\nbest: {result_text(best)}")
     if comparison is not None:

@@ -15,7 +15,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
@@ -30,7 +30,9 @@ LOCK = "study.lock"
 _NAME = "sweep"
 _MOST_DRAWS = 20  # per random trial, to find different ones
 _OWNER, _DEFINITION, _QUEUED, _PARAMS = "owner", "definition", "queued", "params"
+_CONCLUDED_BY = "concluded by"
 _SECONDS_TO_QUEUE = 30.0  # all trials, by the process that has created the study
+_SECONDS_BETWEEN_LOOKS = 1.0  # at the trials of other processes
 _SECONDS_TO_OWN = 60.0  # a trial that has begun, by a process on another machine
 
 
@@ -81,6 +83,7 @@ class Study:
         self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
         self._distributions = {key: domain.distribution() for key, domain in space.items()}
         self._lock = directory / LOCK
+        self._opened = time.time()
         with _locked(self._lock):
             self._study, is_new = self._open(directory, storage, sampler)
             if not is_new:
@@ -103,6 +106,69 @@ class Study:
                     break
                 trials.append((trial, self._decoded(trial.params)))
         return trials
+
+    def wait_for_others(self, report: Callable[[str], None]) -> bool:
+        """Wait while other processes train trials.
+
+        Args:
+            report: Called with a line that says who trains what, whenever that changes.
+
+        Returns:
+            True if trials of processes that have died are open again; False if all have ended.
+        """
+        said = ""
+        while True:
+            with _locked(self._lock):
+                self._requeue_of_dead()
+                if self._n_open() > 0:
+                    return True
+                waiting = self._trained_by_others()
+            if not waiting:
+                return False
+            if waiting != said:
+                report(f"waiting for the trials of others: {waiting}")
+                said = waiting
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    @contextlib.contextmanager
+    def concluding(self) -> Iterator[str]:
+        """Let one process confirm and report the best trial, within this context.
+
+        Yields:
+            Which other process does so, or has done since this one opened the study; nothing if
+            this one is to do it.
+        """
+        with _locked(self._lock):
+            other, me = self._study.user_attrs.get(_CONCLUDED_BY) or {}, _this_process()
+            is_first = not other or self._may_conclude_after(other, me)
+            if is_first:
+                self._study.set_user_attr(_CONCLUDED_BY, me)
+        if not is_first:
+            yield _name_of(other)
+            return
+        ended = None
+        try:
+            yield ""
+            ended = {**me, "ended": time.time()}
+        finally:
+            self._study.set_user_attr(_CONCLUDED_BY, ended)
+
+    def _may_conclude_after(self, other: Mapping[str, Any], me: Mapping[str, Any]) -> bool:
+        if "ended" in other:
+            return other["ended"] < self._opened
+        return other == me or (other["host"] == me["host"] and not _is_alive(other))
+
+    def _trained_by_others(self) -> str:
+        """Say which process trains which trials."""
+        running = (self._optuna.trial.TrialState.RUNNING,)
+        of_owner: dict[str, list[str]] = {}
+        for trial in self._study.get_trials(deepcopy=False, states=running):
+            owner = trial.user_attrs.get(_OWNER)
+            if owner == _this_process():
+                continue
+            name = "a process" if owner is None else _name_of(owner)
+            of_owner.setdefault(name, []).append(str(trial.number))
+        return ", ".join(f"{name} trains {' '.join(each)}" for name, each in of_owner.items())
 
     def tell(self, trial: Any, scores: Sequence[float], n_updates: int | None = None) -> None:
         """End a trial with the score of each seed; its own is their mean.
@@ -298,6 +364,11 @@ def _seconds_since(start: datetime.datetime) -> float:
 
 def _this_process() -> dict[str, Any]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": _start_of(os.getpid())}
+
+
+def _name_of(owner: Mapping[str, Any]) -> str:
+    here = owner["host"] == socket.gethostname()
+    return f"process {owner['pid']}{'' if here else ' on ' + owner['host']}"
 
 
 def _is_alive(owner: Mapping[str, Any]) -> bool:

@@ -113,15 +113,27 @@ class Sweep:
             },
         )
 
-    def run(self, report: Callable[[Result], None] = lambda result: None) -> list[Result]:
-        """Train until no trial is left; several processes may do so at once.
+    def run(
+        self,
+        report: Callable[[Result], None] = lambda result: None,
+        report_waiting: Callable[[str], None] = lambda text: None,
+    ) -> list[Result]:
+        """Train until all trials have ended; several processes may do so at once.
 
         Args:
-            report: Called with each trial that has ended.
+            report: Called with each trial that this process has ended.
+            report_waiting: Called with a line that says which processes train the last trials.
 
         Returns:
             The trials that have ended, the best first.
         """
+        self._train_open(report)
+        while self.study.wait_for_others(report_waiting):
+            self._train_open(report)
+        return ranked(self.study.results())
+
+    def _train_open(self, report: Callable[[Result], None]) -> None:
+        """Train until all trials have begun."""
         while asked := self.study.ask(self._settings.n_at_once):
             by_structure: dict[str, list[tuple[Any, Values]]] = {}
             for trial, values in asked:
@@ -134,7 +146,6 @@ class Sweep:
                 for (trial, values), own, end in zip(trials, *scores, strict=True):
                     self.study.tell(trial, own.tolist(), end)
                     report(Result(trial.number, values, float(np.mean(own)), own.tolist(), end))
-        return ranked(self.study.results())
 
     def train(
         self, trials: Sequence[Values], seeds: Sequence[int], halving: int | None = None

@@ -228,6 +228,62 @@ def test_the_trials_of_a_killed_process_are_trained_again(files, sampler, monkey
     assert all(each in trained for each in lost)
 
 
+HOLDING = """
+import sys, time
+from pathlib import Path
+from tests.experiments.sweep.test_sweep import sweep_in
+study = sweep_in(Path(sys.argv[1])).study
+asked = study.ask(2)
+print("begun", flush=True)
+sys.stdin.readline()
+for trial, _ in asked:
+    study.tell(trial, [5.0, 5.0])
+"""
+
+
+@pytest.mark.parametrize("end", ["tells", "is killed"])
+def test_a_sweep_waits_for_the_trials_of_others_and_says_whose_they_are(files, end, monkeypatch):
+    command = [sys.executable, "-c", HOLDING, str(files)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    monkeypatch.setattr(studies, "_SECONDS_BETWEEN_LOOKS", 0.1)
+    with subprocess.Popen(command, **pipes, cwd=Path(ja.__file__).parents[1]) as process:
+        assert process.stdout.readline() == "begun\n"
+        sweep, said = sweep_in(files), []
+        trained = fake_training(sweep, monkeypatch)
+
+        def on_waiting(text):
+            said.append(text)
+            if end == "tells":
+                process.stdin.write("\n")
+                process.stdin.flush()
+            else:
+                process.kill()
+            process.wait()
+
+        results = sweep.run(report_waiting=on_waiting)
+    assert said == [f"waiting for the trials of others: process {process.pid} trains 0 1"]
+    assert len(results) == 4
+    assert len(trained) == (2 if end == "tells" else 4)
+    assert (results[0].score == 5.0) == (end == "tells")
+
+
+def test_one_of_several_processes_concludes_a_sweep(files):
+    first, second = (sweep_in(files).study for _ in range(2))
+    first._study.set_user_attr("concluded by", studies._this_process() | {"pid": 1, "host": "far"})
+    with second.concluding() as other:
+        assert other == "process 1 on far"
+    first._study.set_user_attr("concluded by", studies._this_process() | {"started": "earlier"})
+    with second.concluding() as other:  # that process has died
+        assert not other
+    with first.concluding() as other:  # it was opened before
+        assert other.startswith("process ")
+    interrupted = sweep_in(files).study
+    with pytest.raises(KeyboardInterrupt), interrupted.concluding():
+        raise KeyboardInterrupt
+    with sweep_in(files).study.concluding() as other:
+        assert not other
+
+
 @pytest.mark.slow
 def test_a_trial_that_diverges_counts_as_failed(files):
     (files / "space.yaml").write_text("hyperparams.vf_coeff: [0.5, 3.0e+38]")
