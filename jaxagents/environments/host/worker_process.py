@@ -21,6 +21,7 @@ from jaxagents.environments.host.messages import (
 from jaxagents.environments.host.worker import Task
 
 _SECONDS_TO_DIE = 5.0
+_SECONDS_OF_SLICE = 0.5  # of waiting
 _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
     "from jaxagents.environments.host.worker import main; main({descriptor})"
@@ -57,6 +58,7 @@ class WorkerProcess:
                 self._channel.close()
                 raise
         send_object(self._channel, task)
+        self._channel.settimeout(min(timeout, _SECONDS_OF_SLICE))
 
     @property
     def process_id(self) -> int:
@@ -71,10 +73,11 @@ class WorkerProcess:
     def wait(self) -> Failure | None:
         """Wait until it is done, and return what failed."""
         try:
-            answer = self._channel.recv(1)
+            answer = self._receive()
             if answer == DONE:
                 return None
             if answer == FAILED:
+                self._channel.settimeout(self._timeout)
                 return receive_object(self._channel)
         except TimeoutError:
             text = f"has not returned within timeout={self._timeout:g} s"
@@ -87,9 +90,25 @@ class WorkerProcess:
         """Return the infos of its environments' first episodes; none if it has died since."""
         self.send(INFOS)
         with contextlib.suppress(OSError, EOFError):
-            if self._channel.recv(1) == DONE:
+            if self._receive() == DONE:
                 return receive_object(self._channel)
         return []
+
+    def _receive(self) -> bytes:
+        """Receive an answer within the timeout, of which a suspended process uses up nothing.
+
+        While this process is stopped (Ctrl-Z, SIGSTOP, a laptop that sleeps), so are its workers,
+        but the clock is not. So the time is counted in slices, and no slice as more than it is.
+        """
+        left = self._timeout
+        while True:
+            began = time.monotonic()
+            try:
+                return self._channel.recv(1)
+            except TimeoutError:
+                left -= min(time.monotonic() - began, _SECONDS_OF_SLICE)
+                if left <= 0:
+                    raise
 
     def hang_up(self) -> None:
         """Ask the process to end; it closes its environments."""

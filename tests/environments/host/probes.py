@@ -92,6 +92,11 @@ class Faulty(Stairs):
             os._exit(3)
         if self._fault == "hang":
             time.sleep(1000)
+        if self._fault == "slow":
+            until = time.process_time() + 0.5
+            while time.process_time() < until:
+                pass
+            return observation, reward, *ends
         returned = {
             "nan": (np.array([np.nan, 0], np.float32), reward),
             "nan reward": (observation, np.nan),

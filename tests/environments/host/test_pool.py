@@ -267,3 +267,33 @@ def test_workers_import_no_jax():
         "assert not {'jax', 'flax', 'optax', 'gymnasium'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_time_in_which_a_job_is_suspended_counts_for_no_deadline():
+    """Of a step that takes half a second, the whole job is stopped for longer than the timeout."""
+    program = (
+        "import functools, numpy as np\n"
+        "from tests.environments.host.probes import Faulty\n"
+        "from jaxagents.environments.host.environment import HostEnvironment\n"
+        "env = HostEnvironment(functools.partial(Faulty, 'slow'), n_workers=1, timeout=3.0)\n"
+        "pool = env.make_pool(1, None, has_state=False)\n"
+        "seeds = np.array([1], np.uint32)\n"
+        "pool.reset(seeds)\n"
+        "print('begun', flush=True)\n"
+        "pool.step(np.array([[2]]), seeds)\n"
+        "print('stepped', flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGSTOP)
+        time.sleep(4.0)
+        os.killpg(process.pid, signal.SIGCONT)
+        assert process.stdout.readline() == "stepped\n"
