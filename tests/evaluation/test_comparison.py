@@ -194,7 +194,8 @@ def test_a_run_that_was_trained_on_since_its_summary_is_refused(write, tmp_path)
     text = json.dumps(summary | {"training": {"n_updates_done": 4}})
     (run / "summary.json").write_text(text)
     for n_updates_done in (4, 5):
-        (run / "metrics.jsonl").write_text(json.dumps({"n_updates_done": n_updates_done}) + "\n")
+        record = {"n_updates_done": n_updates_done, "n_environment_steps": 100, "seconds": 1.0}
+        (run / "metrics.jsonl").write_text(json.dumps(record) + "\n")
         if n_updates_done == 4:
             assert len(compare_groups(read_groups([run, other]))) == 1
     with pytest.raises(
