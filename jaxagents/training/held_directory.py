@@ -98,6 +98,7 @@ class HeldDirectory:
             except OSError as error:
                 raise CheckpointError(f"{directory} cannot be written: {error}") from error
             _lock(lock, directory)
+            files.callback(_write, lock, "")
             self._files = files.pop_all()
 
 
@@ -115,9 +116,13 @@ def _lock(file: int, directory: Path) -> None:
             directory,
             error,
         )
+    _write(file, f"{os.getpid()} {platform.node()}\n")
+
+
+def _write(file: int, text: str) -> None:
     with contextlib.suppress(OSError):  # a full disk; the text is for messages only
         os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()} {platform.node()}\n".encode(), 0)
+        os.pwrite(file, text.encode(), 0)
 
 
 def _holder(file: int) -> str:
