@@ -21,6 +21,7 @@ from jaxagents.cli import (
     training,
 )
 from jaxagents.cli.exit_status import FAILED, INTERRUPTED, USAGE_ERROR, complain
+from jaxagents.training.interruption import ending_stuck_calls
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,11 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if overrides and not parsed.takes_overrides:
             parser.error(f"unrecognized arguments: {' '.join(overrides)}")
         parsed.overrides = overrides
-        with _warnings_in_one_line():
+        with _warnings_in_one_line(), ending_stuck_calls(INTERRUPTED, _complain_of_ctrl_c):
             status = parsed.command(parsed) or 0
         sys.stdout.flush()
     except KeyboardInterrupt:
-        return complain("interrupted", INTERRUPTED)
+        return _complain_of_ctrl_c()
     except BrokenPipeError:
         # Python flushes stdout once more at exit: see its documentation of SIGPIPE.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -58,6 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return complain(f"error: {error}", USAGE_ERROR)
     return status
+
+
+def _complain_of_ctrl_c() -> int:
+    return complain("interrupted", INTERRUPTED)
 
 
 def _check_is_one_run(

@@ -161,5 +161,13 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
 
 
 def _complain_of_interruption(experiment: "Experiment", status: int) -> int:
+    from jaxagents.experiments.make_agent import CHECKPOINTS
+    from jaxagents.training.checkpoints import Checkpoints
+
     sys.stdout.flush()
-    return complain(f"interrupted; resume with: jaxagents resume {experiment.directory}", status)
+    directory = experiment.directory
+    if not Checkpoints(directory / CHECKPOINTS).steps():
+        return complain(
+            "interrupted before the first checkpoint: there is nothing to resume", status
+        )
+    return complain(f"interrupted; resume with: jaxagents resume {directory}", status)

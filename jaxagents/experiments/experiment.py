@@ -222,9 +222,12 @@ class Experiment:
         self._track([metrics])
 
     def _check_start(self) -> None:
-        """Check that there are the devices, and that all processes train the same."""
+        """Check that there are devices and memory, and that all processes train the same."""
+        from jaxagents.ippo.population.memory import check_fits
+
         with explained():
             self.agent.devices.check()
+            check_fits(self.agent)
         config = dict(flat_keys(to_plain(self.config)))
         versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
         check_agreement({**versions, "the run's directory": str(self.directory), **config})

@@ -1,6 +1,5 @@
 """Measurements of one device's share of a training run, by the run's own programs."""
 
-import os
 import resource
 import statistics
 import sys
@@ -54,16 +53,6 @@ def measure_share(agent: IPPOBase, hyperparams: HyperParameters) -> MeasuredShar
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return None
-
-
-def memory_of_device() -> int | None:
-    """Return the bytes that this device has, or the machine if it is a CPU; None: unknown."""
-    if jax.default_backend() != "cpu":
-        return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):  # not on this system
         return None
 
 

@@ -16,15 +16,15 @@ from jaxagents.config import AgentConfig
 from jaxagents.experiments.measured_share import (
     MeasuredShare,
     measure_share,
-    memory_of_device,
     memory_of_update,
 )
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
-from jaxagents.ippo.population.memory import bytes_of_member
+from jaxagents.ippo.population.memory import bytes_of_member, memory_of_device
 from jaxagents.training.blocks import block_sizes
 
 _MOST_OF_ESTIMATED = 6  # convolutions need up to four times what the formula says
+_FAR_BEYOND = 20
 
 
 class Links(NamedTuple):
@@ -204,7 +204,8 @@ def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) ->
 
 def _estimated_memory(share: IPPOBase, limit: int | None) -> float:
     estimated = bytes_of_member(share)
-    if limit is None or _MOST_OF_ESTIMATED * estimated < limit:
+    # What is far beyond the memory may be beyond XLA, too, or compile for minutes.
+    if limit is None or not limit / _MOST_OF_ESTIMATED <= estimated <= _FAR_BEYOND * limit:
         return estimated
     return memory_of_update(share) or estimated
 

@@ -22,6 +22,7 @@ from jaxagents.evaluation.episodes import play_episodes, report_waiting
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.frozen import Frozen
+from jaxagents.ippo.population.memory import check_fits
 from jaxagents.ippo.training_run import check_division
 from jaxagents.ppo.finiteness import NonFinite, NonFiniteError
 from jaxagents.training.blocks import accumulated, block_sizes, open_block, run_blocks
@@ -148,6 +149,7 @@ class _Group(Frozen):
             raise ValueError(f"agents are named {wrong}; leave out the /.")
         for agent in self.agents.values():
             check_division(agent)
+            check_fits(agent)
         for names, agents in zip(_SAME, (self.sides, self.agents), strict=True):
             for name in names:
                 values = {each: getattr(self.agents[each].config, name) for each in agents}

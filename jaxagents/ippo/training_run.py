@@ -30,6 +30,7 @@ from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.player import Player
+from jaxagents.ippo.population.memory import check_fits
 from jaxagents.ippo.runner_specs import specs_of
 from jaxagents.ppo.finiteness import QUANTITIES, NonFinite, raise_nonfinite
 from jaxagents.ppo.policy_map import PolicyMap
@@ -144,9 +145,10 @@ class TrainingRun(Frozen):
         return self.finished(training), metrics
 
     def check(self) -> None:
-        """Raise ValueError if there are not the devices, or they cannot divide a run."""
+        """Raise ValueError if devices or memory are too few, or devices cannot divide a run."""
         check_division(self.agent)
         self.agent.devices.check()
+        check_fits(self.agent)
 
     def finished(self, training: Training) -> Runner:
         """Return the runner of a run that has ended; raise if it ended by NaN or infinity."""

@@ -243,6 +243,7 @@ class Recorder:
                 self._writer.check()
             row = {name: values.copy() for name, values in metrics.items()}
             self._rows.append(row)
+            self._interruption.has_results = True
             self._latest = self._evaluation_of(runner, row)
             if self._bar is not None:
                 self._bar.show(self._latest)
@@ -389,7 +390,7 @@ def record_together(
             recorder._interruption = interruption
             is_shown = recorder is recorders[0]
             recording.enter_context(recorder._recording(n_updates_done, history, is_shown))
-        result = interruption.run(write_and_train)
+        result = interruption.run(write_and_train, has_results=False)
     for recorder in recorders:
         if recorder._error is not None:
             raise recorder._error

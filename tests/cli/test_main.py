@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -441,10 +442,47 @@ def test_a_second_signal_ends_a_training_at_once(tmp_path):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_training_at_once_before_its_first_evaluation(tmp_path, number):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    # One block: it would take minutes.
+    sizes = ["--agent.n_steps=1000000", "--agent.eval_frequency=1000000"]
+    command = [sys.executable, "-c", TRAINING, "train", "tiny.yaml", *sizes]
+    command += ["--agent.initial_evaluation=false"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while not list(tmp_path.glob("runs/*/metrics.jsonl")):  # made as training starts
+                assert process.poll() is None
+                time.sleep(0.05)
+            process.send_signal(number)
+            _, error = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    # Until training proper, Python's or the system's own handlers are at work.
+    assert process.returncode in (128 + number, -number)
+    assert error == "" or error.startswith("jaxagents: interrupted")
+
+
+def test_a_training_beyond_the_memory_is_refused_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    sizes = ["--agent.batch_size=100000000000", "--agent.minibatch_size=100000000000"]
+    assert cli.main(["train", "tiny.yaml", "--quiet", *sizes]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "batch_size=100,000,000,000 with rollout_length=4 needs at least " in line
+    assert cli.main(["plan", "tiny.yaml", *sizes]) == 1
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_interruption_outside_of_training_names_the_command_to_resume_too(
     tmp_path, monkeypatch, capsys
 ):
     def interrupt(experiment):
+        checkpoint = experiment.directory / "checkpoints" / "4"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "metadata.json").touch()
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)

@@ -112,6 +112,37 @@ def test_a_second_signal_abandons_work_and_later_work_waits_for_it(default_handl
     assert ended == ["first", "second"]
 
 
+def test_a_signal_ends_work_without_results_at_once(default_handlers):
+    interruption, go_on = Interruption(), threading.Event()
+
+    def work():
+        send(signal.SIGTERM)
+        go_on.wait(20)
+
+    with pytest.raises(Interrupted) as raised:
+        interruption.run(work, has_results=False)
+    assert (raised.value.signal_number, raised.value.at_once) == (signal.SIGTERM, True)
+    go_on.set()
+
+
+STUCK = """
+import ctypes, os, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from jaxagents.training import interruption
+interruption._SECONDS_TO_ANSWER = 0.5
+with interruption.ending_stuck_calls(130, lambda: print("interrupted", flush=True)):
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
+    lock(mutex), lock(mutex)  # a deadlock
+"""
+
+
+def test_ctrl_c_ends_a_command_whose_main_thread_does_not_answer():
+    command = [sys.executable, "-c", STUCK]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (finished.returncode, finished.stdout) == (130, "interrupted\n")
+
+
 def test_signals_that_the_user_ignores_or_handles_are_left_alone(default_handlers):
     handled = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,6 +1,8 @@
-"""How many members of a population fit an accelerator's memory at once."""
+"""What fits the memory: an agent's arrays, and how many members of a population at once."""
 
 import math
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -27,6 +29,54 @@ def members_at_once(agent: Any, n_devices: int = 1) -> int | None:
     if limit is None:
         return None
     return max(1, int(_SHARE_OF_MEMORY * limit / bytes_of_member(agent, n_devices)))
+
+
+def memory_of_device() -> int | None:
+    """Return the bytes that this device has, or the machine if it is a CPU; None: unknown."""
+    if jax.default_backend() != "cpu":
+        return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):  # not on this system
+        return None
+
+
+def check_fits(agent: Any) -> None:
+    """Refuse a training whose arrays alone, without an update's temporary ones, exceed the memory.
+
+    Nothing is allocated or compiled.
+
+    Raises:
+        ValueError: it cannot fit.
+    """
+    limit = memory_of_device()
+    if limit is None:
+        return
+    n_sharing = 1 if jax.default_backend() == "cpu" else agent.config.devices
+    for what, n_bytes in _necessary_arrays(agent):
+        if n_bytes / n_sharing > limit:
+            where = "this machine" if jax.default_backend() == "cpu" else "each device"
+            raise ValueError(
+                f"{what} needs at least {n_bytes / n_sharing / 1e9:,.1f} GB of memory, but {where} "
+                f"has {limit / 1e9:,.1f} GB; reduce it, and see what fits by `jaxagents plan`."
+            )
+
+
+def _necessary_arrays(agent: Any) -> Iterator[tuple[str, float]]:
+    """List arrays that no program can do without, with their bytes; the cheapest to know first."""
+    config, environments = agent.config, agent.environments
+    features = environments.observation.features
+    step = math.prod(features.shape) * np.dtype(features.dtype).itemsize  # of all actors
+    n_rollouts = 1 + (config.replay_updates or 0)
+    rollout = f"batch_size={config.batch_size:,} with rollout_length={config.rollout_length:,}"
+    if config.replay_updates:
+        rollout += f" and replay_updates={config.replay_updates}"
+    yield rollout, float(n_rollouts * config.steps_per_update * step)
+    yield f"n_evals={config.n_evals:,}", float(config.n_evals * step)
+    state = sum(
+        leaf.size * np.dtype(leaf.dtype).itemsize for leaf in _arrays(agent._runner_shapes())
+    )
+    yield "the state of training (networks, optimizers and environments)", float(state)
 
 
 def bytes_of_member(agent: Any, n_devices: int = 1) -> float:

@@ -31,7 +31,7 @@ from jaxagents.compiler.threads import is_on_cpu
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.population.members import member_of, members_first, split_hyperparams, stack
-from jaxagents.ippo.population.memory import batch_size, members_at_once
+from jaxagents.ippo.population.memory import batch_size, check_fits, members_at_once
 from jaxagents.ippo.population.selection import (
     Generation,
     Selection,
@@ -192,6 +192,7 @@ class Population(Frozen):
         self._n_members = n_members
         self._devices = Devices(agent.config.devices, n_members)
         self._devices.check()
+        check_fits(agent)
         self._selection = selection
         self.recorder = agent._recorder.of_population(
             n_members, None if selection is None else selection.settings

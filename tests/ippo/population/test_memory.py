@@ -54,6 +54,36 @@ def test_as_many_members_train_at_once_as_fit(monkeypatch):
     assert memory.members_at_once(agent) == 2
 
 
+def test_a_training_that_cannot_fit_is_refused_before_anything_is_allocated():
+    agent = ja.DiscreteIPPO(COORDINATION, None, tiny(batch_size=10**11, minibatch_size=10**11))
+    with pytest.raises(ValueError, match=r"^batch_size=100,000,000,000 with .* GB of memory, but"):
+        agent.train(jax.random.key(0), FAST)
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"rollout_length": 10**11}, "rollout_length=100,000,000,000"),
+        ({"n_evals": 10**12}, "n_evals=1,000,000,000,000"),
+    ],
+)
+def test_what_cannot_fit_is_named(config, text):
+    with pytest.raises(ValueError, match=text):
+        memory.check_fits(ja.DiscreteIPPO(COORDINATION, None, tiny(**config)))
+
+
+def test_what_fits_is_not_refused(monkeypatch):
+    agent = shared_agent(COORDINATION)
+    most = max(n_bytes for _, n_bytes in memory._necessary_arrays(agent))
+    monkeypatch.setattr(memory, "memory_of_device", lambda: int(most))
+    memory.check_fits(agent)
+    monkeypatch.setattr(memory, "memory_of_device", lambda: int(most) - 1)
+    with pytest.raises(ValueError, match="reduce it"):
+        memory.check_fits(agent)
+    monkeypatch.setattr(memory, "memory_of_device", lambda: None)
+    memory.check_fits(agent)
+
+
 @pytest.mark.slow
 def test_parts_train_like_the_whole_batch(monkeypatch):
     keys = jax.vmap(jax.random.key)(jnp.arange(3))
