@@ -1,6 +1,9 @@
 """Arguments shared by several commands."""
 
 import argparse
+import os
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -79,6 +82,40 @@ def join_processes(parsed: argparse.Namespace) -> None:
         n_devices = jax.device_count()
     if n_devices is not None:
         parsed.overrides += ["--agent.devices", str(n_devices)]
+
+
+def add_imports(command: argparse.ArgumentParser) -> None:
+    """Add the option --import."""
+    command.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="first import a Python module, which registers environments, networks, ...; may be "
+        "repeated",
+    )
+
+
+def import_for_registrations(modules: Sequence[str]) -> None:
+    """Import the modules of --import, also from the current directory, as `python -m` does.
+
+    Raises:
+        ExperimentError: a module cannot be imported.
+    """
+    if not modules:
+        return
+    from jaxagents.environments.host.imports import import_modules
+    from jaxagents.errors import ExperimentError
+
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())
+    for module in modules:
+        try:
+            import_modules([module])
+        except Exception as error:  # a module may raise anything
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ExperimentError(f"--import {module}: {reason}") from error
 
 
 def add_quiet(command: argparse.ArgumentParser) -> None:

@@ -20,6 +20,7 @@ from jaxagents.cli import (
     sweeps,
     training,
 )
+from jaxagents.cli.arguments import add_imports, import_for_registrations
 from jaxagents.cli.exit_status import FAILED, INTERRUPTED, USAGE_ERROR, complain
 from jaxagents.training.interruption import ending_stuck_calls
 
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"unrecognized arguments: {' '.join(overrides)}")
         parsed.overrides = overrides
         with _warnings_in_one_line(), ending_stuck_calls(INTERRUPTED, _complain_of_ctrl_c):
+            import_for_registrations(parsed.imports)
             status = parsed.command(parsed) or 0
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -130,4 +132,6 @@ def _make_parser() -> argparse.ArgumentParser:
         results,
     ):
         module.add_to(commands)
+    for command in commands.choices.values():
+        add_imports(command)
     return parser

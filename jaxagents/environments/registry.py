@@ -71,8 +71,8 @@ MABRAX_IDS = (  # listed if brax is installed
 HUNTING_IDS = ("hunting/discrete", "hunting/continuous")
 
 _OF_USERS_REMEDY = (
-    " Commands do not know ids registered in Python: an installed package brings them by an entry "
-    "point (docs/plugins.md)."
+    " Commands know ids registered in Python by --import MODULE, or by an entry point of an "
+    "installed package (docs/plugins.md)."
 )
 _PARAMS_REMEDY = " To change its rules, use env_params.replace(...)."
 

@@ -18,6 +18,7 @@ import pytest
 
 from jaxagents.cli import main as cli
 from jaxagents.cli.output import EvaluationLines, summary_text
+from jaxagents.environments import registry
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
@@ -474,6 +475,51 @@ def test_a_training_beyond_the_memory_is_refused_and_leaves_nothing(tmp_path, mo
     assert "batch_size=100,000,000,000 with rollout_length=4 needs at least " in line
     assert cli.main(["plan", "tiny.yaml", *sizes]) == 1
     assert not (tmp_path / "runs").exists()
+
+
+REGISTERING = """
+import gymnasium, jaxagents
+from gymnasium.envs.classic_control import CartPoleEnv
+gymnasium.register("mine/Cart-v0", entry_point=lambda **settings: CartPoleEnv(**settings))
+jaxagents.register("mine/cart", lambda: jaxagents.HostEnvironment(
+    lambda: gymnasium.make("mine/Cart-v0"), n_workers=1, max_episode_steps=40
+))
+"""
+
+
+@pytest.mark.slow
+def test_modules_named_by_import_register_for_commands_and_for_workers(tmp_path):
+    (tmp_path / "mine.py").write_text(REGISTERING)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    named = ["--import", "mine"]
+    assert "mine/cart" in output_of([*COMMAND, "envs", "mine", *named], tmp_path)
+    command = [*COMMAND, "train", "tiny.yaml", "--quiet", "--env=mine/cart", *named]
+    (run,) = output_of(command, tmp_path).splitlines()
+    assert "return" in output_of([*COMMAND, "eval", run, *named], tmp_path)
+
+
+def test_a_module_is_imported_from_the_current_directory(tmp_path, monkeypatch, capsys):
+    (tmp_path / "registers_an_environment.py").write_text(
+        "import jaxagents\n"
+        "from jaxagents.environments.hunting.environment import DiscreteHunting\n"
+        "jaxagents.register('of_a_module/hunting', DiscreteHunting)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    monkeypatch.setattr(registry.ENVIRONMENTS, "_registered", {})
+    assert cli.main(["envs", "of_a_module", "--import", "registers_an_environment"]) == 0
+    assert "of_a_module/hunting" in capsys.readouterr().out
+
+
+def test_a_module_that_cannot_be_imported_is_named(capsys):
+    error = fail(["envs", "--import", "no_such_module"], capsys)
+    assert "error: --import no_such_module: ModuleNotFoundError: No module named" in error
+
+
+def test_every_command_takes_modules_to_import(capsys):
+    commands = cli._make_parser()._subparsers._group_actions[0].choices
+    for command in commands.values():
+        assert "--import MODULE" in command.format_help()
 
 
 def test_an_interruption_outside_of_training_names_the_command_to_resume_too(

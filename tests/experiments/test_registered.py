@@ -144,8 +144,8 @@ WRONG = [  # text of the file, its replacement, the line and the error
         "env: probe/walk",
         "env: probe/wolk",
         "2: env: unknown environment id 'probe/wolk'. Did you mean probe/walk? The command "
-        "`jaxagents envs` lists all. Commands do not know ids registered in Python: an installed "
-        "package brings them by an entry point (docs/plugins.md).",
+        "`jaxagents envs` lists all. Commands know ids registered in Python by --import MODULE, "
+        "or by an entry point of an installed package (docs/plugins.md).",
     ),
     (
         "agent_class: own",

@@ -19,6 +19,7 @@ from jaxagents.environments.host.actor_arrays import narrow
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.errors import WrongValueError
 from jaxagents.environments.host.images import ImageSettings
+from jaxagents.environments.host.imports import imported_modules
 from jaxagents.environments.host.infos import InfoFunctions
 from jaxagents.environments.host.local_pool import LocalPool
 from jaxagents.environments.host.pool import OnWorkerFailure, Pool, PoolSettings
@@ -245,6 +246,7 @@ class HostEnvironment:
                 n_drawn,
                 infos=self._pickled_infos if keeps_infos else None,
                 revives=self._revives,
+                imports=imported_modules(),
             ),
             layout=self.layout(has_state, n_drawn),
             n_workers=self._n_workers,
@@ -331,11 +333,15 @@ def make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
     import gymnasium
 
     settings, env_kwargs = _split(env_kwargs)
+    entry = gymnasium.registry.get(name)
+    # Workers have not imported what registers others than Gymnasium's: give them the entry.
+    is_own = entry is None or str(entry.entry_point).startswith("gymnasium.")
+    spec = name if is_own else entry
     # What its checker checks at every step, the workers check faster.
-    make_env = functools.partial(gymnasium.make, name, disable_env_checker=True, **env_kwargs)
+    make_env = functools.partial(gymnasium.make, spec, disable_env_checker=True, **env_kwargs)
     make_drawn = functools.partial(make_env, **_DRAWN | env_kwargs)
     if settings.get("vectorized"):
-        make_env = functools.partial(_make_vector, name, env_kwargs)
+        make_env = functools.partial(_make_vector, spec, env_kwargs)
     try:
         return HostEnvironment(make_env, make_drawn=make_drawn, **settings)
     except gymnasium.error.DependencyNotInstalled as error:
@@ -344,10 +350,10 @@ def make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
         raise ValueError(f"gymnasium/{name} cannot be made: {error}") from error
 
 
-def _make_vector(name: str, env_kwargs: dict[str, Any], n_envs: int) -> Any:
+def _make_vector(spec: Any, env_kwargs: dict[str, Any], n_envs: int) -> Any:
     import gymnasium
 
-    return gymnasium.make_vec(name, n_envs, vectorization_mode="vector_entry_point", **env_kwargs)
+    return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **env_kwargs)
 
 
 def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:

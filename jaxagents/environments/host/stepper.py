@@ -1,6 +1,7 @@
 """Steps environments one after the other, and resets those whose episodes are over. Numpy only."""
 
 import pickle
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, final
@@ -11,6 +12,7 @@ from jaxagents.environments.host.actor_arrays import Sight
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.errors import WrongValueError
 from jaxagents.environments.host.images import ImageSettings
+from jaxagents.environments.host.imports import import_modules
 from jaxagents.environments.host.infos import EpisodeInfos, FirstEpisodes
 from jaxagents.environments.host.messages import Failure
 from jaxagents.environments.host.value_checks import check_dtype, not_finite
@@ -25,6 +27,13 @@ class Making(NamedTuple):
     n_drawn: int  # the first environments, of which every step is drawn
     infos: bytes | None = None  # pickled `InfoFunctions`; None: infos are not kept
     revives: bool = False  # see `Adapter`
+    imports: tuple[str, ...] = ()  # modules to import first, for what they register
+
+
+_REGISTRATION_REMEDY = (
+    " It is registered by a module that this process has not imported: let make_env import that "
+    'module, or name it in the id, gymnasium.make("module:id")'
+)
 
 
 def has_final(arrays: Mapping[str, np.ndarray], rows: slice = slice(None)) -> np.ndarray:
@@ -65,6 +74,7 @@ class Stepper:
 
     def make(self) -> None:
         """Construct the environments."""
+        import_modules(self._making.imports)
         make_env = pickle.loads(self._making.make_env)
         if self._making.infos is not None:
             self._episodes = FirstEpisodes(self._envs, pickle.loads(self._making.infos))
@@ -127,6 +137,8 @@ class Stepper:
         if isinstance(error, WrongValueError):
             return Failure(self._current, str(error), "")
         text = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
+        if _is_unregistered(error):
+            text += _REGISTRATION_REMEDY
         return Failure(self._current, text, traceback.format_exc())
 
     def _each(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
@@ -169,3 +181,9 @@ class Stepper:
         if found is not None:
             self._current, text = found
             raise WrongValueError(text)
+
+
+def _is_unregistered(error: BaseException) -> bool:
+    """True if Gymnasium's registry lacks what an environment's constructor asked for."""
+    gymnasium = sys.modules.get("gymnasium")
+    return gymnasium is not None and isinstance(error, gymnasium.error.UnregisteredEnv)

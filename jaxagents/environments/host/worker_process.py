@@ -91,7 +91,10 @@ class WorkerProcess:
         self.send(INFOS)
         with contextlib.suppress(OSError, EOFError):
             if self._receive() == DONE:
-                return receive_object(self._channel)
+                self._channel.settimeout(self._timeout)
+                received = receive_object(self._channel)
+                self._channel.settimeout(min(self._timeout, _SECONDS_OF_SLICE))
+                return received
         return []
 
     def _receive(self) -> bytes:

@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces
 
 import jaxagents as ja
+from jaxagents.environments.host import HostEnvironmentError
 from jaxagents.environments.host.adapters import adapt
 from jaxagents.environments.registry import describe
 from jaxagents.environments.spaces import Discrete
@@ -98,6 +99,30 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpe2", None)
     with pytest.raises(ImportError, match=r'mpe2, which is not installed; .*-e "\.\[pettingzoo\]"'):
         ja.make("pettingzoo/mpe2:simple_spread_v3")
+
+
+@pytest.fixture
+def registered():
+    """Register an environment as an import in this process does, which workers do not repeat."""
+    gymnasium.register("tests/Stairs-v0", entry_point=f"{Stairs.__module__}:Stairs")
+    yield "tests/Stairs-v0"
+    gymnasium.registry.pop("tests/Stairs-v0")
+
+
+def test_workers_know_what_is_registered_in_the_training_process(registered):
+    env, _ = ja.make(f"gymnasium/{registered}", n_workers=1)
+    with env:
+        pool = env.make_pool(1, None, has_state=False)
+        assert pool.reset(np.zeros(1, np.uint32))["features"].shape == (1, 1, 2)
+
+
+def test_a_lambda_of_an_unregistered_id_fails_in_workers_with_the_remedy(registered):
+    env = ja.HostEnvironment(lambda: gymnasium.make(registered), n_workers=1)
+    with env, pytest.raises(HostEnvironmentError) as raised:
+        env.make_pool(1, None, has_state=False).reset(np.zeros(1, np.uint32))
+    (line, *_) = str(raised.value).splitlines()
+    assert "NamespaceNotFound" in line
+    assert "let make_env import that module, or name it in the id, gymnasium.make(" in line
 
 
 def test_pettingzoos_environments_are_made_by_package_and_module():

@@ -1,0 +1,18 @@
+"""Modules that are imported for what they register, in this process and in its workers."""
+
+import importlib
+from collections.abc import Iterable
+
+_modules: dict[str, None] = {}  # an ordered set
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules, and have the workers that start from now on import them too."""
+    for name in names:
+        importlib.import_module(name)
+        _modules[name] = None
+
+
+def imported_modules() -> tuple[str, ...]:
+    """Return the names that `import_modules` was given."""
+    return tuple(_modules)
