@@ -1,7 +1,8 @@
 """Export trained policies as safetensors and JSON, for use without jax and this package.
 
 ``policy.safetensors`` holds the actors' parameters ``[policies, ...]`` under their names in
-checkpoints. ``policy.json`` describes observations, actions, layers and the policy of each actor.
+checkpoints. ``policy.json`` describes observations, actions, layers and the policy of each actor. A
+recurrent cell is one of the layers, with the tensors of its gates.
 `examples/serve.py` chooses actions from both files with numpy alone.
 """
 
@@ -14,15 +15,18 @@ import numpy as np
 from flax import linen as nn
 from safetensors.numpy import save
 
+from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.spaces import ActionSpace, Discrete, MultiDiscrete
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.networks.feed_forward import ACTIVATIONS, MLP, PolicyNetwork
+from jaxagents.networks.recurrent import RecurrentNetwork
 from jaxagents.ppo.normalization import FEATURE_LIMIT, standard_deviation
 from jaxagents.training.named_arrays import Leaves, to_leaves
 from jaxagents.types import Runner
 
 FORMAT_VERSION = 1
-_LAST_BIAS = ".params.Dense_0.bias"
+_PARAMS = ".params"
+_A_GATE = {"gru": "update", "lstm": "forget", "mingru": "update"}
 
 
 def export_policy(agent: IPPOBase, runner: Runner, directory: Path, env_id: str) -> list[Path]:
@@ -64,6 +68,9 @@ def _describe(agent: IPPOBase, tensors: Leaves) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "policy_of_actor": agent.policies.policy_of_actor.tolist(),
+        # In the order of observations and actions. Shorter vectors are padded with zeros at the
+        # end; parts of a dictionary or tuple are flattened in this order, numbers as one-hot.
+        "actors": _describe_actors(agent.env, environments.n_actors),
         # The environment's own, to which with agent_id the actor's one-hot index is appended, and
         # with a time_limit the share of it that has passed; "shape" is what networks receive.
         "observation": {
@@ -95,23 +102,75 @@ def _describe_action(space: ActionSpace, squash: bool) -> dict[str, Any]:
     }
 
 
-def _describe_layers(module: nn.Module, tensors: Leaves) -> list[dict[str, Any]] | None:
-    """List the layers of a feed-forward network; return None for any other network."""
-    if type(module) is not PolicyNetwork or type(module.torso) is not MLP:
+def _describe_actors(env: Any, n_actors: int) -> list[dict[str, Any]] | None:
+    """List the actors in order, with what each observes before padding; None: all alike."""
+    if isinstance(env, HostEnvironment):
+        return env.inputs
+    library: Any = getattr(env, "env", env)  # JaxMARL's, below its adapter
+    names = list(getattr(library, "agents", ()))
+    if len(names) != n_actors or not callable(getattr(library, "observation_space", None)):
         return None
-    names = {each: name for name, each in ACTIVATIONS.items()}
-    if module.torso.activation not in names:
-        return None
-    (last_bias,) = (name for name in tensors if name.endswith(_LAST_BIAS))
-    prefix = last_bias.removesuffix(".Dense_0.bias")
-    hidden = [
-        {
-            "kernel": f"{prefix}.torso.Dense_{i}.kernel",
-            "bias": f"{prefix}.torso.Dense_{i}.bias",
-            "layer_norm": f"{prefix}.torso.LayerNorm_{i}" if module.torso.layer_norm else None,
-            "activation": names[module.torso.activation],
-        }
-        for i in range(len(module.torso.hidden_sizes))
+    shapes = [getattr(library.observation_space(name), "shape", None) for name in names]
+    return [
+        {"name": str(name), "shape": None if shape is None else list(shape), "parts": None}
+        for name, shape in zip(names, shapes, strict=True)
     ]
-    last = {"kernel": f"{prefix}.Dense_0.kernel", "bias": f"{prefix}.Dense_0.bias"}
+
+
+def _describe_layers(module: nn.Module, tensors: Leaves) -> list[dict[str, Any]] | None:
+    """List the layers of configured networks in order; return None for any other network."""
+    if type(module) is not RecurrentNetwork:
+        return _describe_feed_forward(module, tensors)
+    after = _describe_feed_forward(module.after, tensors, ".after")
+    (update,) = (
+        name for name in tensors if name.endswith(f"{_PARAMS}.{_A_GATE[module.cell]}_bias")
+    )
+    prefix = update.removesuffix(f".{_A_GATE[module.cell]}_bias")
+    before = _describe_hidden(module.torso, f"{prefix}.torso")
+    if before is None or after is None:
+        return None
+    gates = [
+        name.removeprefix(f"{prefix}.").removesuffix("_bias")
+        for name in tensors
+        if name.startswith(f"{prefix}.")
+        and name.count(".") == prefix.count(".") + 1
+        and name.endswith("_bias")
+    ]
+    parts = {
+        gate: {
+            kind: name if (name := f"{prefix}.{gate}_{kind}") in tensors else None
+            for kind in ("input_kernel", "memory_kernel", "bias")
+        }
+        for gate in gates
+    }
+    return [*before, {"cell": module.cell, "size": module.size, "gates": parts}, *after]
+
+
+def _describe_feed_forward(
+    module: nn.Module | None, tensors: Leaves, place: str = ""
+) -> list[dict[str, Any]] | None:
+    if type(module) is not PolicyNetwork:
+        return None
+    ending = f"{_PARAMS}{place}.Dense_0.bias"
+    (last_bias,) = (name for name in tensors if name.endswith(ending))
+    prefix = last_bias.removesuffix(".Dense_0.bias")
+    hidden = _describe_hidden(module.torso, f"{prefix}.torso")
+    if hidden is None:
+        return None
+    last = {"kernel": f"{prefix}.Dense_0.kernel", "bias": last_bias}
     return [*hidden, {**last, "layer_norm": None, "activation": None}]
+
+
+def _describe_hidden(torso: nn.Module, prefix: str) -> list[dict[str, Any]] | None:
+    names = {each: name for name, each in ACTIVATIONS.items()}
+    if type(torso) is not MLP or torso.activation not in names:
+        return None
+    return [
+        {
+            "kernel": f"{prefix}.Dense_{i}.kernel",
+            "bias": f"{prefix}.Dense_{i}.bias",
+            "layer_norm": f"{prefix}.LayerNorm_{i}" if torso.layer_norm else None,
+            "activation": names[torso.activation],
+        }
+        for i in range(len(torso.hidden_sizes))
+    ]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,7 @@ from safetensors.numpy import load_file
 import jaxagents as ja
 from jaxagents.experiments.policy_export import export_policy
 from jaxagents.networks.feed_forward import MLP, PolicyNetwork
+from tests.environments.host.probes import Observed
 from tests.probes import RealWalk, Walk
 
 SERVE = Path(__file__).parents[2] / "examples" / "serve.py"
@@ -177,14 +179,106 @@ def test_the_example_serves_actions_without_jax(tmp_path):
     assert actions == [agent.policy(runner, jnp.array(each)).tolist() for each in OBSERVATIONS]
 
 
-def test_recurrent_networks_are_exported_without_a_list_of_layers(tmp_path, serve):
-    exported(tmp_path, ("recurrent", "gru"))
-    description = json.loads((tmp_path / "policy.json").read_text())
-    assert description["layers"] is None
-    assert "RecurrentNetwork" in description["module"]
-    assert any(name.endswith("memory_kernel") for name in description["tensors"])
-    with pytest.raises(ValueError, match="only feed-forward layers are supported"):
-        serve.Policy(tmp_path)
+def exported_mild(directory, *options) -> tuple[ja.IPPOBase, ja.Runner]:
+    """Export a policy whose actions lie within their bounds."""
+    agent, runner = make_agent(("squash", True), *options, is_continuous=True)
+    params = jax.tree.map(lambda leaf: 0.3 * leaf, runner.actor.params)
+    runner = runner.replace(actor=runner.actor._replace(params=params))
+    export_policy(agent, runner, directory, "walk")
+    return agent, runner
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (("recurrent", "gru"), ("parameter_sharing", "independent")),
+        (("recurrent", "lstm"), ("agent_id", True)),
+        (
+            ("recurrent", "mingru"),
+            ("actor_layers", ja.Layers((8,), sizes_after_memory=(4,), layer_norm=True)),
+        ),
+    ],
+    ids=["gru", "lstm", "mingru"],
+)
+def test_recurrent_policies_remember_as_the_agent_does(tmp_path, serve, options):
+    agent, runner = exported_mild(tmp_path, *options)
+    policy = serve.Policy(tmp_path)
+    carry = agent.initial_carry()
+    for step, observation in enumerate([*OBSERVATIONS, *OBSERVATIONS, *OBSERVATIONS]):
+        if step == 3:  # the first actor's episode begins anew
+            policy.reset([0])
+            carry = agent.reset_carry(carry, [True, False])
+        if step == 6:
+            policy.reset()
+            carry = agent.initial_carry()
+        expected, carry = agent.policy(runner, jnp.array(observation), carry)
+        np.testing.assert_allclose(policy.act(observation), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_recurrent_policy_remembers_decides(tmp_path, serve):
+    exported_mild(tmp_path, ("recurrent", "gru"))
+    policy = serve.Policy(tmp_path)
+    first, later = (policy.act(OBSERVATIONS[0]) for _ in range(2))
+    policy.reset()
+    assert np.abs(first - later).max() > 1e-3
+    np.testing.assert_array_equal(policy.act(OBSERVATIONS[0]), first)
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        ([[0.0, np.nan], [0.0, 0.0]], "NaN or infinity"),
+        ([[0.0, 0.0], [-np.inf, 0.0]], "NaN or infinity"),
+        ([[1e39, 0.0], [0.0, 0.0]], "NaN or infinity, or exceeds float32"),
+        ([["a", 0.0], [0.0, 0.0]], "no array of numbers"),
+        ([[0.0], [0.0, 0.0]], "no array of numbers"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_wrong_observations_are_refused(tmp_path, serve, observation, message):
+    exported(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        serve.Policy(tmp_path).act(observation)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [([[True] * 3] * 3, r"shape \[3, 3\]"), ([[True] * 3, [False] * 3], "without any action")],
+)
+def test_wrong_masks_are_refused(tmp_path, serve, mask, message):
+    exported(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        serve.Policy(tmp_path).act(OBSERVATIONS[0], mask)
+
+
+def test_the_program_answers_a_bad_line_and_goes_on(tmp_path, serve, capsys):
+    exported(tmp_path)
+    policy = serve.Policy(tmp_path)
+    good = json.dumps(OBSERVATIONS[0])
+    serve.serve(policy, [good, "[[NaN, 0], [0, 0]]", "no json", "7", "null", good])
+    first, nan, no_json, number, again = map(json.loads, capsys.readouterr().out.splitlines())
+    assert again == first
+    assert all(list(each) == ["error"] for each in (nan, no_json, number))
+
+
+def test_padding_and_dictionaries_are_described_and_served(tmp_path, serve):
+    spaces = gymnasium.spaces
+    space = spaces.Dict({"far": spaces.Box(-1, 1, (2,)), "kind": spaces.Discrete(3)})
+    env = ja.HostEnvironment(lambda: Observed(space, {"far": np.ones(2, "f4"), "kind": 1}))
+    agent = ja.DiscreteIPPO(env, None, SMALL)
+    params = agent.networks.init_actor(jax.random.key(0))
+    params = jax.tree.map(lambda leaf: leaf[None], params)
+    runner = agent._runner_shapes()
+    export_policy(agent, runner.replace(actor=runner.actor._replace(params=params)), tmp_path, "")
+    (actor,) = json.loads((tmp_path / "policy.json").read_text())["actors"]
+    assert actor == {"name": None, "shape": [5], "parts": [["far", 2], ["kind", 3]]}
+    policy = serve.Policy(tmp_path)
+    flat = policy.act([[0.5, -0.5, 0.0, 1.0, 0.0]])
+    assert policy.act([{"kind": [0, 1, 0], "far": [0.5, -0.5]}]) == flat
+    with pytest.raises(ValueError, match="has the keys"):
+        policy.act([{"kind": [0, 1, 0]}])
+    policy.description["observation"]["environment_shape"] = [7]
+    assert policy._as_array([[1, 2, 3, 4, 5]]).tolist() == [[1, 2, 3, 4, 5, 0, 0]]
 
 
 def test_networks_with_an_activation_of_the_users_are_exported_without_a_list_of_layers(tmp_path):

@@ -164,6 +164,13 @@ class ActorArrays:
         """The number of actors."""
         return len(self._encodings)
 
+    def inputs(self) -> list[dict[str, Any]]:
+        """Describe what each actor observes before padding: its shape, and any parts' sizes."""
+        return [
+            {"shape": list(each.shape), "parts": _parts(each.space) if each.flattens else None}
+            for each in self._encodings
+        ]
+
     def features(self, observations: Mapping[int, Any]) -> np.ndarray:
         """Stack observations by actor, ``[actors, *obs]``; missing actors' are zero.
 
@@ -336,6 +343,17 @@ def _encoding_of(name: str, space: Any, images: ImageSettings) -> Encoding:
     dtype = np.dtype(np.float32) if flattens else narrow(flat.dtype)
     is_array = not flattens and not has_mask
     return Encoding(space, flattens, has_mask, inner, None, tuple(flat.shape), dtype, is_array)
+
+
+def _parts(space: Any) -> list[tuple[str, int]] | None:
+    """List the parts of a Dict or Tuple with their sizes, as Gymnasium orders and flattens them."""
+    from gymnasium.spaces.utils import flatdim
+
+    spaces = getattr(space, "spaces", None)
+    if spaces is None:
+        return None
+    items = spaces.items() if isinstance(spaces, Mapping) else enumerate(spaces)
+    return [(str(name), flatdim(each)) for name, each in items]
 
 
 def narrow(dtype: Any) -> np.dtype:

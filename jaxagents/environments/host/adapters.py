@@ -64,6 +64,7 @@ class Adapter(abc.ABC):
 
     def __init__(self, env: Any):
         self._env = env
+        self.actor_names: list[str] | None = None  # None: the library names none
         self._has_mask = self._has_state = False
         self._encode_state: Callable[[Any], np.ndarray] = np.asarray
         metadata = getattr(env, "metadata", None) or {}
@@ -199,6 +200,7 @@ class PettingZooAdapter(Adapter):
             env.reset(seed=0)
             names = env.agents
         self._names = list(names)
+        self.actor_names = [str(name) for name in names]
         self.teams = teams_by_name(self._names)
         self.arrays = ActorArrays(
             self.name,

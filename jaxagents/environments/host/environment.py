@@ -95,6 +95,8 @@ class HostEnvironment:
         name: The environment's own name.
         frames_per_second: At which its pictures are to be shown.
         n_actors: Number of actors: the possible agents of PettingZoo, or 1.
+        inputs: Each actor's name, the shape that it observes before padding, and the sizes of any
+            parts, in order.
         sight: Shapes and dtypes of an observation, by the names of `Observation`.
         is_vectorized: True if a vector steps the environments.
         has_idle_steps: True if the vector resets an environment in a step of its own.
@@ -157,6 +159,12 @@ class HostEnvironment:
             adapter.close()
         self.name, self._revives = adapter.name, adapter.revives
         self.n_actors = adapter.arrays.n_actors
+        self.inputs: list[dict[str, Any]] = [
+            {"name": name, **each}
+            for name, each in zip(
+                adapter.actor_names or [None] * self.n_actors, adapter.arrays.inputs(), strict=True
+            )
+        ]
         self.frames_per_second = adapter.frames_per_second
         self.max_episode_steps = adapter.max_episode_steps
         if max_episode_steps is not None:
