@@ -22,7 +22,10 @@ from jaxagents.cli import (
 )
 from jaxagents.cli.arguments import add_imports, import_for_registrations
 from jaxagents.cli.exit_status import FAILED, INTERRUPTED, USAGE_ERROR, complain
+from jaxagents.cli.streams import OutputError, guarded_streams
 from jaxagents.training.interruption import ending_stuck_calls
+
+_TRAINING = {"train", "resume", "demo", "sweep"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,10 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 on success, 1 if training failed or the output is a closed pipe, 2 if
         the request is wrong, 130 after Ctrl-C, 143 after SIGTERM.
     """
+    command: list[str] = []
+    try:
+        with guarded_streams(goes_on=lambda: bool(_TRAINING & set(command))):
+            return _run(arguments, command)
+    except BrokenPipeError:
+        return FAILED
+    except OutputError as error:
+        return complain(f"error: standard output: {error}", FAILED)
+
+
+def _run(arguments: Sequence[str] | None, command: list[str]) -> int:
+    """Run a command, and append its name."""
     parser = _make_parser()
     _keep_compiled_programs()
     try:
         parsed, overrides = parser.parse_known_args(arguments)
+        command.append(parsed.command_name)
         _check_is_one_run(parser, parsed, overrides)
         if overrides and not parsed.takes_overrides:
             parser.error(f"unrecognized arguments: {' '.join(overrides)}")
@@ -49,18 +65,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _complain_of_ctrl_c()
-    except BrokenPipeError:
-        # Python flushes stdout once more at exit: see its documentation of SIGPIPE.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+    except (BrokenPipeError, OutputError):
+        raise
     except Exception as error:
         from jaxagents.compiler.rendezvous import ProcessError
         from jaxagents.errors import ExperimentError
 
+        if about := _about_jax(error):
+            return complain(f"error: {about}", USAGE_ERROR)
         if not isinstance(error, ExperimentError | ProcessError):
             raise
         return complain(f"error: {error}", USAGE_ERROR)
     return status
+
+
+def _about_jax(error: Exception) -> str:
+    """Say in one line which variable of jax an error comes from; nothing if from none."""
+    text = " ".join(str(error).split())
+    for name in os.environ:
+        if isinstance(error, ValueError) and name.startswith("JAX_") and name in text:
+            return text if text.startswith(name) else f"{name}={os.environ[name]}: {text}"
+    if isinstance(error, RuntimeError | AssertionError) and "jax" in sys.modules:
+        from jaxagents.compiler.platform import check_platform
+
+        try:
+            check_platform()
+        except ValueError as of_platform:
+            return str(of_platform)
+    return ""
 
 
 def _complain_of_ctrl_c() -> int:

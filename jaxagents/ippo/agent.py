@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jaxagents.compiler.devices import Devices
 from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
 from jaxagents.compiler.jit import is_traced
+from jaxagents.compiler.platform import check_platform
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.compiler.waiting import wait_for
 from jaxagents.config import AgentConfig
@@ -78,6 +79,7 @@ class Agent(Frozen, abc.ABC):
         config: AgentConfig,
         callbacks: Sequence[Callback] = (),
     ):
+        check_platform()
         if jnp.zeros(()).dtype != jnp.float32:
             raise ValueError(
                 "jax_enable_x64 is on, and agents learn in float32; switch it off, by "

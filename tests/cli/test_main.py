@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 from jaxagents.cli import main as cli
+from jaxagents.cli import streams
 from jaxagents.cli.output import EvaluationLines, summary_text
+from jaxagents.compiler import platform
 from jaxagents.environments import registry
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.experiments.config_files.file import load_config
@@ -485,6 +487,59 @@ jaxagents.register("mine/cart", lambda: jaxagents.HostEnvironment(
     lambda: gymnasium.make("mine/Cart-v0"), n_workers=1, max_episode_steps=40
 ))
 """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [">&- 2>&-", ">/dev/full 2>&-", ">/dev/full 2>/dev/full"])
+def test_training_goes_on_without_standard_streams(tmp_path, given):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    command = f"exec '{sys.executable}' -m jaxagents train tiny.yaml {given}"
+    assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=100).returncode == 0
+    assert list(tmp_path.glob("runs/*/summary.json"))
+
+
+def test_a_full_standard_output_is_one_line():
+    with open("/dev/full", "w") as full:
+        command = [*COMMAND, "envs", "hunting"]
+        finished = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    message = "jaxagents: error: standard output: No space left on device\n"
+    assert (finished.returncode, finished.stderr) == (1, message)
+
+
+def test_output_that_fails_is_told_once_while_training_goes_on(capfd):
+    with open("/dev/full", "w") as full, contextlib.redirect_stdout(full):
+        with streams.guarded_streams(goes_on=lambda: True):
+            print("first", flush=True)
+            print("second", flush=True)
+    message = "jaxagents: standard output failed (No space left on device); the command goes on"
+    assert capfd.readouterr().err == f"{message} without it\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("JAX_PLATFORMS", "nothing"), ("JAX_ENABLE_X64", "banana")]
+)
+def test_wrong_variables_of_jax_are_one_line(tmp_path, name, value):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    finished = subprocess.run(
+        [*COMMAND, "train", "tiny.yaml", "--quiet"],
+        cwd=tmp_path,
+        env=os.environ | {name: value},
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 2
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith(f"jaxagents: error: {name}={value}: ")
+
+
+def test_a_missing_platform_is_named_with_the_remedy(monkeypatch):
+    def fail_as_without_a_gpu():
+        raise AssertionError
+
+    monkeypatch.setattr(platform.jax, "default_backend", fail_as_without_a_gpu)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    with pytest.raises(ValueError, match="^JAX_PLATFORMS=cuda: jax finds no such device; unset"):
+        platform.check_platform()
 
 
 @pytest.mark.slow
