@@ -507,10 +507,10 @@ def test_a_full_standard_output_is_one_line():
 
 
 def test_output_that_fails_is_told_once_while_training_goes_on(capfd):
-    with open("/dev/full", "w") as full, contextlib.redirect_stdout(full):
-        with streams.guarded_streams(goes_on=lambda: True):
-            print("first", flush=True)
-            print("second", flush=True)
+    guarded = streams.guarded_streams(goes_on=lambda: True)
+    with open("/dev/full", "w") as full, contextlib.redirect_stdout(full), guarded:
+        print("first", flush=True)
+        print("second", flush=True)
     message = "jaxagents: standard output failed (No space left on device); the command goes on"
     assert capfd.readouterr().err == f"{message} without it\n"
 
@@ -538,7 +538,7 @@ def test_a_missing_platform_is_named_with_the_remedy(monkeypatch):
 
     monkeypatch.setattr(platform.jax, "default_backend", fail_as_without_a_gpu)
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
-    with pytest.raises(ValueError, match="^JAX_PLATFORMS=cuda: jax finds no such device; unset"):
+    with pytest.raises(ValueError, match=r"^JAX_PLATFORMS=cuda: jax finds no such device; unset"):
         platform.check_platform()
 
 
