@@ -1,6 +1,8 @@
 """Text files that readers always find complete."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # which Windows lacks
@@ -13,9 +15,21 @@ def write_atomically(path: Path, text: str) -> None:
         OSError: The file cannot be written; the old one is unchanged.
     """
     new = path.with_name(f"{path.name}.new")
-    with open(new, "w", encoding="utf-8", opener=opened_here) as file:
-        file.write(text)
-    new.replace(path)
+    with naming(path):
+        with open(new, "w", encoding="utf-8", opener=opened_here) as file:
+            file.write(text)
+        new.replace(path)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name a file in errors that name none, as of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def opened_here(path: str, flags: int) -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxagents.training.atomic_write import write_atomically
+from jaxagents.training.atomic_write import naming, write_atomically
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path):
@@ -19,3 +19,10 @@ def test_a_write_that_fails_leaves_the_old_text(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_atomically(path, "new, and more \udcff")  # half of it could be written
     assert path.read_text(encoding="utf-8") == "old"
+
+
+def test_a_full_disk_is_named_with_the_file(tmp_path):
+    message = r"No space left on device: '.*text'"
+    with pytest.raises(OSError, match=message), naming(tmp_path / "text"):
+        with open("/dev/full", "w") as full:
+            full.write("text")
