@@ -14,7 +14,7 @@ def check_platform() -> None:
     try:
         jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # the latter for cuda without a GPU
-        platforms = os.environ.get("JAX_PLATFORMS") or jax.config.jax_platforms
+        platforms = os.environ.get("JAX_PLATFORMS", "")
         remedy = "unset it, or install jax for that platform"
         reason = " ".join(str(error).split()) or "jax finds no such device"
         raise ValueError(f"JAX_PLATFORMS={platforms}: {reason}; {remedy}.") from error

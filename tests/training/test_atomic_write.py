@@ -23,6 +23,6 @@ def test_a_write_that_fails_leaves_the_old_text(tmp_path):
 
 def test_a_full_disk_is_named_with_the_file(tmp_path):
     message = r"No space left on device: '.*text'"
-    with pytest.raises(OSError, match=message), naming(tmp_path / "text"):
-        with open("/dev/full", "w") as full:
-            full.write("text")
+    raises = pytest.raises(OSError, match=message)
+    with raises, naming(tmp_path / "text"), open("/dev/full", "w") as full:
+        full.write("text")
