@@ -361,11 +361,12 @@ def test_without_max_episode_steps_an_episode_continues(kind):
 
 
 @any_kind
-def test_only_scalar_infos_are_returned(kind):
+def test_infos_of_a_number_per_environment_or_actor_are_returned(kind):
     *_, [(step, _)] = play(kind, [[NOBODY_ENDS, BOTH_DIE, [DIE, GO_ON]]])
     assert {name: value.tolist() for name, value in step.info.items()} == {
         "time": [1, 1, 1],
         "late": [False, False, False],
+        "ends": [[False, False]] * 3,
     }
 
 
@@ -853,8 +854,8 @@ def test_observations_without_the_axis_of_actors_are_an_error(shape):
 
 
 def test_observations_that_are_not_an_array_are_an_error():
-    message = message_of(Returning(resets=({"agent_0": SEEN}, STATE)))
-    assert message.startswith("Returning.reset returns observations of shape None; the first axis")
+    message = message_of(Returning(resets=("seen", STATE)))
+    assert message.startswith("Returning.reset returns 'seen' as observation; jax traces numbers")
     assert "\n" not in message
 
 
