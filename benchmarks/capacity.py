@@ -1,4 +1,4 @@
-"""The tables of RESULTS.md, Capacity: what an update needs, takes and exchanges, beside its formulas.
+"""The tables of RESULTS.md, Capacity: what an update needs, takes and exchanges.
 
 python benchmarks/capacity.py memory
 python benchmarks/capacity.py time
