@@ -196,6 +196,17 @@ def _too_far(run: _Run) -> Iterator[str]:
         )
 
 
+def _without_actions(run: _Run) -> Iterator[str]:
+    counts = run.training["empty_masks"].max(axis=0)
+    for policy in np.flatnonzero(counts):
+        yield (
+            f"The environment masked all actions of living actors of the policy"
+            f"{_of(policy, counts)}, in up to {counts[policy]:,.4g} samples of an update (a mean "
+            "over updates): they acted as if there were no mask; leave living actors an action, "
+            "such as to do nothing, or end their episodes."
+        )
+
+
 def _nothing_learnt(run: _Run) -> Iterator[str]:
     # Rivals that learn alike earn as much as before.
     if len(run.returns) < 2 or run.task.has_rivals or run.has_learnt:
@@ -236,6 +247,7 @@ _ILLNESSES = (
     (("largest_value", "largest_reward"), _beyond),
     (("entropy",), _collapsed),
     (("kl",), _too_far),
+    (("empty_masks",), _without_actions),
     ((), _nothing_learnt),
     ((), _lost_again),
 )

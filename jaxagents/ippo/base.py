@@ -24,6 +24,7 @@ from jaxagents.compiler.processes import largest
 from jaxagents.compiler.random_keys import as_key, key_of, to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.agent import Agent
+from jaxagents.ippo.empty_masks import count_empty_masks
 from jaxagents.ippo.population.members import count_members
 from jaxagents.ippo.population.selection import Selection
 from jaxagents.ippo.population.training import resume_population, train_population
@@ -131,8 +132,10 @@ class IPPOBase(Agent):
             Means over a block's updates, ``[n_evaluations, n_policies]``: ``actor_loss``,
             ``critic_loss``, ``entropy``, ``kl``, ``clip_fraction``, ``explained_variance``,
             ``actor_epochs``, ``learning_rate``, ``actor_gradient_norm``,
-            ``critic_gradient_norm``, ``value_mean``, ``value_std``, ``target_std``. Maxima of
-            magnitudes, of the same shape: ``largest_value``, ``largest_reward``. These values,
+            ``critic_gradient_norm``, ``value_mean``, ``value_std``, ``target_std``; and, if masks
+            of actions are observed, ``empty_masks``: samples of an update whose actor, though it
+            lived, had a choice without any available action. Maxima of magnitudes, of the same
+            shape: ``largest_value``, ``largest_reward``. These values,
             targets and rewards are in units of the reward that the critic learns from.
 
             Rows of blocks that did not run are NaN.
@@ -381,7 +384,8 @@ class IPPOBase(Agent):
         before, hyperparams, rngs = runner, self._scheduled(runner), self._split(runner)
         runner, valuation = self.networks.value_rollout(runner, transitions)
         runner, batch = self._estimate_advantages(runner, transitions, valuation, hyperparams)
-        fit = partial(self._fit, before, runner, hyperparams=hyperparams, rngs=rngs)
+        counts = count_empty_masks(transitions, self.environments.space, self.policies)
+        fit = partial(self._fit, before, runner, hyperparams=hyperparams, rngs=rngs, counts=counts)
         replay = self.replay
         if replay is None:
             return fit(batch)
@@ -401,6 +405,7 @@ class IPPOBase(Agent):
         batch: Batch,
         hyperparams: HyperParameters,
         rngs: UpdateKeys,
+        counts: Metrics,
     ) -> tuple[Runner, Metrics, NonFinite]:
         """Train the networks on a batch.
 
@@ -410,6 +415,7 @@ class IPPOBase(Agent):
             batch: ``[policies, ...]``.
             hyperparams: One value per policy.
             rngs: Random keys.
+            counts: Further metrics, of the rollout.
         """
         actor, actor_metrics = each_policy(self._update_actor)(
             runner.actor, batch, hyperparams, rngs.actor
@@ -418,7 +424,7 @@ class IPPOBase(Agent):
         critic, critic_metrics = each_policy(self._update_critic)(
             runner.critic, batch, hyperparams, rngs.critic
         )
-        metrics = actor_metrics | critic_metrics | value_metrics
+        metrics = actor_metrics | critic_metrics | value_metrics | counts
         runner = runner.replace(
             actor=actor,
             critic=critic,
