@@ -49,3 +49,14 @@ def batch_of(
     return JaxEnvironmentBatch(
         env, env_params, max_episode_steps, time_limit, agent_id, global_state
     )
+
+
+def warn_of_endless_episodes(env: Any) -> None:
+    """Warn if episodes of a host environment without a known time limit may never end.
+
+    Args:
+        env: The environment, or a `Side`.
+    """
+    env = env.env if isinstance(env, Side) else env
+    if isinstance(env, HostEnvironment):
+        env.warn_of_endless_episodes()

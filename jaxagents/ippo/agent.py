@@ -17,10 +17,9 @@ from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
 from jaxagents.compiler.jit import is_traced
 from jaxagents.compiler.platform import check_platform
 from jaxagents.compiler.random_keys import as_key
-from jaxagents.compiler.waiting import wait_for
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
-from jaxagents.environments.factory import batch_of
+from jaxagents.environments.factory import batch_of, warn_of_endless_episodes
 from jaxagents.environments.sides.side import Side
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import time_limit_of, warn_of_short_episodes
@@ -124,6 +123,8 @@ class Agent(Frozen, abc.ABC):
         self._cloning = Cloning(
             self.environments, self.policies, self.distribution, self.networks, config
         )
+        if config.n_evals and self.environments.time_limit.n_steps is None:
+            warn_of_endless_episodes(env)
         self._player = Player(self.environments.for_evaluation(), self.policies, self.networks)
         structure = {
             "agent": type(self).__name__,
@@ -228,9 +229,7 @@ class Agent(Frozen, abc.ABC):
         if n_evals < 1:
             raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
         with self.environments.raising_faults():
-            metrics = self._player.evaluate_random(as_key(rng), n_evals, max_steps)
-            wait_for(metrics)
-            return metrics
+            return self._player.evaluate_random(as_key(rng), n_evals, max_steps)
 
     def record(
         self,

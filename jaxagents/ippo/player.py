@@ -50,12 +50,13 @@ class Player(Frozen):
         """Play as `evaluate` does, and keep the first episodes step by step."""
         player = self._recording(n_episodes)
         try:
-            return record_episodes(
-                player._environments,
-                jax.block_until_ready(player.begin_play(rng, actor, n_evals, greedy)),
-                lambda play: player.record_step(actor, play, n_episodes, greedy),
-                n_episodes,
-            )
+            with reporting(partial(report_waiting, n_episodes)):
+                return record_episodes(
+                    player._environments,
+                    jax.block_until_ready(player.begin_play(rng, actor, n_evals, greedy)),
+                    lambda play: player.record_step(actor, play, n_episodes, greedy),
+                    n_episodes,
+                )
         finally:
             if player is not self:
                 player._environments.close()
@@ -122,9 +123,15 @@ class Player(Frozen):
         )
         return episodes.as_metrics()
 
-    @compiled_quickly(static_argnames=("self", "n_evals", "max_steps"), optimized=False)
     def evaluate_random(self, rng: PRNGKeyArray, n_evals: int, max_steps: int | None) -> Metrics:
         """Play whole episodes by random actions; see the agent's `eval_random`."""
+        with reporting(partial(report_waiting, n_evals)):
+            metrics = self._evaluate_random(rng, n_evals, max_steps)
+            wait_for(metrics)
+        return metrics
+
+    @compiled_quickly(static_argnames=("self", "n_evals", "max_steps"), optimized=False)
+    def _evaluate_random(self, rng: PRNGKeyArray, n_evals: int, max_steps: int | None) -> Metrics:
         space = self._environments.space
 
         def act(

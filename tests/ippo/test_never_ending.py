@@ -1,10 +1,12 @@
 """Evaluations whose episodes never end."""
 
+import dataclasses
 import functools
 import logging
 import os
 import signal
 import time
+import warnings
 
 import gymnasium
 import jax
@@ -17,7 +19,7 @@ from jaxagents.compiler import waiting
 
 
 class Heater(gymnasium.Env):
-    """Ends after some steps, or never and then sends Ctrl-C to the process at step 20."""
+    """Ends after some steps, or never and then sends Ctrl-C to the process at step 40."""
 
     observation_space, action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
 
@@ -32,18 +34,48 @@ class Heater(gymnasium.Env):
     def step(self, action):
         self._time += 1
         time.sleep(0.01)
-        if self._n_steps is None and self._time == 20:
+        if self._n_steps is None and self._time == 40:  # after those of the construction
             os.kill(os.getpid(), signal.SIGINT)
         return np.zeros(1, np.float32), 1.0, self._time == self._n_steps, False, {}
 
 
+CONFIG = ja.AgentConfig(
+    n_steps=1, batch_size=2, minibatch_size=2, rollout_length=2, n_evals=2, progress_bar=False
+)
+UNKNOWN_LIMIT = pytest.mark.filterwarnings("ignore:Heater has no time limit that is known")
+
+
 def _train(env):
-    config = ja.AgentConfig(
-        n_steps=1, batch_size=2, minibatch_size=2, rollout_length=2, n_evals=2, progress_bar=False
+    ja.DiscreteIPPO(env, None, CONFIG).train(jax.random.key(0), ja.HyperParameters(gamma=0.5))
+
+
+def _agent(n_steps, **changes):
+    """Build an agent for a heater."""
+    env = ja.HostEnvironment(functools.partial(Heater, n_steps), n_workers=0)
+    return ja.DiscreteIPPO(env, None, dataclasses.replace(CONFIG, **changes))
+
+
+def test_an_environment_that_may_never_end_is_warned_of_at_construction_once():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _agent(None)
+    (message,) = [str(each.message) for each in caught]
+    assert message == (
+        "Heater has no time limit that is known, and none of the 32 steps that were played at "
+        "construction ended an episode; evaluations wait for the end of every episode. If episodes "
+        "may never end, set AgentConfig(max_episode_steps=...)."
     )
-    ja.DiscreteIPPO(env, None, config).train(jax.random.key(0), ja.HyperParameters(gamma=0.5))
 
 
+@pytest.mark.parametrize(
+    ("n_steps", "changes"),
+    [(32, {}), (33, {"max_episode_steps": 40}), (33, {"n_evals": 0})],
+)
+def test_other_environments_are_not(n_steps, changes):
+    _agent(n_steps, **changes)  # warnings are errors
+
+
+@UNKNOWN_LIMIT
 def test_ctrl_c_ends_an_evaluation_that_never_ends():
     heater = functools.partial(Heater, None)
     with (
@@ -53,6 +85,7 @@ def test_ctrl_c_ends_an_evaluation_that_never_ends():
         _train(env)
 
 
+@UNKNOWN_LIMIT
 def test_an_evaluation_that_takes_a_minute_says_so(monkeypatch, caplog):
     monkeypatch.setattr(waiting, "_SECONDS_TO_REPORT", 0.2)  # of 50 steps of 2 * 0.01 s
     heater = functools.partial(Heater, 50)
@@ -64,3 +97,14 @@ def test_an_evaluation_that_takes_a_minute_says_so(monkeypatch, caplog):
     )
     assert "AgentConfig(max_episode_steps=...)" in first
     assert "after 1 updates" in second
+
+
+@pytest.mark.parametrize("play", ["record", "eval_random"])
+def test_so_does_all_that_plays_whole_episodes(play, monkeypatch, caplog):
+    monkeypatch.setattr(waiting, "_SECONDS_TO_REPORT", 0.05)  # of 30 steps of 2 * 0.01 s
+    agent = _agent(30)
+    collected = {"runner": agent.init(jax.random.key(0), ja.HyperParameters(gamma=0.5))}
+    with caplog.at_level(logging.WARNING), agent.env:
+        getattr(agent, play)(jax.random.key(1), **collected if play == "record" else {})
+    (message,) = [each.getMessage() for each in caplog.records if "minute" in each.getMessage()]
+    assert "has waited a minute for the last of its" in message

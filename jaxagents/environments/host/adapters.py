@@ -52,6 +52,7 @@ class Adapter(abc.ABC):
         max_episode_steps: The time limit, or None if it is unknown.
         revives: True if the episode goes on where all agents that are listed have ended; otherwise
             such lists are taken for ones that were not cleared.
+        n_steps_without_end: Steps that `explore` has played, if none of them ended an episode.
         draws: True if `render` returns pictures.
         frames_per_second: At which pictures are to be shown.
     """
@@ -61,6 +62,7 @@ class Adapter(abc.ABC):
     teams: Sequence[int] | None = None
     max_episode_steps: int | None = None
     revives: bool = False
+    n_steps_without_end: int = 0
 
     def __init__(self, env: Any):
         self._env = env
@@ -88,11 +90,13 @@ class Adapter(abc.ABC):
         return sight if self._has_mask else sight._replace(action_mask=None)
 
     def _play_first_actions(self, sight: Sight) -> None:
-        until = time.monotonic() + _EXPLORED_SECONDS
+        until, has_ended = time.monotonic() + _EXPLORED_SECONDS, False
         for step in range(_EXPLORED_STEPS):
             assert sight.action_mask is not None  # so `explore` has chosen
             outcome = self.step(self.arrays.first_available(sight.action_mask))
             goes_on = outcome.alive.any() or self._lists_agents()
+            has_ended |= not goes_on
+            self.n_steps_without_end = 0 if has_ended else step + 1
             sight = outcome.sight if goes_on else self.reset(seed=step)[0]
             if time.monotonic() > until:
                 return
@@ -152,6 +156,8 @@ class GymnasiumAdapter(Adapter):
         spec = getattr(env, "spec", None)
         self.name = spec.id if spec is not None else type(env).__name__
         self.max_episode_steps = spec.max_episode_steps if spec is not None else None
+        if self.max_episode_steps is None:  # a wrapper around an environment without a spec
+            self.max_episode_steps = _limit_of_wrapper(env)
         self.arrays = ActorArrays(self.name, [env.observation_space], [env.action_space], images)
 
     def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:
@@ -398,6 +404,13 @@ def _has_state(env: Any) -> bool:
     if not hasattr(env, "state") or not callable(env.state):
         return False
     return getattr(env, "state_space", None) is not None
+
+
+def _limit_of_wrapper(env: Any) -> int | None:
+    """Return the limit of Gymnasium's TimeLimit, if an environment is wrapped by it."""
+    while env is not None and type(env).__name__ != "TimeLimit":
+        env = getattr(env, "__dict__", {}).get("env")
+    return getattr(env, "_max_episode_steps", None)
 
 
 def _turns_of(env: Any) -> Any:

@@ -78,7 +78,7 @@ class HostEnvironment:
             in a final number are in the same team.
         time_limits: "terminal" if the time limit is a part of the task, "bootstrap" if not.
         max_episode_steps: The environment's own time limit; None: read it from Gymnasium's spec
-            or from PettingZoo's ``max_cycles``, if it is there.
+            or ``TimeLimit``, or from PettingZoo's ``max_cycles``, if it is there.
         image_size: Height and width, in pixels, to which images are resized; None leaves them.
         grayscale: Turn the colours of images into grey.
         scale_images: Observe images as numbers from 0 to 1; False leaves bytes, as of grids whose
@@ -98,6 +98,7 @@ class HostEnvironment:
         inputs: Each actor's name, the shape that it observes before padding, and the sizes of any
             parts, in order.
         sight: Shapes and dtypes of an observation, by the names of `Observation`.
+        n_steps_without_end: Steps played at construction, if none of them ended an episode; else 0.
         is_vectorized: True if a vector steps the environments.
         has_idle_steps: True if the vector resets an environment in a step of its own.
 
@@ -158,6 +159,7 @@ class HostEnvironment:
         finally:
             adapter.close()
         self.name, self._revives = adapter.name, adapter.revives
+        self.n_steps_without_end = adapter.n_steps_without_end
         self.n_actors = adapter.arrays.n_actors
         self.inputs: list[dict[str, Any]] = [
             {"name": name, **each}
@@ -179,6 +181,21 @@ class HostEnvironment:
             for name, value in sight._asdict().items()
             if value is not None
         }
+
+    def warn_of_endless_episodes(self) -> None:
+        """Warn if no step at construction ended an episode; for where no time limit is known."""
+        if not self.n_steps_without_end:
+            return
+        remedy = "set AgentConfig(max_episode_steps=...)"
+        if self.is_vectorized:
+            remedy = "limit them in the vector's constructor, and tell max_episode_steps of it"
+        warnings.warn(
+            f"{self.name} has no time limit that is known, and none of the "
+            f"{self.n_steps_without_end} steps that were played at construction ended an episode; "
+            "evaluations wait for the end of every episode. If episodes may never end, "
+            f"{remedy}.",
+            stacklevel=stacklevel_of_caller(),
+        )
 
     def action_space(self, params: Any = None) -> ActionSpace:
         """Return ONE actor's action space, which contains every actor's own."""

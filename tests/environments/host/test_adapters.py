@@ -49,6 +49,9 @@ def test_a_gymnasium_environment_has_one_actor_and_both_ends_apart():
 def test_the_time_limit_is_read_from_gymnasiums_spec_and_from_max_cycles():
     assert adapt(gymnasium.make("CartPole-v1")).max_episode_steps == 500
     assert adapt(Stairs()).max_episode_steps is None
+    wrapped = gymnasium.wrappers.TimeLimit(Stairs(), 50)
+    assert adapt(wrapped).max_episode_steps == 50
+    assert adapt(gymnasium.wrappers.OrderEnforcing(wrapped)).max_episode_steps == 50
     party = Party([ALL])
     assert adapt(party).max_episode_steps is None
     party.metadata = {"max_cycles": 7}
