@@ -52,6 +52,11 @@ MEASURED_LOSSES = (
 """All of them, but for the time limits, of which `warn_of_short_episodes` warns anywhere."""
 
 
+def has_lost(env_name: str | None, key: str, value: Any) -> bool:
+    """Return True if an option alone learnt less than the default on an environment."""
+    return any(loss.env == env_name and loss.option == {key: value} for loss in MEASURED_LOSSES)
+
+
 def warn_of_measured_losses(
     env_name: str | None, config: AgentConfig, hyperparams: HyperParameters
 ) -> None:

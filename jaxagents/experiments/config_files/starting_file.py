@@ -10,12 +10,16 @@ import numpy as np
 
 from jaxagents.environments.constructor_arguments import arguments_of
 from jaxagents.environments.registry import EnvironmentInfo, describe, make
+from jaxagents.environments.time_limits import TimeLimit, time_limit_of
 from jaxagents.experiments.config_files.documented_fields import Field, keys_of, yaml_text
 from jaxagents.experiments.config_files.measured_settings import MEASURED_SETTINGS, Suggestion
 from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ippo.measured_losses import has_lost
 
 _COLUMNS = 100
 _INDENT = "  "
+_BOUND = 1000  # steps of an episode
 
 # Rewards depend on earlier observations.
 _MEMORY_TASKS = (
@@ -39,7 +43,7 @@ def starting_file(env_id: str) -> str:
         OSError: the environment's data cannot be downloaded.
     """
     info = describe(env_id)
-    suggestions = suggestions_for(info)
+    suggestions = _without_warnings(suggestions_for(info), *make(env_id))
     lines = list(_heading(info))
     for key, field in keys_of(ExperimentConfig):
         indent = _INDENT * key.count(".")
@@ -80,6 +84,31 @@ def suggestions_for(info: EnvironmentInfo) -> dict[str, Suggestion]:
     if "shaped rewards" in info.traits:
         chosen["agent.shaped_reward_steps"] = Suggestion(500_000, "half of training")
     return chosen | dict(MEASURED_SETTINGS.get(info.id, {}))
+
+
+def _without_warnings(
+    suggestions: Mapping[str, Suggestion], env: Any, env_params: Any
+) -> dict[str, Suggestion]:
+    """Leave out what training would warn of, and suggest what avoids other warnings."""
+    name = getattr(env, "name", None)
+    kept = {
+        key: each
+        for key, each in suggestions.items()
+        if not has_lost(name, key.rpartition(".")[2], each.value)
+    }
+    limit = time_limit_of(env, env_params, None, time_limits=None, observe_time=None)
+    return _for_time_limit(limit, getattr(env, "n_steps_without_end", 0) > 0) | kept
+
+
+def _for_time_limit(limit: TimeLimit, may_never_end: bool) -> dict[str, Suggestion]:
+    """Suggest a bound for episodes that may never end, or a horizon within a short limit."""
+    if limit.n_steps is None:
+        why = "no limit is known, and episodes may never end"
+        return {"agent.max_episode_steps": Suggestion(_BOUND, why)} if may_never_end else {}
+    gamma = float(np.floor(1000 * (1 - 1 / limit.n_steps)) / 1000)
+    if limit.is_terminal or gamma >= HyperParameters().gamma:
+        return {}
+    return {"hyperparams.gamma": Suggestion(gamma, "looks no further than the time limit")}
 
 
 def _heading(info: EnvironmentInfo) -> Iterator[str]:

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import yaml
 
 from jaxagents.cli import main as cli
 from jaxagents.environments.registry import describe, make, registered_ids
+from jaxagents.environments.time_limits import warn_of_short_episodes
 from jaxagents.experiments.config_files.documented_fields import keys_of
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.measured_settings import MEASURED_SETTINGS
@@ -18,6 +20,7 @@ from jaxagents.experiments.config_files.schema import ExperimentConfig
 from jaxagents.experiments.config_files.starting_file import starting_file, suggestions_for
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import make_environment
+from jaxagents.ippo.measured_losses import warn_of_measured_losses
 from jaxagents.training.trackers import read_json_lines
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
@@ -112,6 +115,51 @@ def test_suggestions_follow_from_the_environment(env_id, expected):
     suggestions = suggestions_for(describe(env_id)).items()
     named = {key.rpartition(".")[2]: each.value for key, each in suggestions if key not in measured}
     assert {name: value for name, value in named.items() if name not in of_all} == expected
+
+
+# Where options have lost, classics, and of the host: with a short limit, and without any.
+WARNED_OF = (
+    "gymnax/Pendulum-v1",
+    "gymnax/CartPole-v1",
+    "gymnax/Catch-bsuite",
+    "jaxmarl/MPE_simple_spread_v3",
+    "jaxmarl/MPE_simple_speaker_listener_v4",
+    "jaxmarl/SMAX",
+    "gymnasium/Pendulum-v1",
+    "gymnasium/Reach-v0",
+    "gymnasium/Reach-v1",
+)
+
+
+class Reach(gymnasium.Env):
+    """Never ends by itself."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("env_id", WARNED_OF)
+@pytest.mark.filterwarnings("error")
+def test_a_training_from_the_file_is_not_warned_of(env_id, tmp_path, monkeypatch):
+    """Whatever its length: half of the file's is the length at which options have lost."""
+    for name, limit in ("Reach-v0", 50), ("Reach-v1", None):
+        spec = gymnasium.envs.registration.EnvSpec(name, Reach, max_episode_steps=limit)
+        monkeypatch.setitem(gymnasium.registry, name, spec)
+    path = tmp_path / "start.yaml"
+    path.write_text(starting_file(env_id))
+    config = load_config(path)
+    for n_steps in (config.agent.n_steps, config.agent.n_steps // 2):
+        agent = dataclasses.replace(config.agent, n_steps=n_steps, checkpoint_dir=None)
+        experiment = Experiment(dataclasses.replace(config, agent=agent), tmp_path / "run")
+        limit = experiment.agent.environments.time_limit
+        warn_of_short_episodes(limit, [float(config.hyperparams.gamma)])
+        warn_of_measured_losses(experiment.agent.env.name, agent, config.hyperparams)
 
 
 def settings_of(path: Path):
