@@ -1,6 +1,8 @@
 """Environments by name. A library is imported when one of its environments is made."""
 
+import contextlib
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -108,17 +110,19 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
         environments outside of JAX.
 
     Raises:
-        ValueError: the id is unknown or not supported, or the constructor refuses the arguments.
+        ValueError: the id is unknown or not supported, or the constructor refuses the arguments;
+            or jax has not the platform that ``JAX_PLATFORMS`` names.
         EntryPointError: the package that brings the environment cannot be used.
     """
     library, _, name = env_id.partition("/")
-    if library in _MAKERS and env_id not in ENVIRONMENTS:
-        env = _MAKERS[library](name, env_kwargs)
-    elif (factory := ENVIRONMENTS.find(env_id)) is not None:
-        env = _construct(env_id, factory, env_kwargs)
-    else:
-        raise _unknown(env_id, _OF_USERS_REMEDY if name else "")
-    return env, getattr(env, "default_params", None)
+    with _explaining_platform():
+        if library in _MAKERS and env_id not in ENVIRONMENTS:
+            env = _MAKERS[library](name, env_kwargs)
+        elif (factory := ENVIRONMENTS.find(env_id)) is not None:
+            env = _construct(env_id, factory, env_kwargs)
+        else:
+            raise _unknown(env_id, _OF_USERS_REMEDY if name else "")
+        return env, getattr(env, "default_params", None)
 
 
 def register_environment(env_id: str, factory: Callable[..., Any]) -> None:
@@ -166,6 +170,23 @@ def describe(env_id: str) -> EnvironmentInfo:
         truncation_rule=getattr(env, "truncation_rule", None)
         or _time_limit_text(params, limit.n_steps),
     )
+
+
+@contextlib.contextmanager
+def _explaining_platform() -> Iterator[None]:
+    """Where it is why something fails, say that jax lacks the platform that is asked for.
+
+    Looked for afterwards: a look begins the use of devices, before which `jax.distributed` must
+    know of other processes.
+    """
+    try:
+        yield
+    except (RuntimeError, AssertionError, ValueError):
+        if "jax" in sys.modules:
+            from jaxagents.compiler.platform import check_platform
+
+            check_platform()
+        raise
 
 
 def _make_gymnax(name: str, env_kwargs: dict[str, Any]) -> Any:

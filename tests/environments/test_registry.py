@@ -274,3 +274,20 @@ MPE_LIMIT = "time limit: the step after max_steps = 25 steps is the last"
 )
 def test_environments_are_described(env_id, info):
     assert describe(env_id) == (env_id, *info)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "env_kwargs"),
+    [("gymnax/CartPole-v1", {}), ("jaxmarl/MPE_simple_spread_v3", {"num_agents": 4})],
+)
+def test_a_missing_platform_is_named_instead_of_jaxs_own_error(env_id, env_kwargs):
+    code = f"import jaxagents\njaxagents.make({env_id!r}, **{env_kwargs})"
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"JAX_PLATFORMS": "nothing"},
+        capture_output=True,
+        text=True,
+    )
+    last = finished.stderr.splitlines()[-1]
+    assert last.startswith("ValueError: JAX_PLATFORMS=nothing: ")
+    assert last.endswith("; unset it, or install jax for that platform.")
