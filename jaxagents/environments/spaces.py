@@ -84,10 +84,11 @@ def as_space(space: Any) -> ActionSpace:
     sizes = converted.shape if isinstance(converted, Box) else converted.n_choices
     if not all(size > 0 for size in sizes) or (not sizes and not isinstance(converted, Box)):
         raise ValueError(
-            f"action space {space!r} has no action to choose; give it a size of at least 1."
+            f"action space {_one_line(space)} has no action to choose; give it a size of at least "
+            "1."
         )
     if isinstance(converted, Box) and not np.all(converted.low <= converted.high):
-        raise ValueError(f"action space {space!r} has a low that is not at most its high.")
+        raise ValueError(f"action space {_one_line(space)} has a low that is not at most its high.")
     return converted
 
 
@@ -111,9 +112,10 @@ def _converted(space: Any) -> ActionSpace:
         shape = tuple(int(size) for size in space.shape)
         return Box(*float32_bounds(space.low, space.high, shape), shape)
     raise TypeError(
-        f"action space {space!r} is neither Discrete (an attribute n, actions 0 to n - 1) nor Box "
-        "(low, high, shape) nor MultiDiscrete (n_choices, num_categories or nvec, a vector of "
-        "numbers of actions); only these are supported."
+        f"action space {_one_line(space)} is neither Discrete (an attribute n, actions 0 to n - 1) "
+        "nor Box (low, high, shape) nor MultiDiscrete (n_choices, num_categories or nvec, a vector "
+        "of numbers of actions); only these are supported. Wrap the environment in one that takes "
+        "all choices as one vector."
     )
 
 
@@ -141,4 +143,11 @@ def float32_bounds(low: Any, high: Any, shape: tuple[int, ...]) -> tuple[np.ndar
 
 def _bound_text(bound: Any) -> str:
     values = np.unique(bound)
-    return f"{values[0]:g}" if values.size == 1 else np.array2string(np.asarray(bound), threshold=6)
+    if values.size == 1:
+        return f"{values[0]:g}"
+    return " ".join(np.array2string(np.asarray(bound), threshold=6).split())
+
+
+def _one_line(space: Any) -> str:
+    """Show a space; arrays of several axes would break the line."""
+    return " ".join(repr(space).split())

@@ -31,6 +31,6 @@ class ContinuousIPPO(IPPOBase):
         if not np.all(np.isfinite(width) & (width > 0)):
             raise ValueError(
                 f"squash=True needs finite bounds that differ, but {type(self.env).__name__} has "
-                f"actions from {space.low} to {space.high}; use squash=False."
+                f"actions in {space}; use squash=False."
             )
         return SquashedGaussian(space)

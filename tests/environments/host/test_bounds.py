@@ -228,3 +228,40 @@ def test_ends_may_be_floats():
         adapter.reset(0)
         outcome = adapter.step(np.array([action]))
         assert (outcome.terminated[0], outcome.truncated[0]) == ends
+
+
+def acting_in(space):
+    """Return a constructor of environments of an action space."""
+    return lambda: Observed(ONE, np.zeros(1, np.float32), action_space=space)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.MultiDiscrete([[2, 3], [4, 5]]),
+        spaces.MultiBinary([2, 2]),
+        spaces.Dict(a=spaces.Discrete(2), b=spaces.MultiDiscrete([[2, 3], [4, 5]])),
+        spaces.Tuple([spaces.Discrete(2)] * 2),
+        spaces.Box(0, 1, (2, 0)),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_action_spaces_that_agents_cannot_play_are_refused_in_one_line(space):
+    with pytest.raises((TypeError, ValueError), match=r"^action space ") as refusal:
+        ja.HostEnvironment(acting_in(space), n_workers=0)
+    message = str(refusal.value)
+    assert "\n" not in message
+    assert "Wrap the environment in one that takes all choices as one vector." in message or (
+        message.endswith("has no action to choose; give it a size of at least 1.")
+    )
+
+
+def test_bounds_of_several_axes_are_shown_in_one_line():
+    low = np.array([[0.0, 1.0], [2.0, 3.0]], np.float32)
+    env = ja.HostEnvironment(
+        acting_in(spaces.Box(low, np.full((2, 2), np.inf, np.float32))), n_workers=0
+    )
+    assert str(env.action_space()) == "Box(2, 2) from [[0. 1.] [2. 3.]] to inf"
+    with pytest.raises(ValueError, match="has actions in Box") as refusal:
+        ja.ContinuousIPPO(env, None, ja.AgentConfig(n_steps=1, squash=True))
+    assert "\n" not in str(refusal.value)
