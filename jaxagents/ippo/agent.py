@@ -38,6 +38,7 @@ from jaxagents.ippo.population.members import best_member, member_of, members_fi
 from jaxagents.ippo.population.selection import VARIED
 from jaxagents.ippo.replay import Replay
 from jaxagents.ippo.rollout import Acting
+from jaxagents.ippo.runner_shapes import foreign_part, parts_of
 from jaxagents.ippo.training_run import TrainingRun
 from jaxagents.networks.network import Network
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
@@ -466,8 +467,12 @@ class Agent(Frozen, abc.ABC):
         return jax.eval_shape(jax.vmap(self._init, in_axes=(0, None)), keys, hyperparams)
 
     @contextlib.contextmanager
-    def _explaining(self, runner: Runner) -> Iterator[None]:
+    def _explaining(self, runner: Runner, n_members: int | None = None) -> Iterator[None]:
         """Where it is why a call fails, say that a runner is another agent's, or memory is short.
+
+        Args:
+            runner: The runner.
+            n_members: Of a population; None: the runner is of a single run.
 
         Raises:
             ValueError: parameters have other shapes than this agent's.
@@ -477,15 +482,9 @@ class Agent(Frozen, abc.ABC):
             with explaining_exhausted_memory():
                 yield
         except (TypeError, ValueError, FlaxError) as error:
-            own, given = _shapes_of(self._runner_shapes()), _shapes_of(runner)
-            for name in sorted(own.keys() | given.keys()):
-                here, there = own.get(name, "missing"), given.get(name, "missing")
-                if here != there:
-                    raise ValueError(
-                        f"the runner is of another agent: {name} is {there} there and {here} in "
-                        "this agent; build the agent of the environment and configuration that "
-                        "the runner was trained with."
-                    ) from error
+            own = self._runner_shapes(n_members)
+            if (foreign := foreign_part(parts_of(own), parts_of(runner))) is not None:
+                raise ValueError(foreign) from error
             raise
 
     def _checked(self, hyperparams: HyperParameters) -> HyperParameters:
@@ -547,13 +546,3 @@ def _network_text(network: Network, init: Callable[[PRNGKeyArray], PyTree]) -> s
     shapes = jax.eval_shape(init, jax.random.key(0))
     n_params = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
     return f"{type(network.module).__name__}, {n_params:,} parameters per policy"
-
-
-def _shapes_of(runner: Runner) -> dict[str, str]:
-    """Return the shapes of what observations and actions decide."""
-    parts = (runner.actor.params, runner.critic.params, runner.normalizers)
-    return {
-        f"{part}.{jax.tree_util.keystr(path, simple=True, separator='.')}": str(list(leaf.shape))
-        for part, tree in zip(("actor", "critic", "normalizers"), parts, strict=True)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }

@@ -13,6 +13,7 @@ from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors, u
 from jaxagents.environments.sides.side import Side
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.population.members import member_of
+from jaxagents.ippo.runner_shapes import foreign_part
 from jaxagents.types import Inference, Observation, PyTree, Runner
 
 
@@ -29,6 +30,8 @@ class _TrainedAgent(Protocol):
     def networks(self) -> ActorCritic:
         """Its networks."""
         ...
+
+    def _runner_shapes(self, n_members: int | None = None) -> Runner: ...
 
 
 class Policies(Opponent):
@@ -122,7 +125,7 @@ class FrozenPolicies(Policies):
         greedy: Take the most probable actions instead of sampling.
 
     Raises:
-        ValueError: there are no runners.
+        ValueError: there are no runners, or one is of another agent.
     """
 
     def __init__(
@@ -145,8 +148,16 @@ class FrozenPolicies(Policies):
             raise ValueError("runners is empty; give at least one.")
         super().__init__(agent, names, greedy)
         actors = [agent.networks.actor_of(runner) for runner in members]
+        own = agent.networks.actor_of(agent._runner_shapes())
+        for name, actor in zip(names, actors, strict=True):
+            if (foreign := foreign_part(_named(own), _named(actor))) is not None:
+                raise ValueError(f"opponent {name!r}: {foreign}")
         self._params = jax.device_get(jax.tree.map(lambda *leaves: jnp.stack(leaves), *actors))
 
     def params(self) -> PyTree:
         """Return the parameters, ``[members, ...]``."""
         return jax.tree.map(jnp.asarray, self._params)
+
+
+def _named(actor: Inference) -> dict[str, PyTree]:
+    return {"actor": actor.params, "normalizers.observation": actor.features}

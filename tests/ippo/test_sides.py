@@ -177,3 +177,40 @@ def test_checkpoints_know_their_opponents(tmp_path):
     side_agent(heads, checkpoint_dir=tmp_path).train(KEY, FAST)
     with pytest.raises(ValueError, match=r"its opponents is \['heads'\], and this agent's is"):
         side_agent(tails, checkpoint_dir=tmp_path).restore(mode="last")
+
+
+def test_weights_of_another_environment_are_no_opponents_of_this_one():
+    agent = ja.DiscreteIPPO(Pennies(), None, tiny())
+    other = ja.DiscreteIPPO(Coordination(2, 3), None, tiny())
+    message = (
+        r"^opponent 'late': the runner is of another agent: actor\.params\.Dense_0\.bias is "
+        r"\[1, 3\] there and \[1, 2\] in this agent; build the agent of "
+    )
+    with pytest.raises(ValueError, match=message):
+        ja.FrozenPolicies(agent, {"early": agent.init(KEY, FAST), "late": other.init(KEY, FAST)})
+
+
+class Throttle(ja.Environment):
+    """One step: actor 0 earns what actor 1 does."""
+
+    n_actors = 2
+
+    def action_space(self, params):
+        return ja.Box(-1.0, 1.0, (1,))
+
+    def reset_env(self, rng, params):
+        return jnp.zeros((2, 1)), jnp.zeros((), jnp.int32)
+
+    def step_env(self, rng, state, action, params):
+        over = jnp.ones(2, bool)
+        return jnp.zeros((2, 1)), state, jnp.full(2, action[1, 0]), over, ~over, {}
+
+
+def test_actions_of_opponents_lie_within_the_space():
+    def too_much(rng, observation):
+        return jnp.full((1, 1), 5.0)
+
+    side = ja.Side(Throttle(), (0,), opponents=[too_much])
+    agent = ja.ContinuousIPPO(side, None, tiny())
+    returns = agent.eval(KEY, n_evals=2, runner=agent.init(KEY, FAST))["returns"]
+    np.testing.assert_array_equal(returns, [[1.0], [1.0]])

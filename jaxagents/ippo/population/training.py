@@ -90,7 +90,8 @@ def train_population(
         )
     n_updates_done = int(np.max(runner.n_updates_done))
     runner = runner.replace(hyperparams=stack(of_members))
-    return population.train(runner, n_updates_done, agent.config.initial_evaluation)
+    with agent._explaining(runner, n_members):
+        return population.train(runner, n_updates_done, agent.config.initial_evaluation)
 
 
 def resume_population(

@@ -11,6 +11,7 @@ import pytest
 import jaxagents as ja
 from jaxagents.compiler.switch import plain_jax
 from tests.agents import COORDINATION, FAST, assert_trees_equal, shared_agent, tiny
+from tests.probes import Pennies
 
 KEYS = jax.vmap(jax.random.key)(jnp.arange(3))
 EVALUATED = {"n_steps": 4, "eval_frequency": 2, "n_evals": 3}
@@ -148,6 +149,17 @@ def test_a_population_goes_on_from_a_runner():
     runner, _ = half.train(KEYS, FAST)
     runner, _ = whole.train(None, FAST, runner)
     assert_trees_equal(runner, whole.train(KEYS, FAST)[0])
+
+
+def test_a_population_of_another_environment_is_named_by_what_differs():
+    runner, _ = shared_agent(COORDINATION, **EVALUATED).train(KEYS, FAST)
+    runner = runner.replace(n_updates_done=jnp.zeros(3, jnp.int32))
+    agent = ja.DiscreteIPPO(Pennies(), None, tiny(**EVALUATED))
+    message = (
+        r"^the runner is of another agent: actor\.\S* is \[3, 1, .*\] there and \[3, 1, 2\] in"
+    )
+    with pytest.raises(ValueError, match=message):
+        agent.train(None, FAST, runner)
 
 
 def test_a_member_that_diverges_stops_alone(tmp_path, caplog):
