@@ -31,7 +31,7 @@ from jaxagents.environments.protocol import (
     as_observation,
 )
 from jaxagents.environments.protocol_check import examine
-from jaxagents.environments.spaces import ActionSpace
+from jaxagents.environments.spaces import ActionSpace, Box
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
@@ -370,6 +370,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         )
         interface = examine(env, env_params, resets_as_batch=self._resets_as_batch)
         self._keeps_keys = interface.keeps_keys
+        self._whole_numbers = interface.whole_numbers
         self.has_shaped_reward = interface.has_shaped_reward
         self.rewards_after_death = getattr(env, "rewards_after_death", False)
         super().__init__(
@@ -401,7 +402,12 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         step = self._env.step_env if self._resets_as_batch else self._env.step
         observation, env_state, reward, terminated, truncated, info = jax.vmap(
             step, in_axes=(0, 0, 0, None)
-        )(keys_of_environments(rng_step, n_envs), state.env_state, action, self._env_params)
+        )(
+            keys_of_environments(rng_step, n_envs),
+            state.env_state,
+            self._as_whole_numbers(action),
+            self._env_params,
+        )
         terminated, truncated = terminated.astype(bool), truncated.astype(bool)
         elapsed = state.episode_steps + 1
         acts_next = info.pop(ACTS_NEXT, state.active & ~terminated & ~truncated)
@@ -445,6 +451,13 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             final_state=final_state,
         )
         return time_step, following._replace(env_state=env_state)
+
+    def _as_whole_numbers(self, action: Array) -> Array:
+        """Round actions of a Box of integers to the nearest one, halves to the even one."""
+        dtype, space = self._whole_numbers, self.space
+        if dtype is None or not isinstance(space, Box):
+            return action
+        return jnp.clip(jnp.rint(action), np.ceil(space.low), np.floor(space.high)).astype(dtype)
 
     def _fast(self, rng: PRNGKeyArray) -> PRNGKeyArray:
         """Return a key that draws fast, or a plain one if the environment's state holds keys."""

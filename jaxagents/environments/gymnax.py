@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.environments.protocol import Environment, StepResult
-from jaxagents.environments.spaces import action_dtype, as_space
+from jaxagents.environments.spaces import action_dtype, as_space, whole_numbers
 from jaxagents.types import PyTree
 
 # Their episodes terminate at the step of the limit, or at the first. (The library's own spelling.)
@@ -34,7 +34,9 @@ class GymnaxEnvironment(Environment):
 
     def __init__(self, env: Any):
         # Of default parameters: those of a traced step cannot be read.
-        self._action_dtype = action_dtype(as_space(env.action_space(env.default_params)))
+        space = env.action_space(env.default_params)
+        whole = whole_numbers(space)
+        self._action_dtype = action_dtype(as_space(space)) if whole is None else whole
         self.env = env
         self.name = env.name
 

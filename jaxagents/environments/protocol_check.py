@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from jaxagents.compiler.random_keys import is_key
 from jaxagents.environments.protocol import ACTS_NEXT, as_flat_observation
@@ -15,6 +16,7 @@ from jaxagents.environments.spaces import (
     action_shape,
     as_space,
     mask_size,
+    whole_numbers,
 )
 from jaxagents.types import Observation, PyTree
 
@@ -24,6 +26,7 @@ class Interface(NamedTuple):
 
     n_actors: int
     space: ActionSpace  # one actor's
+    whole_numbers: np.dtype | None  # of actions, in a Box of integers
     observation: Observation  # shapes and dtypes, [actors, *obs]
     has_shaped_reward: bool
     keeps_keys: bool  # True if the state contains random keys
@@ -50,7 +53,8 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
                 "gymnax and JaxMARL. Give one of Gymnasium or PettingZoo as "
                 "jaxagents.HostEnvironment(make_env)."
             )
-    n_actors, space = _n_actors(env), as_space(env.action_space(env_params))
+    own_space = env.action_space(env_params)
+    n_actors, space, whole = _n_actors(env), as_space(own_space), whole_numbers(own_space)
     reset_name, step_name = ("reset_env", "step_env") if resets_as_batch else ("reset", "step")
     rng = jax.random.key(0)
     source, names = f"{name}.{reset_name}", ("observation", "state")
@@ -58,7 +62,8 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
     observation, state = _expect(source, returned, ", ".join(names))
     observation = _as_observation(observation)
     _check_observation(source, observation, n_actors, space)
-    action = jax.ShapeDtypeStruct((n_actors, *action_shape(space)), action_dtype(space))
+    shape = (n_actors, *action_shape(space))
+    action = jax.ShapeDtypeStruct(shape, action_dtype(space) if whole is None else whole)
     source = f"{name}.{step_name}"
     names = ("observation", "state", "reward", "terminated", "truncated", "info")
     returned = _traced(source, names, getattr(env, step_name), rng, state, action, env_params)
@@ -75,6 +80,7 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
     return Interface(
         n_actors=n_actors,
         space=space,
+        whole_numbers=whole,
         observation=observation,
         has_shaped_reward="shaped_reward" in step["info"],
         keeps_keys=any(map(is_key, jax.tree.leaves(state))),

@@ -68,6 +68,18 @@ def action_dtype(space: ActionSpace) -> Any:
     return np.float32 if isinstance(space, Box) else np.int32
 
 
+def whole_numbers(space: Any) -> np.dtype | None:
+    """Return the dtype of a library's Box of integers, as which its environment takes actions.
+
+    None for all other spaces.
+    """
+    dtype = getattr(space, "dtype", None)
+    is_box = hasattr(space, "low") and hasattr(space, "high")
+    if not is_box or dtype is None or np.dtype(dtype).kind not in "iu":
+        return None
+    return np.dtype(dtype)
+
+
 def mask_size(space: ActionSpace) -> int:
     """Return the length of one actor's action mask: an entry per action, or per dimension."""
     return space.size if isinstance(space, Box) else sum(space.n_choices)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from jaxagents.environments.batch import JaxEnvironmentBatch
+from jaxagents.environments.gymnax import GymnaxEnvironment
 from jaxagents.environments.protocol import Environment
 from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete, as_space
 from jaxagents.types import Observation
@@ -1003,3 +1004,51 @@ def test_float_ends_count_as_bool():
     step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
     assert step.terminated.dtype == bool
     assert step.episode_over.all()
+
+
+class Dial(Environment):
+    """One step: the reward is the number of the dial, which only takes bytes of its own space."""
+
+    n_actors = 1
+
+    def action_space(self, params):
+        return gymnasium.spaces.Box(2, 9, (1,), np.uint8)
+
+    def reset_env(self, rng, params):
+        return jnp.zeros((1, 1)), jnp.zeros((), jnp.int32)
+
+    def step_env(self, rng, state, action, params):
+        assert action.dtype == jnp.uint8
+        over = jnp.ones(1, bool)
+        return jnp.zeros((1, 1)), state, action[:, 0].astype(jnp.float32), over, ~over, {}
+
+
+def test_environments_of_integer_boxes_get_rounded_actions_in_their_own_dtype():
+    """Halves go to the even number, and no action leaves the bounds."""
+    batch = JaxEnvironmentBatch(Dial(), None)
+    actions = [2.0, 2.5, 3.5, 3.6, 9.0, -5.0, 300.0]
+    _, state = batch.reset(jax.random.key(0), len(actions))
+    action = jnp.array(actions)[:, None, None]
+    step, _ = batch.step(jax.random.key(1), state, action)
+    np.testing.assert_array_equal(step.reward[:, 0], [2, 2, 4, 4, 9, 2, 9])
+
+
+def test_gymnax_environments_of_integer_boxes_do_too():
+    class Knob(SimpleNamespace):
+        def action_space(self, params):
+            return SimpleNamespace(low=0, high=3, shape=(1,), dtype=jnp.int32)
+
+        def reset_env(self, rng, params):
+            return jnp.zeros(1), jnp.zeros((), jnp.int32)
+
+        def step_env(self, rng, state, action, params):
+            assert action.dtype == jnp.int32
+            return jnp.zeros(1), state, action[0] + 0.0, jnp.ones((), bool), {}
+
+        def is_truncated(self, state, params):
+            return jnp.zeros((), bool)
+
+    batch = JaxEnvironmentBatch(GymnaxEnvironment(Knob(name="Knob", default_params=())), ())
+    _, state = batch.reset(jax.random.key(0), 1)
+    step, _ = batch.step(jax.random.key(1), state, jnp.full((1, 1, 1), 1.7))
+    np.testing.assert_array_equal(step.reward, [[2.0]])

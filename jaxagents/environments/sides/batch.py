@@ -21,6 +21,7 @@ from jaxagents.environments.sides.pool import (
 )
 from jaxagents.environments.sides.side import Side
 from jaxagents.environments.sides.whole import WholeBatch
+from jaxagents.environments.spaces import Box
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
@@ -283,7 +284,10 @@ class SideBatch(EnvironmentBatch):
 
     def _merged(self, learners: Array, others: Array) -> Array:
         order = np.argsort([*self._actors, *self._seats.actors])
-        return jnp.concatenate([learners, others.astype(learners.dtype)], axis=1)[:, order]
+        others = others.astype(learners.dtype)
+        if isinstance(self.space, Box):
+            others = jnp.clip(others, self.space.low, self.space.high)
+        return jnp.concatenate([learners, others], axis=1)[:, order]
 
     def _own(self, observation: Observation) -> Observation:
         """Leave out a global state that only other sides of the environments use."""
