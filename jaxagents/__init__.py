@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from jaxagents.compiler.forks import note_forks
 from jaxagents.compiler.processors import give_xla_two_threads
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __version__ = "1.1.0"
 
 give_xla_two_threads()
+note_forks()
 
 _MODULE_OF = {
     "AgentConfig": "config",

@@ -16,6 +16,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
+from jaxagents.compiler.forks import check_has_threads
 from jaxagents.compiler.switch import tunes_for_cpu
 from jaxagents.compiler.threads import is_on_cpu
 
@@ -162,6 +163,7 @@ def _on_cpu(
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
+        check_has_threads()
         if not tunes_for_cpu() or is_traced((arguments, keywords)):
             return usual(*arguments, **keywords)
         try:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxagents.compiler.devices import Devices
 from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
+from jaxagents.compiler.forks import check_has_threads
 from jaxagents.compiler.jit import is_traced
 from jaxagents.compiler.platform import check_platform
 from jaxagents.compiler.random_keys import as_key
@@ -79,6 +80,7 @@ class Agent(Frozen, abc.ABC):
         config: AgentConfig,
         callbacks: Sequence[Callback] = (),
     ):
+        check_has_threads()
         check_platform()
         if jnp.zeros(()).dtype != jnp.float32:
             raise ValueError(

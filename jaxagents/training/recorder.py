@@ -8,6 +8,7 @@ from typing import Any, TypeVar, final
 import jax
 import numpy as np
 
+from jaxagents.compiler.forks import check_has_threads
 from jaxagents.compiler.processes import is_first, largest, together
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig
@@ -113,7 +114,9 @@ class Recorder:
 
         Raises:
             ValueError: The agent has no directory, or as for `holding`.
+            RuntimeError: This process was forked after jax had run.
         """
+        check_has_threads()
         self._interruption.wait_for_abandoned_work()
         if self.saved.checkpoints.directory.exists():
             with self.holding():
@@ -135,7 +138,9 @@ class Recorder:
         Raises:
             ValueError: The directory already holds a run, or a checkpoint could not restore keys
                 of this generator.
+            RuntimeError: This process was forked after jax had run.
         """
+        check_has_threads()
         self._interruption.wait_for_abandoned_work()
         directory = self._config.checkpoint_dir
         if directory is None:
