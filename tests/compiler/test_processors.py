@@ -11,6 +11,7 @@ from jaxagents.compiler.processors import give_xla_two_threads
 PIN = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 IMPORT = "import jaxagents as ja"
 ONE_THREAD = "os.environ['NPROC'] = '1'"
+COMPUTE = "import jax; jax.numpy.ones(3).sum().block_until_ready()"
 TRAINING = """
 import os, sys
 import jax
@@ -51,8 +52,8 @@ def test_a_number_of_threads_that_was_asked_for_is_kept_unless_it_is_below_two(
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
 @pytest.mark.parametrize(
     "preparation",
-    [(PIN, IMPORT), (IMPORT, PIN), (ONE_THREAD, IMPORT)],
-    ids=["before", "after", "NPROC=1"],
+    [(PIN, IMPORT), (IMPORT, PIN), (ONE_THREAD, IMPORT), (ONE_THREAD, COMPUTE, IMPORT)],
+    ids=["before", "after", "NPROC=1", "NPROC=1 and computed"],
 )
 def test_a_training_with_checkpoints_ends_on_one_processor(preparation, tmp_path):
     """With one thread, XLA would wait for a callback that waits for XLA."""
