@@ -168,19 +168,21 @@ def diagnosis_text(summary: dict[str, Any]) -> str:
 
 def next_steps_text(experiment: "Experiment") -> str:
     """List the commands for a run that has ended."""
+    from jaxagents.environments.host.imports import import_options, imported_modules
     from jaxagents.experiments.resumption import recipe
 
-    directory = experiment.directory
+    directory, options = experiment.directory, import_options()
     first, *then = recipe(directory)
+    imports = ", ".join(["jaxagents as ja", *imported_modules()])
     rows = [
         ["learning curve", str(directory / "learning_curve.png")],
         ["HTML report", f"jaxagents report {directory}"],
-        ["watch it play", f"jaxagents replay {directory}"],
-        ["evaluate again", f"jaxagents eval {directory}"],
+        ["watch it play", f"jaxagents replay {directory}{options}"],
+        ["evaluate again", f"jaxagents eval {directory}{options}"],
         ["repeat the run", first],
         *(["", command] for command in then),
-        ["extend the run", f"jaxagents resume {directory} --agent.n_steps N"],
-        ["from Python", "import jaxagents as ja"],
+        ["extend the run", f"jaxagents resume {directory} --agent.n_steps N{options}"],
+        ["from Python", f"import {imports}"],
         ["", f'agent = ja.Experiment.of_run("{directory}").restore()'],
     ]
     return "\n" + table(rows)

@@ -161,6 +161,7 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
 
 
 def _complain_of_interruption(experiment: "Experiment", status: int) -> int:
+    from jaxagents.environments.host.imports import import_options
     from jaxagents.experiments.make_agent import CHECKPOINTS
     from jaxagents.training.checkpoints import Checkpoints
 
@@ -170,4 +171,5 @@ def _complain_of_interruption(experiment: "Experiment", status: int) -> int:
         return complain(
             "interrupted before the first checkpoint: there is nothing to resume", status
         )
-    return complain(f"interrupted; resume with: jaxagents resume {directory}", status)
+    command = f"jaxagents resume {directory}{import_options()}"
+    return complain(f"interrupted; resume with: {command}", status)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxagents.environments.host.imports import import_options
 from jaxagents.evaluation.run_files import read_yaml
 from jaxagents.evaluation.runs import configs_of
 from jaxagents.experiments.config_files.documented_fields import keys_of
@@ -21,7 +22,8 @@ def recipe(directory: Path) -> list[str]:
     ``NEW_RUN`` stands for the directory that the first command writes.
     """
     (_, first), *resumed = configs_of(directory)
-    commands = [f"jaxagents train {shlex.quote(str(first))}"]
+    options = import_options()
+    commands = [f"jaxagents train {shlex.quote(str(first))}{options}"]
     before = read_yaml(first) if resumed else {}
     for n_updates_done, path in resumed:
         after = read_yaml(path)
@@ -30,7 +32,7 @@ def recipe(directory: Path) -> list[str]:
         changes = [
             f"--{key} {shlex.quote(_flow_text(value))}" for key, value in _changes(before, after)
         ]
-        commands.append(" ".join([f"jaxagents resume {_NEW_RUN}", *changes]))
+        commands.append(" ".join([f"jaxagents resume {_NEW_RUN}{options}", *changes]))
         before = after
     return commands
 

@@ -21,6 +21,7 @@ from jaxagents.cli import streams
 from jaxagents.cli.output import EvaluationLines, summary_text
 from jaxagents.compiler import platform
 from jaxagents.environments import registry
+from jaxagents.environments.host import imports
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
@@ -562,6 +563,7 @@ def test_a_module_is_imported_from_the_current_directory(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
     monkeypatch.setattr(registry.ENVIRONMENTS, "_registered", {})
+    monkeypatch.setattr(imports, "_modules", {})
     assert cli.main(["envs", "of_a_module", "--import", "registers_an_environment"]) == 0
     assert "of_a_module/hunting" in capsys.readouterr().out
 
@@ -589,10 +591,12 @@ def test_an_interruption_outside_of_training_names_the_command_to_resume_too(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(TINY)
     monkeypatch.setattr(Experiment, "train", interrupt)
-    assert cli.main(["train", "tiny.yaml", "--quiet"]) == 130
-    error = capsys.readouterr().err
-    assert error.startswith("jaxagents: interrupted; resume with: jaxagents resume runs/tiny-")
-    assert error.count("\n") == 1
+    monkeypatch.setattr(imports, "_modules", {})
+    assert cli.main(["train", "tiny.yaml", "--quiet", "--import", "json"]) == 130
+    (run,) = Path("runs").iterdir()
+    command = f"jaxagents resume {run} --import json"
+    assert capsys.readouterr().err == f"jaxagents: interrupted; resume with: {command}\n"
+    assert recipe(run) == [f"jaxagents train {run}/config.yaml --import json"]
 
 
 def test_help_imports_nothing_heavy():

@@ -16,3 +16,8 @@ def import_modules(names: Iterable[str]) -> None:
 def imported_modules() -> tuple[str, ...]:
     """Return the names that `import_modules` was given."""
     return tuple(_modules)
+
+
+def import_options() -> str:
+    """Return the options --import that a command needs for what this process has imported."""
+    return "".join(f" --import {name}" for name in _modules)
