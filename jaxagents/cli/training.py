@@ -139,12 +139,10 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
     except KeyboardInterrupt:  # outside of training
         return _complain_of_interruption(experiment, INTERRUPTED)
     except (NonFiniteError, HostEnvironmentError, MemoryError) as error:
-        return complain(f"error: {error} The run so far is in {experiment.directory}", FAILED)
+        return complain(f"error: {error} {_what_is_left(experiment)}", FAILED)
     except ProcessError as error:
         sys.stdout.flush()
-        is_begun = experiment.directory.exists()
-        where = f" The run is in {experiment.directory}" if is_begun else ""
-        complain(f"error: {error}{where}", FAILED)
+        complain(f"error: {error} {_what_is_left(experiment)}", FAILED)
         os._exit(FAILED)  # jax would wait for the other processes
     if not is_first():
         return 0
@@ -160,16 +158,26 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
     return 0
 
 
+def _what_is_left(experiment: "Experiment") -> str:
+    if _has_checkpoint(experiment):
+        return f"The run so far is in {experiment.directory}"
+    return "This was before the first checkpoint: there is nothing to resume."
+
+
 def _complain_of_interruption(experiment: "Experiment", status: int) -> int:
     from jaxagents.environments.host.imports import import_options
-    from jaxagents.experiments.make_agent import CHECKPOINTS
-    from jaxagents.training.checkpoints import Checkpoints
 
     sys.stdout.flush()
-    directory = experiment.directory
-    if not Checkpoints(directory / CHECKPOINTS).steps():
+    if not _has_checkpoint(experiment):
         return complain(
             "interrupted before the first checkpoint: there is nothing to resume", status
         )
-    command = f"jaxagents resume {directory}{import_options()}"
+    command = f"jaxagents resume {experiment.directory}{import_options()}"
     return complain(f"interrupted; resume with: {command}", status)
+
+
+def _has_checkpoint(experiment: "Experiment") -> bool:
+    from jaxagents.experiments.make_agent import CHECKPOINTS
+    from jaxagents.training.checkpoints import Checkpoints
+
+    return bool(Checkpoints(experiment.directory / CHECKPOINTS).steps())

@@ -21,7 +21,7 @@ from jaxagents.cli import streams
 from jaxagents.cli.output import EvaluationLines, summary_text
 from jaxagents.compiler import platform
 from jaxagents.environments import registry
-from jaxagents.environments.host import imports
+from jaxagents.environments.host import HostEnvironmentError, imports
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
@@ -597,6 +597,20 @@ def test_an_interruption_outside_of_training_names_the_command_to_resume_too(
     command = f"jaxagents resume {run} --import json"
     assert capsys.readouterr().err == f"jaxagents: interrupted; resume with: {command}\n"
     assert recipe(run) == [f"jaxagents train {run}/config.yaml --import json"]
+
+
+def test_a_start_that_fails_before_the_first_checkpoint_says_so(tmp_path, monkeypatch, capsys):
+    def fail_at_once(experiment):
+        raise HostEnvironmentError("environment 0 at step 0 raised ValueError.")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    monkeypatch.setattr(Experiment, "train", fail_at_once)
+    assert cli.main(["train", "tiny.yaml", "--quiet"]) == 1
+    assert capsys.readouterr().err == (
+        "jaxagents: error: environment 0 at step 0 raised ValueError. "
+        "This was before the first checkpoint: there is nothing to resume.\n"
+    )
 
 
 def test_help_imports_nothing_heavy():
