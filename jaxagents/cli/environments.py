@@ -89,12 +89,17 @@ def config(parsed: argparse.Namespace) -> None:
     """Print or write a configuration file for an environment."""
     from jaxagents.errors import explained
     from jaxagents.experiments.config_files.starting_file import starting_file
+    from jaxagents.training.atomic_write import naming
 
     with explained(), explained("its data cannot be downloaded: ", kinds=(OSError,)):
         text = starting_file(parsed.env)
     if parsed.to is None:
         print(text, end="")
         return
-    with explained("the file cannot be written: "), open(parsed.to, "x", encoding="utf-8") as file:
+    with (
+        explained("the file cannot be written: "),
+        naming(parsed.to),
+        open(parsed.to, "x", encoding="utf-8") as file,
+    ):
         file.write(text)
     print(f"jaxagents train {parsed.to}")

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.ppo.schedules import training_reward
+from jaxagents.training.atomic_write import naming
 from jaxagents.types import Observation, PyTree, Transition
 
 
@@ -121,7 +122,7 @@ class Rollout(NamedTuple):
             else:
                 arrays[field] = value
         savez: Any = np.savez  # its type stubs take arrays for options
-        with Path(path).open("wb") as file:
+        with naming(path), Path(path).open("wb") as file:
             savez(file, **{name: each for name, each in arrays.items() if each is not None})
 
     @classmethod

@@ -22,13 +22,13 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """Name a file in errors that name none, as of a full disk."""
     try:
         yield
     except OSError as error:
         if error.errno is not None and error.filename is None:
-            error.filename = str(path)
+            error.filename = os.fspath(path)
         raise
 
 

@@ -30,7 +30,7 @@ from typing import Any, TypeVar, final
 import numpy as np
 
 from jaxagents.errors import CheckpointError
-from jaxagents.training.atomic_write import opened_here
+from jaxagents.training.atomic_write import naming, opened_here
 from jaxagents.training.checkpoint_files import (
     HostileError,
     check_metadata,
@@ -148,10 +148,11 @@ class Checkpoints:
         path = self.directory / f"{_UNFINISHED}{step}"
         shutil.rmtree(path, ignore_errors=True)
         try:
-            self._write(path, runner, history, metadata, score)
-            if with_params:
-                self._write_params(path, runner)
-            path.rename(self.directory / str(step))
+            with naming(self.directory):
+                self._write(path, runner, history, metadata, score)
+                if with_params:
+                    self._write_params(path, runner)
+                path.rename(self.directory / str(step))
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)  # free the space of a full disk
             raise

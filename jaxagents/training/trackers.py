@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, final
 
 from jaxagents.errors import Registry
+from jaxagents.training.atomic_write import naming
 from jaxagents.training.callbacks import Evaluation
 
 _logger = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ class JsonLines(Tracker):
         line = json.dumps(evaluation.record(), allow_nan=False).encode() + b"\n"
         if not self.path.exists():
             _warn_of_deleted(self.path, evaluation)
-        with self.path.open("a+b") as file:
+        with naming(self.path), self.path.open("a+b") as file:
             if _ends_mid_line(file):
                 line = b"\n" + line
             file.write(line)

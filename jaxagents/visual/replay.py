@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxagents.environments.gif import write_gif
 from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.training.atomic_write import naming
 from jaxagents.visual.renderers.film import find_ffmpeg, write_mp4
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import compose
@@ -71,7 +72,8 @@ def write_replay(
         frames = [compose(scene, trajectory, n) for n in shown]
         for path in _paths(directory, number, mp4):
             write = write_gif if path.suffix == ".gif" else write_mp4
-            write(frames, path, scene.seconds_per_step)
+            with naming(path):
+                write(frames, path, scene.seconds_per_step)
             written.append(path)
     return written
 

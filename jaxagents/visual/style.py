@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jaxagents.training.atomic_write import naming
+
 # Okabe and Ito's colour-blind safe palette, https://jfly.uni-koeln.de/color/, without its yellow,
 # which is hard to see on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -42,7 +44,8 @@ def write_figure(figure: Any, path: str | PathLike[str]) -> None:
     import matplotlib
 
     # Keep text as text, and make the ids of an SVG's elements reproducible.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxagents"}):
+    reproducible = matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxagents"})
+    with naming(path), reproducible:
         figure.savefig(path, metadata=METADATA.get(Path(path).suffix.lower()))
 
 

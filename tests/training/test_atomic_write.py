@@ -1,8 +1,13 @@
 """Text files that are replaced as a whole."""
 
+import numpy as np
 import pytest
 
 from jaxagents.training.atomic_write import naming, write_atomically
+from jaxagents.training.trackers import JsonLines
+from jaxagents.visual.plots import plot_learning_curve
+from jaxagents.visual.style import new_figure, write_figure
+from tests.training.test_json_lines import evaluation
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path):
@@ -26,3 +31,22 @@ def test_a_full_disk_is_named_with_the_file(tmp_path):
     raises = pytest.raises(OSError, match=message)
     with raises, naming(tmp_path / "text"), open("/dev/full", "w") as full:
         full.write("text")
+
+
+CURVE = {"returns": np.zeros((2, 1, 1)), "n_environment_steps": np.arange(2)}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: JsonLines(path).log(evaluation()),
+        lambda path: plot_learning_curve(CURVE, path),
+        lambda path: write_figure(new_figure(4.0, 3.0), path),
+    ],
+    ids=["metrics", "learning curve", "plots"],
+)
+def test_metrics_and_pictures_name_their_file_on_a_full_disk(write, tmp_path):
+    path = tmp_path / "file.png"
+    path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*file\.png'"):
+        write(path)

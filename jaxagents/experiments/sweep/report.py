@@ -19,7 +19,7 @@ from jaxagents.experiments.report.document import document
 from jaxagents.experiments.report.markup import element, table
 from jaxagents.experiments.sweep.study import Result
 from jaxagents.experiments.sweep.sweep import Sweep, ranked
-from jaxagents.training.atomic_write import write_atomically
+from jaxagents.training.atomic_write import naming, write_atomically
 
 _WIDTH_OF_KEY = 2.4  # inches
 _MOST_ROWS = 20  # of the page; the table file has all
@@ -88,7 +88,7 @@ def result_text(result: Result) -> str:
 
 
 def _write_table(results: Sequence[Result], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with naming(path), path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         keys = list(results[0].values)
         n_seeds = len(results[0].scores)
