@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 on success, 1 if training failed or the output is a closed pipe, 2 if
-        the request is wrong, 130 after Ctrl-C, 143 after SIGTERM.
+        the request is wrong, 130 after Ctrl-C, 143 after SIGTERM, 129
+        after SIGHUP.
     """
     command: list[str] = []
     try:

@@ -150,8 +150,8 @@ class IPPOBase(Agent):
             NonFiniteError: a quantity of an update (a reward, observation, running statistic,
                 value, loss, gradient or parameter) is NaN or infinite, and ``on_nonfinite`` is
                 "stop". (Under `jax.vmap` the rows from there on are NaN instead.)
-            Interrupted: Ctrl-C or SIGTERM ended the training of an agent with checkpoints or
-                callbacks, after the block in flight; a second signal ends it at once.
+            Interrupted: Ctrl-C, SIGTERM or SIGHUP ended the training of an agent with checkpoints
+                or callbacks, after the block in flight; a second signal ends it at once.
             HostEnvironmentError: an environment outside of JAX failed.
         """
         initial = self.config.initial_evaluation

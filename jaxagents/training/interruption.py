@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during training, and Ctrl-C in commands.
+"""Ctrl-C, SIGTERM and SIGHUP during training, and Ctrl-C in commands.
 
 The first ends training after the next evaluation; the second raises `Interrupted` at once, and so
 does the first before there is an evaluation: it would wait for a compilation, with nothing to save.
@@ -27,9 +27,11 @@ def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
     signal.default_int_handler(number, frame)
 
 
+# Sent when the terminal goes. Windows has none.
+_HANGUPS = {signal.SIGHUP} if hasattr(signal, "SIGHUP") else set()
 _DEFAULT_HANDLERS = {
     signal.SIGINT: (signal.default_int_handler, raise_interrupt),
-    signal.SIGTERM: (signal.SIG_DFL,),
+    **dict.fromkeys({signal.SIGTERM, *_HANGUPS}, (signal.SIG_DFL,)),
 }
 
 
@@ -50,7 +52,7 @@ class Interrupted(KeyboardInterrupt):
 
 @final
 class Interruption:
-    """Handles Ctrl-C and SIGTERM while a function runs; the function polls `requested`.
+    """Handles Ctrl-C, SIGTERM and SIGHUP while a function runs; the function polls `requested`.
 
     Signals that the process ignores or the user's program handles keep their handlers. Outside the
     main thread, where Python cannot install handlers, no signal is handled.
@@ -132,6 +134,8 @@ class Interruption:
         return outcome.result()
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if number in _HANGUPS and number == self._signal_number:
+            return  # the shell and the kernel each send one when a terminal goes
         if self._signal_number is not None or not self.has_results:
             raise Interrupted(number, at_once=True)
         self._signal_number = number

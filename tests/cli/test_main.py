@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -497,6 +498,42 @@ def test_training_goes_on_without_standard_streams(tmp_path, given):
     command = f"exec '{sys.executable}' -m jaxagents train tiny.yaml {given}"
     assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=100).returncode == 0
     assert list(tmp_path.glob("runs/*/summary.json"))
+
+
+TERMINAL = """
+import fcntl, signal, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # it hangs up when it goes
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("handler", "n_steps", "status"),
+    [("SIG_DFL", 100000, 128 + signal.SIGHUP), ("SIG_IGN", 100, 0)],
+    ids=["by default", "nohup"],
+)
+def test_a_training_whose_terminal_goes_ends_with_a_checkpoint(tmp_path, handler, n_steps, status):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    ours, theirs = pty.openpty()
+    program = f"{TERMINAL}\nsignal.signal(signal.SIGHUP, signal.{handler})\n{TRAINING}"
+    command = [sys.executable, "-c", program, "train", "tiny.yaml", f"--agent.n_steps={n_steps}"]
+    streams_of_it = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    with subprocess.Popen(
+        command, cwd=tmp_path, start_new_session=True, **streams_of_it
+    ) as process:
+        try:
+            os.close(theirs)
+            output = b""
+            while b"\n       2" not in output:  # after an evaluation
+                output += os.read(ours, 1024)
+            os.close(ours)
+            assert process.wait(60) == status
+        finally:
+            process.kill()
+    (run,) = (tmp_path / "runs").iterdir()
+    last = read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"]
+    assert Checkpoints(run / "checkpoints").last_step() == last
+    assert last == n_steps or handler == "SIG_DFL"
 
 
 def test_a_full_standard_output_is_one_line():

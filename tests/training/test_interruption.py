@@ -42,12 +42,16 @@ def test_a_signal_is_handled_whichever_thread_receives_it():
     assert outcome == "2 False"
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 @pytest.fixture
 def default_handlers():
     """Give the signals the default handlers of a Python program."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -75,7 +79,7 @@ def test_without_a_signal_work_returns_its_result_and_raises_its_errors(default_
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_work_is_asked_to_end_by_the_first_signal(default_handlers, number, capsys):
     interruption, ended = Interruption(), []
 
@@ -110,6 +114,20 @@ def test_a_second_signal_abandons_work_and_later_work_waits_for_it(default_handl
     go_on.set()
     interruption.run(lambda: ended.append("second"))
     assert ended == ["first", "second"]
+
+
+def test_a_terminal_that_goes_may_hang_up_more_than_once(default_handlers):
+    interruption = Interruption()
+
+    def work():
+        for _ in range(2):
+            send(signal.SIGHUP)
+            wait_for(lambda: interruption.requested)
+            time.sleep(0.2)  # until the main thread has handled it
+
+    with pytest.raises(Interrupted) as raised:
+        interruption.run(work)
+    assert (raised.value.signal_number, raised.value.at_once) == (signal.SIGHUP, False)
 
 
 def test_a_signal_ends_work_without_results_at_once(default_handlers):

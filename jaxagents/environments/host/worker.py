@@ -41,8 +41,9 @@ class Task(NamedTuple):
 
 def main(descriptor: int) -> None:
     """Serve the process at the other end of a socket until it closes it."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # which reach whole groups of processes
-        signal.signal(number, signal.SIG_IGN)  # the other process decides
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # which reach whole groups of processes
+        if hasattr(signal, name):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), signal.SIG_IGN)  # the other process decides
     channel = socket.socket(fileno=descriptor)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:

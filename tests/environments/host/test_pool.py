@@ -211,7 +211,7 @@ def test_a_new_worker_that_cannot_reset_its_environments_ends_the_pool(started, 
 def test_signals_to_the_whole_group_of_processes_leave_workers_alone(started):
     pool = started(Stairs)
     pool.reset(SEEDS)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(pool.process_ids[0], number)
     pool.step(actions(0, 0, 0), SEEDS)
 
