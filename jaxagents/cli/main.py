@@ -64,8 +64,14 @@ def _run(arguments: Sequence[str] | None, command: list[str]) -> int:
             import_for_registrations(parsed.imports)
             status = parsed.command(parsed) or 0
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _complain_of_ctrl_c()
+    except KeyboardInterrupt as interrupt:
+        is_plain = type(interrupt) is KeyboardInterrupt
+        complain((is_plain and str(interrupt)) or "interrupted", INTERRUPTED)
+        if arguments is None:  # a compiled program may still run, and would crash Python's exit
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        return INTERRUPTED
     except (BrokenPipeError, OutputError):
         raise
     except Exception as error:

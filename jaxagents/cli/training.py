@@ -14,7 +14,7 @@ from jaxagents.cli.arguments import (
     add_run,
     join_processes,
 )
-from jaxagents.cli.exit_status import FAILED, INTERRUPTED, complain
+from jaxagents.cli.exit_status import FAILED, complain
 from jaxagents.cli.output import (
     EvaluationLines,
     described,
@@ -132,12 +132,12 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
     try:
         summary = train()
     except Interrupted as interrupted:
-        status = _complain_of_interruption(experiment, 128 + interrupted.signal_number)
+        status = complain(_about_interruption(experiment), 128 + interrupted.signal_number)
         if interrupted.at_once:
             os._exit(status)  # nothing else ends the training thread
         return status
-    except KeyboardInterrupt:  # outside of training
-        return _complain_of_interruption(experiment, INTERRUPTED)
+    except KeyboardInterrupt as interrupt:  # outside of training
+        raise KeyboardInterrupt(_about_interruption(experiment)) from interrupt
     except (NonFiniteError, HostEnvironmentError, MemoryError) as error:
         return complain(f"error: {error} {_what_is_left(experiment)}", FAILED)
     except ProcessError as error:
@@ -164,16 +164,14 @@ def _what_is_left(experiment: "Experiment") -> str:
     return "This was before the first checkpoint: there is nothing to resume."
 
 
-def _complain_of_interruption(experiment: "Experiment", status: int) -> int:
+def _about_interruption(experiment: "Experiment") -> str:
     from jaxagents.environments.host.imports import import_options
 
     sys.stdout.flush()
     if not _has_checkpoint(experiment):
-        return complain(
-            "interrupted before the first checkpoint: there is nothing to resume", status
-        )
+        return "interrupted before the first checkpoint: there is nothing to resume"
     command = f"jaxagents resume {experiment.directory}{import_options()}"
-    return complain(f"interrupted; resume with: {command}", status)
+    return f"interrupted; resume with: {command}"
 
 
 def _has_checkpoint(experiment: "Experiment") -> bool:

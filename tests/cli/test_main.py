@@ -636,6 +636,30 @@ def test_an_interruption_outside_of_training_names_the_command_to_resume_too(
     assert recipe(run) == [f"jaxagents train {run}/config.yaml --import json"]
 
 
+WITHIN_A_PROGRAM = """
+import os, signal, sys, threading, time
+import jax
+from jaxagents.cli import environments, main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def compute(parsed):
+    multiply = jax.jit(lambda x: jax.lax.fori_loop(0, 10**9, lambda _, x: x @ x, x))
+    running = multiply(jax.numpy.ones((200, 200)))  # for minutes
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    time.sleep(60)
+
+environments.envs = compute
+sys.argv = ["jaxagents", "envs"]
+sys.exit(main.main())
+"""
+
+
+def test_ctrl_c_while_a_program_runs_ends_a_command_in_one_line():
+    command = [sys.executable, "-c", WITHIN_A_PROGRAM]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (finished.returncode, finished.stderr) == (130, "jaxagents: interrupted\n")
+
+
 def test_a_start_that_fails_before_the_first_checkpoint_says_so(tmp_path, monkeypatch, capsys):
     def fail_at_once(experiment):
         raise HostEnvironmentError("environment 0 at step 0 raised ValueError.")
