@@ -1,5 +1,10 @@
 """Selection among a population's members."""
 
+import os
+import signal
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,6 +105,49 @@ def test_a_resumed_population_selects_as_if_uninterrupted(tmp_path):
     assert_trees_equal(metrics, expected)
     assert not (metrics["parents"] == np.arange(4)[:, None]).all()
     agent(part).restore("best")
+
+
+KILLED = """
+import os, signal, sys
+import jaxagents as ja
+from tests.agents import COORDINATION, FAST, tiny
+from tests.ippo.population import test_selection as these
+
+name = sys.argv[1]
+rule, start = these.rules()[name]
+select, calls = type(rule).select, []
+
+def killed(self, generation):
+    calls.append(None)
+    if len(calls) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return select(self, generation)
+
+type(rule).select = killed
+these.saving_agent(sys.argv[2]).train(these.KEYS, start, selection=rule)
+"""
+
+
+def rules():
+    halving = ja.SuccessiveHalving(n_blocks=4, factor=2)
+    return {"evolution": (VARIED, VARIED.spread(FAST, len(KEYS))), "halving": (halving, FAST)}
+
+
+def saving_agent(directory):
+    return ja.DiscreteIPPO(COORDINATION, None, tiny(**EVALUATED, checkpoint_dir=directory))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["evolution", "halving"])
+def test_a_population_killed_during_a_selection_is_resumed_bit_for_bit(name, tmp_path):
+    rule, start = rules()[name]
+    whole, expected = saving_agent(tmp_path / "whole").train(KEYS, start, selection=rule)
+    command = [sys.executable, "-c", KILLED, name, str(tmp_path / "part")]
+    flags = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    assert subprocess.run(command, env=os.environ | flags).returncode == -signal.SIGKILL
+    runner, metrics = saving_agent(tmp_path / "part").resume(selection=rule)
+    assert_trees_equal(runner, whole)
+    assert_trees_equal(metrics, expected)
 
 
 def test_one_that_has_diverged_is_replaced():
