@@ -399,7 +399,7 @@ class Experiment:
         self, runner: Any, metrics: Mapping[str, Any], random_returns: np.ndarray | None
     ) -> list[list[str]]:
         members = [self.agent.member((runner, dict(metrics)), i) for i in range(self.config.seeds)]
-        return [self.agent.diagnose(*member, random_returns) for member in members]
+        return [self.agent.diagnose(own, its, random_returns) for own, its in members]
 
     def restore(self, mode: str | None = None) -> "IPPOBase":
         """Load the "best" or the "last" checkpoint; None takes the configured one.

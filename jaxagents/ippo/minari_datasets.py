@@ -112,7 +112,8 @@ def _steps_of(
     features: Any = np.stack([arrays.features(each) for each in seen])
     mask: Any = None
     if arrays.needs_mask:
-        mask = np.stack([arrays.masks(each, {}) for each in seen])
+        acts = np.arange(n_steps + 1)[:, None] < n_steps
+        mask = np.stack([arrays.masks(each, {}, now) for each, now in zip(seen, acts, strict=True)])
     elapsed: Any = np.arange(n_steps + 1, dtype=np.int32) if observes_time else None
     observations = Observation(features, mask, elapsed=elapsed)
     terminated = np.asarray(episode.terminations, bool)

@@ -50,7 +50,8 @@ class WholeBatch(EnvironmentBatch):
                 elapsed=following.episode_steps, age=following.age
             ),
             final_observation=step.final_observation._replace(
-                elapsed=state.episode_steps + 1, age=jnp.add(state.age, 1)
+                elapsed=state.episode_steps + 1,
+                age=None if state.age is None else state.age + 1,
             ),
         )
         return step, following
