@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxagents.experiments.experiment import Experiment
     from jaxagents.experiments.planning import Links, Plan, plan
     from jaxagents.experiments.profiling import Profile, profile
-    from jaxagents.hyperparameters import HyperParameters, OptimizerParams
+    from jaxagents.hyperparameters import HyperParameters, OptimizerParams, PerPolicy
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.continuous import ContinuousIPPO
     from jaxagents.ippo.discrete import DiscreteIPPO
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from jaxagents.ippo.opponents import FrozenPolicies
     from jaxagents.ippo.population.population_based_training import PopulationBasedTraining
     from jaxagents.ippo.population.successive_halving import SuccessiveHalving
-    from jaxagents.ippo.registry import register_agent
+    from jaxagents.ippo.presets import textbook_ppo
+    from jaxagents.ippo.registry import IPPO, register_agent
     from jaxagents.ippo.rollout import Rollout
     from jaxagents.ippo.together import resume_together, train_together
     from jaxagents.networks.recurrent import RecurrentNetwork
@@ -59,6 +60,7 @@ _MODULE_OF = {
     "FrozenPolicies": "ippo.opponents",
     "HostEnvironment": "environments.host.environment",
     "HyperParameters": "hyperparameters",
+    "IPPO": "ippo.registry",
     "IPPOBase": "ippo.base",
     "Interrupted": "training.interruption",
     "Layers": "config",
@@ -69,6 +71,7 @@ _MODULE_OF = {
     "Observation": "types",
     "Opponent": "environments.sides.opponents",
     "OptimizerParams": "hyperparameters",
+    "PerPolicy": "hyperparameters",
     "PastSelves": "environments.sides.side",
     "Payoffs": "evaluation.payoffs",
     "Plan": "experiments.planning",
@@ -99,10 +102,12 @@ _MODULE_OF = {
     "register_tracker": "training.trackers",
     "resume_together": "ippo.together",
     "rollouts_from_minari": "ippo.minari_datasets",
+    "textbook_ppo": "ippo.presets",
     "train_together": "ippo.together",
 }
 
 __all__ = [
+    "IPPO",
     "AgentConfig",
     "Box",
     "ContinuousIPPO",
@@ -127,6 +132,7 @@ __all__ = [
     "OptimizerParams",
     "PastSelves",
     "Payoffs",
+    "PerPolicy",
     "Plan",
     "PopulationBasedTraining",
     "Profile",
@@ -155,6 +161,7 @@ __all__ = [
     "register_tracker",
     "resume_together",
     "rollouts_from_minari",
+    "textbook_ppo",
     "train_together",
 ]
 

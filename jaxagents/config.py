@@ -14,7 +14,7 @@ import optax
 from flax import linen as nn
 from flax.core import FrozenDict
 
-from jaxagents.hyperparameters import OptimizerParams, adam
+from jaxagents.hyperparameters import OPTIMIZERS, OptimizerParams
 
 
 def _check_choice(name: str, value: Any, hint: Any) -> None:
@@ -54,6 +54,9 @@ def use_python_integers(config: Any) -> None:
         if isinstance(value, np.integer):
             object.__setattr__(config, name, value.item())
 
+
+MakeOptimizer = Callable[[OptimizerParams], optax.GradientTransformation]
+"""Builds the optimizer of a network."""
 
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -125,6 +128,10 @@ NetworkChoice = nn.Module | NamedNetwork | str | Mapping[str, Any] | None
 """What can be configured as a network."""
 
 
+OptimizerChoice = Literal["clipped_adam", "adam"] | MakeOptimizer
+"""What can be configured as an optimizer."""
+
+
 @dataclass(frozen=True)
 class AgentConfig:
     """The sizes and choices that fix an agent's computation.
@@ -150,6 +157,9 @@ class AgentConfig:
         critic_epochs: Epochs of the critic per update.
         minibatch_unit: What minibatches are drawn over: whole trajectories, time rows across all
             environments, or single steps. A policy's actors always stay together.
+        n_minibatches: Number of minibatches in an epoch, in place of minibatch_size. It divides
+            the units of minibatch_unit: batch_size trajectories, rollout_length time rows, or
+            rollout_length * batch_size steps. None: batch_size / minibatch_size.
         eval_frequency: Updates between evaluations; checkpoints are written with them.
         n_evals: Episodes per evaluation; 0 switches evaluation off.
         initial_evaluation: Evaluate (and write a checkpoint) before training too.
@@ -187,6 +197,15 @@ class AgentConfig:
             policy's running statistics. Reported returns are not scaled.
         advantages: Estimator of advantages: "gae", or "vtrace", which corrects for the policy's
             change since the rollout and is recomputed before each actor epoch.
+        joint_update: Train actor and critic in the same minibatches, and clip their gradients by
+            their common norm, as if they were one network with the sum of both losses.
+            actor_epochs and the hyperparameter kl_threshold then apply to both, and grad_clip is
+            the actor's. False: the critic is trained after the actor, in minibatches of its own.
+        normalize_advantages: Shift and scale advantages to mean 0 and standard deviation 1 over a
+            policy's whole "batch", or over each "minibatch". None: leave them in units of reward.
+        scale_actor_loss: Multiply the actor's loss by the standard deviation of the advantages
+            relative to that of the rewards, at most 1. Steps then become small once a task is
+            solved; see `ppo.statistics.relative_deviation`.
         replay_updates: Learn in each update from as many of the latest earlier rollouts too, kept
             on the device, each corrected by V-trace; needs advantages="vtrace" and the extra
             "replay". An epoch takes replay_updates + 1 times as many optimizer steps. 0: from the
@@ -246,7 +265,10 @@ class AgentConfig:
             from actor_layers.
         critic_network: Likewise, from [*batch, *obs] to values [*batch]; None builds one from
             critic_layers.
-        optimizer: Builds the optimizer of a network from its OptimizerParams.
+        optimizer: "clipped_adam": Adam with clipped gradients, whose steps have a root mean square
+            of at most the learning rate; or "adam", without that bound. In Python also a function
+            from a network's OptimizerParams to an optax.GradientTransformation, which no file can
+            hold.
     """
 
     # The size of a training run
@@ -257,6 +279,7 @@ class AgentConfig:
     actor_epochs: int = 4
     critic_epochs: int = 4
     minibatch_unit: Literal["trajectory", "time", "step"] = "trajectory"
+    n_minibatches: int | None = None
     # Evaluation and checkpoints
     eval_frequency: int = 50
     n_evals: int = 32
@@ -281,6 +304,9 @@ class AgentConfig:
     scale_rewards: bool = False
     # Losses and schedules
     advantages: Literal["gae", "vtrace"] = "gae"
+    joint_update: bool = False
+    normalize_advantages: Literal["batch", "minibatch"] | None = "batch"
+    scale_actor_loss: bool = True
     replay_updates: int = 0
     warmup_updates: int = 0
     critic_error: Literal["squared", "huber"] = "squared"
@@ -305,7 +331,7 @@ class AgentConfig:
     critic_layers: Layers = Layers()
     actor_network: NetworkChoice = None
     critic_network: NetworkChoice = None
-    optimizer: Callable[[OptimizerParams], optax.GradientTransformation] = adam
+    optimizer: OptimizerChoice = "clipped_adam"
 
     def __post_init__(self) -> None:
         """Check all that is known without the environment."""
@@ -315,14 +341,9 @@ class AgentConfig:
         for name in ("n_evals", "keep_best", "replay_updates", "warmup_updates"):
             _check_integer(name, getattr(self, name), minimum=0)
         check_seed("eval_seed", self.eval_seed)
-        for name in ("max_episode_steps", "shaped_reward_steps", "recurrent_chunk_length"):
+        for name in _OPTIONAL_SIZES:
             if getattr(self, name) is not None:
                 _check_integer(name, getattr(self, name), minimum=1)
-        if self.batch_size % self.minibatch_size:
-            raise ValueError(
-                f"batch_size={self.batch_size} trajectories do not divide into minibatches of "
-                f"minibatch_size={self.minibatch_size}; choose a divisor of {self.batch_size}."
-            )
         for name in ("actor_layers", "critic_layers"):
             if not isinstance(getattr(self, name), Layers):
                 raise TypeError(f"{name}={getattr(self, name)!r} is not a jaxagents.Layers.")
@@ -331,28 +352,17 @@ class AgentConfig:
             _check_choice(name, getattr(self, name), hints[name])
         for name in ("actor_network", "critic_network"):
             object.__setattr__(self, name, _as_network(name, getattr(self, name)))
+        if not callable(self.optimizer):
+            _check_choice("optimizer", self.optimizer, Literal["clipped_adam", "adam"])
         self._check_memory()
+        self._check_minibatches()
         self._check_torso()
         self._check_replay()
+        self._check_joint_update()
         if self.anneal_learning_rate and self.learning_rate_schedule not in ("constant", "linear"):
             raise ValueError(
                 "anneal_learning_rate=True means learning_rate_schedule='linear', but "
                 f"learning_rate_schedule={self.learning_rate_schedule!r}; remove one."
-            )
-        if self.learning_rate_schedule == "kl" and self.actor_epochs * self.n_minibatches == 1:
-            raise ValueError(
-                "learning_rate_schedule='kl' adapts to the divergence in an update's last epoch, "
-                "which is always 0 with a single step of the optimizer (actor_epochs=1, "
-                "minibatch_size=batch_size); choose more epochs or smaller minibatches."
-            )
-        n_minibatches = self.n_minibatches * (1 + self.replay_updates)
-        if self.minibatch_unit == "time" and self.rollout_length % n_minibatches:
-            replay = f", replay_updates={self.replay_updates}" if self.replay_updates else ""
-            raise ValueError(
-                f"rollout_length={self.rollout_length} time rows do not divide into the "
-                f"{n_minibatches} minibatches of batch_size={self.batch_size} and "
-                f"minibatch_size={self.minibatch_size}{replay}; choose a multiple of "
-                f"{n_minibatches}."
             )
         if not isinstance(self.parameter_sharing, str):
             # A list, as from a configuration file, would make the configuration unhashable.
@@ -378,6 +388,44 @@ class AgentConfig:
                 f"recurrent_chunk_length={length}; choose a divisor of {self.rollout_length}."
             )
 
+    def _check_minibatches(self) -> None:
+        size, given = self.minibatch_size, self.n_minibatches
+        if given is None and self.batch_size % size:
+            raise ValueError(
+                f"batch_size={self.batch_size} trajectories do not divide into minibatches of "
+                f"minibatch_size={size}; choose a divisor of {self.batch_size}."
+            )
+        if given is not None and size not in (type(self).minibatch_size, self.batch_size / given):
+            raise ValueError(
+                f"minibatch_size={size} and n_minibatches={given} contradict each other at "
+                f"batch_size={self.batch_size}; give one of them."
+            )
+        n_minibatches, (n_units, units) = self.minibatches_per_epoch, self._minibatch_units()
+        if self.minibatch_unit == "time":  # rows that go across all rollouts of an update
+            n_minibatches *= 1 + self.replay_updates
+        if n_units % n_minibatches:
+            given = "n_minibatches" if self.n_minibatches else "batch_size / minibatch_size"
+            replay = " * (1 + replay_updates)" if self.replay_updates else ""
+            raise ValueError(
+                f"{units} do not divide into {given}{replay} = {n_minibatches} minibatches; choose "
+                f"a multiple of {n_minibatches}."
+            )
+        if self.learning_rate_schedule == "kl" and self.actor_epochs * n_minibatches == 1:
+            raise ValueError(
+                "learning_rate_schedule='kl' adapts to the divergence in an update's last epoch, "
+                "which is always 0 with a single step of the optimizer (actor_epochs=1, one "
+                "minibatch); choose more epochs or smaller minibatches."
+            )
+
+    def _minibatch_units(self) -> tuple[int, str]:
+        """Count what minibatches of a rollout are drawn over, with a description."""
+        if self.minibatch_unit == "trajectory":
+            return self.batch_size, f"batch_size={self.batch_size} trajectories"
+        if self.minibatch_unit == "time":
+            return self.rollout_length, f"rollout_length={self.rollout_length} time rows"
+        n_steps = self.steps_per_update
+        return n_steps, f"rollout_length * batch_size = {n_steps} steps"
+
     def check_division(self, n_devices: int, given: str) -> None:
         """Raise ValueError if the work of a run does not divide among devices.
 
@@ -385,8 +433,13 @@ class AgentConfig:
             n_devices: Number of devices, above 1.
             given: What asks for them, for the message.
         """
-        for name in ("minibatch_size", "n_evals"):
-            value = getattr(self, name)
+        sizes = {"minibatch_size": self.minibatch_size, "n_evals": self.n_evals}
+        if self.n_minibatches is not None:
+            n_units, units = self._minibatch_units()
+            name = f"a minibatch ({units}, n_minibatches={self.n_minibatches})"
+            sizes = {"batch_size": self.batch_size, name: n_units // self.n_minibatches} | sizes
+            del sizes["minibatch_size"]
+        for name, value in sizes.items():
             if value % n_devices:
                 raise ValueError(
                     f"{name}={value} does not divide among {given}; choose a multiple of "
@@ -425,10 +478,44 @@ class AgentConfig:
                 "switches off; leave it 0, or choose replay_updates."
             )
 
+    def _check_joint_update(self) -> None:
+        if not self.joint_update:
+            return
+        if self.advantages != "gae":
+            raise ValueError(
+                f"joint_update=True trains critics before advantages={self.advantages!r} knows the "
+                "new policy; choose advantages='gae', or joint_update=False."
+            )
+        if self.shared_torso:
+            raise ValueError(
+                "joint_update=True trains two networks, but with shared_torso=True the actor's "
+                "loss alone trains the shared layers; choose one of them."
+            )
+        if self.recurrent is not None and not self.recurrent_critic:
+            raise ValueError(
+                "joint_update=True draws the same minibatches for actor and critic, but "
+                "recurrent_critic=False draws others for the critic; choose one of them."
+            )
+
     @property
-    def n_minibatches(self) -> int:
-        """Minibatches per epoch; of a batch without earlier rollouts."""
-        return self.batch_size // self.minibatch_size
+    def minibatches_per_epoch(self) -> int:
+        """Minibatches of an epoch over the new rollout alone."""
+        return self.n_minibatches or self.batch_size // self.minibatch_size
+
+    def count_minibatches(self, n_sequences: int, n_devices: int = 1) -> int:
+        """Return the minibatches of an epoch over the sequences of one or more rollouts.
+
+        Args:
+            n_sequences: Trajectories, or chunks of them, on each device.
+            n_devices: Number of devices.
+        """
+        n_rollouts = n_sequences * n_devices // (self.batch_size * self.n_chunks)
+        return n_rollouts * self.minibatches_per_epoch
+
+    def make_optimizer(self, params: OptimizerParams) -> optax.GradientTransformation:
+        """Build the configured optimizer of a network."""
+        make = self.optimizer if callable(self.optimizer) else OPTIMIZERS[self.optimizer]
+        return make(params)
 
     @property
     def steps_per_update(self) -> int:
@@ -459,8 +546,16 @@ _SIZES = (
 )
 
 
+_OPTIONAL_SIZES = (
+    "n_minibatches",
+    "max_episode_steps",
+    "shaped_reward_steps",
+    "recurrent_chunk_length",
+)
+
 _CHOICES = (
     "minibatch_unit",
+    "normalize_advantages",
     "recurrent",
     "advantages",
     "critic_error",

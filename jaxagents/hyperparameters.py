@@ -127,12 +127,18 @@ def _within(tree: PyTree, max_norm: ScalarLike) -> PyTree:
 
 
 def adam(params: OptimizerParams) -> optax.GradientTransformation:
-    """Build the default optimizer: Adam with clipped gradients and clipped steps.
+    """Build Adam with gradients clipped by their global norm."""
+    return optax.chain(
+        clip_by_global_norm(params.grad_clip), optax.adam(params.learning_rate, eps=params.eps)
+    )
 
-    Gradients are clipped by their global norm. The root mean square of a step is at most the
-    learning rate: Adam's own would be several times larger when a large gradient follows many small
-    ones, as when a policy that has solved its task fails once, and one update would destroy the
-    policy.
+
+def clipped_adam(params: OptimizerParams) -> optax.GradientTransformation:
+    """Build Adam with clipped gradients and clipped steps.
+
+    The root mean square of a step is at most the learning rate: Adam's own would be several times
+    larger when a large gradient follows many small ones, as when a policy that has solved its task
+    fails once, and one update would destroy the policy.
     """
     return optax.chain(
         clip_by_global_norm(params.grad_clip),
@@ -143,6 +149,9 @@ def adam(params: OptimizerParams) -> optax.GradientTransformation:
         ),
     )
 
+
+OPTIMIZERS = {"clipped_adam": clipped_adam, "adam": adam}
+"""The optimizers that a configuration may name."""
 
 _UNIT_INTERVAL = ("gamma", "gae_lambda")
 _NON_NEGATIVE = ("ent_coeff", "vf_coeff", "learning_rate")

@@ -66,14 +66,6 @@ class Memory(NamedTuple):
     critic: PyTree = ()
 
 
-class Choice(NamedTuple):
-    """The actions of all actors at a step of a rollout, ``[envs, actors, ...]``."""
-
-    head: Any  # the distribution's parameters
-    action: Array  # as sampled
-    memory: PyTree  # the actors' recurrent state after it
-
-
 class Move(NamedTuple):
     """What the scan of a rollout stacks: a step with its distribution, ``[envs, actors, ...]``."""
 
@@ -81,7 +73,7 @@ class Move(NamedTuple):
     memory: PyTree  # the actor's recurrent state before the step
     head: PyTree  # parameters of the distribution that the action was sampled from
     action: Array  # as sampled
-    step: TimeStep  # only the parts that learning reads
+    step: Any = None  # the TimeStep, without the parts that learning does not read
 
 
 class Transition(NamedTuple):
@@ -119,12 +111,13 @@ class Batch(NamedTuple):
 
     observation: Observation
     critic_features: Array
+    actor: Int[Array, "*batch"]  # which of the policy's actors, counted from 0
     begins: Bool[Array, "*batch"]  # the step is the first of an actor's life
     memory: Memory  # recurrent states at the start of sequences, [1, sequences, actors, ...]
     action: Array
     log_prob: Float[Array, "*batch"]
     path: Path
-    advantage: Float[Array, "*batch"]  # standardised
+    advantage: Float[Array, "*batch"]  # standardised, or in units of reward
     loss_scale: Float[Array, "*batch"]  # of the actor's loss; the same for all samples
     value: Float[Array, "*batch"]  # the critic's output at the rollout
     value_target: Float[Array, "*batch"]
@@ -214,8 +207,8 @@ class UpdateKeys(NamedTuple):
 class ActorLoop(NamedTuple):
     """Carry of the early-stopped actor epochs of one policy."""
 
-    actor: NetworkState
-    stats: Any  # ActorStats, means over the latest epoch's active samples
+    network: Any  # the actor's NetworkState, or actor and critic
+    stats: Metrics  # means over the latest epoch's active samples
     gradient_norm: Float[Array, ""]  # before clipping
     epoch: Int[Array, ""]  # epochs completed
     rng: PRNGKeyArray
@@ -225,7 +218,7 @@ class CriticLoop(NamedTuple):
     """Carry of the critic epochs of one policy."""
 
     critic: NetworkState
-    loss: Float[Array, ""]  # mean over the latest epoch's active samples
+    stats: Metrics  # means over the latest epoch's active samples
     gradient_norm: Float[Array, ""]  # before clipping
     rng: PRNGKeyArray
 

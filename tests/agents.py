@@ -39,6 +39,12 @@ def tiny(**changes: Any) -> ja.AgentConfig:
     return dataclasses.replace(TINY, **changes)
 
 
+def chunked(rollout_length: int, chunk_length: int, **changes: Any) -> ja.AgentConfig:
+    """Return a recurrent configuration of trajectories in chunks."""
+    lengths = {"rollout_length": rollout_length, "recurrent_chunk_length": chunk_length}
+    return tiny(recurrent="gru", **lengths, **changes)
+
+
 def shared_agent(
     env: Any = WALK, agent_class: type[ja.IPPOBase] = ja.DiscreteIPPO, **changes: Any
 ) -> ja.IPPOBase:
@@ -93,7 +99,7 @@ def collect(
     agent: ja.IPPOBase, runner: ja.Runner, rng: jax.Array
 ) -> tuple[ja.Runner, Transition, Batch]:
     """Collect a rollout; return the runner after it, the transitions and each policy's batch."""
-    runner, transitions = agent._collect_rollout(runner, agent._draw_rollout(rng))
+    runner, transitions = agent.collector.collect(runner, rng)
     runner, batch = make_batch(agent, runner, transitions)
     return runner, transitions, batch
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from jaxagents.config import AgentConfig, Layers
-from jaxagents.hyperparameters import adam
 
 
 def test_the_defaults_of_a_configuration_are_the_documented_ones():
@@ -47,7 +46,7 @@ def test_the_defaults_of_a_configuration_are_the_documented_ones():
         "critic_layers": Layers(),
         "actor_network": None,
         "critic_network": None,
-        "optimizer": adam,
+        "optimizer": "clipped_adam",
     }
     assert {name: getattr(config, name) for name in documented} == documented
 
@@ -59,7 +58,7 @@ def test_only_the_number_of_steps_has_no_default():
 
 def test_minibatches_and_steps_follow_from_the_sizes():
     config = AgentConfig(n_steps=1, batch_size=12, minibatch_size=4, rollout_length=10)
-    assert (config.n_minibatches, config.steps_per_update) == (3, 120)
+    assert (config.minibatches_per_epoch, config.steps_per_update) == (3, 120)
 
 
 def test_a_configuration_is_immutable_and_hashable():
@@ -141,14 +140,14 @@ def test_an_unknown_minibatch_unit_is_an_error_that_lists_the_known_ones(unit):
 def test_time_rows_that_do_not_divide_into_the_minibatches_are_an_error():
     sizes = {"n_steps": 1, "batch_size": 12, "minibatch_size": 4, "rollout_length": 10}
     message = (
-        "^rollout_length=10 time rows do not divide into the 3 minibatches of batch_size=12 and "
-        "minibatch_size=4; choose a multiple of 3.$"
+        "^rollout_length=10 time rows do not divide into batch_size / minibatch_size = 3 "
+        "minibatches; choose a multiple of 3.$"
     )
     with pytest.raises(ValueError, match=message):
         AgentConfig(**sizes, minibatch_unit="time")
     # Other units do not divide the time rows.
-    assert AgentConfig(**sizes, minibatch_unit="step").n_minibatches == 3
-    assert AgentConfig(**sizes, minibatch_unit="trajectory").n_minibatches == 3
+    assert AgentConfig(**sizes, minibatch_unit="step").minibatches_per_epoch == 3
+    assert AgentConfig(**sizes, minibatch_unit="trajectory").minibatches_per_epoch == 3
 
 
 @pytest.mark.parametrize("value", [None, 3, (0.5, 1)])
@@ -230,7 +229,7 @@ def test_an_adaptive_learning_rate_needs_more_than_one_gradient_step():
     with pytest.raises(ValueError, match="choose more epochs or smaller minibatches") as error:
         AgentConfig(**sizes, minibatch_size=4)
     assert "\n" not in str(error.value)
-    assert AgentConfig(**sizes, minibatch_size=2).n_minibatches == 2
+    assert AgentConfig(**sizes, minibatch_size=2).minibatches_per_epoch == 2
 
 
 @pytest.mark.parametrize("unit", ["time", "step"])
@@ -363,8 +362,8 @@ def test_layers_of_another_type_are_an_error_with_their_name(name, value):
         ),
         (
             {"replay_updates": 2, "advantages": "vtrace", "minibatch_unit": "time"},
-            "rollout_length=128 time rows do not divide into the 12 minibatches of batch_size=16 "
-            "and minibatch_size=4, replay_updates=2; choose a multiple of 12.",
+            "rollout_length=128 time rows do not divide into batch_size / minibatch_size * "
+            "(1 + replay_updates) = 12 minibatches; choose a multiple of 12.",
         ),
         ({"replay_updates": -1}, "replay_updates=-1 is too small; it must be at least 0."),
     ],
@@ -372,3 +371,38 @@ def test_layers_of_another_type_are_an_error_with_their_name(name, value):
 def test_replay_needs_fitting_options(options, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         AgentConfig(n_steps=1, **options)
+
+
+def test_the_number_of_minibatches_may_be_given_in_place_of_their_size():
+    # 8 environments of 128 steps in 32 minibatches: 32 steps each.
+    sizes = {"n_steps": 1, "batch_size": 8, "rollout_length": 128, "n_minibatches": 32}
+    assert AgentConfig(**sizes, minibatch_unit="step").minibatches_per_epoch == 32
+    message = re.escape("batch_size=8 trajectories do not divide into n_minibatches = 32")
+    with pytest.raises(ValueError, match=message):
+        AgentConfig(**sizes)
+
+
+def test_two_numbers_of_minibatches_are_an_error():
+    sizes = {"n_steps": 1, "batch_size": 16, "minibatch_size": 8}
+    assert AgentConfig(**sizes, n_minibatches=2).minibatches_per_epoch == 2
+    with pytest.raises(ValueError, match="minibatch_size=8 and n_minibatches=4 contradict"):
+        AgentConfig(**sizes, n_minibatches=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"advantages": "vtrace"}, "choose advantages='gae'"),
+        ({"shared_torso": True}, "shared_torso=True the actor's loss alone trains"),
+        ({"recurrent": "gru", "recurrent_critic": False}, "recurrent_critic=False draws others"),
+    ],
+)
+def test_a_joint_update_needs_fitting_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        AgentConfig(n_steps=1, joint_update=True, **options)
+
+
+def test_an_unknown_optimizer_is_an_error_that_lists_the_known_ones():
+    message = "^optimizer='sgd' is unknown; choose 'clipped_adam' or 'adam'.$"
+    with pytest.raises(ValueError, match=message):
+        AgentConfig(n_steps=1, optimizer="sgd")

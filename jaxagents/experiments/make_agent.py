@@ -121,16 +121,12 @@ def agent_class(env: Any, env_params: Any, name: str | None = None) -> "type[IPP
     Raises:
         ValueError: the name is unknown.
     """
-    from jaxagents.environments.spaces import Box, as_space
-    from jaxagents.ippo.continuous import ContinuousIPPO
-    from jaxagents.ippo.discrete import DiscreteIPPO
-    from jaxagents.ippo.registry import AGENTS
+    from jaxagents.ippo.registry import AGENTS, class_for
 
-    if name is not None:
-        with explained("agent_class: "):
-            return AGENTS.get(name)
-    continuous = isinstance(as_space(env.action_space(env_params)), Box)
-    return ContinuousIPPO if continuous else DiscreteIPPO
+    if name is None:
+        return class_for(env, env_params)
+    with explained("agent_class: "):
+        return AGENTS.get(name)
 
 
 def _check_param(name: str, value: Any, default: Any) -> None:

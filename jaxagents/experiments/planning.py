@@ -21,6 +21,7 @@ from jaxagents.experiments.measured_share import (
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.population.memory import bytes_of_member, memory_of_device
+from jaxagents.ppo.finiteness import skip_nonfinite
 from jaxagents.training.blocks import block_sizes
 
 _MOST_OF_ESTIMATED = 6  # convolutions need up to four times what the formula says
@@ -178,7 +179,7 @@ def share_of(config: AgentConfig, n_devices: int) -> AgentConfig:
         config,
         devices=1,
         batch_size=config.batch_size // n_devices,
-        minibatch_size=config.minibatch_size // n_devices,
+        minibatch_size=max(1, config.minibatch_size // n_devices),
         n_evals=config.n_evals // n_devices,
         progress_bar=False,
         checkpoint_dir=None,
@@ -194,7 +195,7 @@ def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) ->
         n_devices: Number of devices.
     """
     return count_communication(
-        agent._update_own,
+        skip_nonfinite(agent._update),
         share._runner_shapes(),
         axis=ENVIRONMENTS,
         n_devices=n_devices,

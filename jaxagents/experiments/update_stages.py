@@ -34,10 +34,10 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
             matrix products of all actor epochs are counted.
     """
     n_policies = agent.policies.n_policies
-    hyperparams = agent._scheduled(runner)
+    hyperparams = agent.hyperparams_of(runner)
     rng = to_draw(runner.rng)
     rngs = jax.random.split(rng, n_policies)
-    after, transitions = jax.jit(agent._collect_rollout)(runner, agent._draw_rollout(rng))
+    after, transitions = jax.jit(agent.collector.collect)(runner, rng)
     values = compiled(agent.networks.value_rollout, after, transitions)
     _, valuation = values()
     advantages = compiled(partial(_estimate, agent), after, transitions, valuation, hyperparams)
@@ -77,7 +77,7 @@ def programs_of_block(agent: IPPOBase, runner: Runner, metrics: Metrics) -> dict
         metrics = metrics | programs["evaluation"]()
     if agent._recorder.has_work:
         failed = jnp.zeros((), bool)
-        programs["callbacks"] = compiled(agent._report, runner, metrics, failed)
+        programs["callbacks"] = compiled(agent._run._report, runner, metrics, failed)
     return programs
 
 
@@ -123,7 +123,7 @@ def _estimate(
 ) -> tuple[Batch, PyTree]:
     """Estimate advantages and make the value targets."""
     runner, batch = agent._estimate_advantages(runner, transitions, valuation, hyperparams)
-    runner, batch, metrics = agent._make_targets(runner, runner.actor, batch, hyperparams)
+    runner, batch, metrics = agent._make_targets(runner, batch, hyperparams)
     return batch, (runner.normalizers, metrics)
 
 
@@ -151,10 +151,8 @@ def _read_by_losses(
         return [leaf for leaf, is_read in leaves if is_read]
 
     return _Arrays(
-        of_actor=read(
-            partial(agent._actor_loss, scale=jnp.ones(())), agent.networks.actor, actor_params
-        ),
-        of_critic=read(agent._critic_loss, agent.networks.critic, critic_params),
+        of_actor=read(agent.actor_loss, agent.networks.actor, actor_params),
+        of_critic=read(agent.critic_loss, agent.networks.critic, critic_params),
     )
 
 
@@ -173,7 +171,7 @@ def _gather(
     config: AgentConfig, arrays: list[Array], rng: PRNGKeyArray, unit: str, n_epochs: int
 ) -> list[Array]:
     """Draw and gather the minibatches of some epochs; return the last one."""
-    shape = (config.chunk_length, config.batch_size * config.n_chunks, config.n_minibatches)
+    shape = (config.chunk_length, config.batch_size * config.n_chunks, config.minibatches_per_epoch)
 
     def gather(_: list[Array], indices: Array) -> tuple[list[Array], None]:
         return take_minibatch(arrays, indices, unit), None

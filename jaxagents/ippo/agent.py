@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.errors import FlaxError
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt32
 
 from jaxagents.compiler.devices import Devices
 from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
-from jaxagents.compiler.forks import check_has_threads
-from jaxagents.compiler.jit import is_traced
+from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.platform import check_platform
-from jaxagents.compiler.random_keys import as_key
+from jaxagents.compiler.random_keys import as_key, key_of
+from jaxagents.compiler.waiting import wait_for
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.factory import batch_of, warn_of_endless_episodes
@@ -27,28 +27,55 @@ from jaxagents.environments.time_limits import time_limit_of, warn_of_short_epis
 from jaxagents.evaluation.diagnosis import Task, diagnose
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.trajectories import Trajectory
-from jaxagents.hyperparameters import HyperParameters, as_arrays, check_hyperparams, flat_items
+from jaxagents.hyperparameters import (
+    HyperParameters,
+    as_arrays,
+    check_hyperparams,
+    flat_items,
+    per_policy,
+)
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.cloning import Cloning
+from jaxagents.ippo.collector import Collector
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.measured_losses import warn_of_measured_losses
 from jaxagents.ippo.opponents import Policies
 from jaxagents.ippo.player import Player
-from jaxagents.ippo.population.members import best_member, member_of, members_first
-from jaxagents.ippo.population.selection import VARIED
+from jaxagents.ippo.population.members import best_member, count_members, member_of, members_first
+from jaxagents.ippo.population.selection import VARIED, Selection
+from jaxagents.ippo.population.training import resume_population, train_population
 from jaxagents.ippo.replay import Replay
-from jaxagents.ippo.rollout import Acting
-from jaxagents.ippo.runner_shapes import foreign_part, parts_of
+from jaxagents.ippo.rollout import (
+    Acting,
+    Record,
+    Rollout,
+    as_transitions,
+    check_rollout,
+    with_structure,
+)
 from jaxagents.ippo.training_run import TrainingRun
+from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.networks.network import Network
+from jaxagents.ppo.finiteness import NonFinite, Residues, skip_nonfinite
+from jaxagents.ppo.normalization import init_normalizers
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
 from jaxagents.training.named_arrays import Leaves
 from jaxagents.training.recorder import Recorder
 from jaxagents.training.saved_run import highest_return
 from jaxagents.training.structure import structure_of
-from jaxagents.types import Memory, Metrics, MetricStats, Observation, PyTree, Runner
+from jaxagents.types import (
+    Inference,
+    Memory,
+    Metrics,
+    MetricStats,
+    Observation,
+    PyTree,
+    Runner,
+    Transition,
+    UpdateKeys,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -68,9 +95,13 @@ class Agent(Frozen, abc.ABC):
         distribution: The distribution over actions.
         policies: Which policy each actor has.
         networks: The actor and critic networks.
+        collector: Collects rollouts.
         replay: What updates learn from earlier rollouts; None: nothing.
+        default_hyperparams: Of the kind that the agent learns by. A class whose agents have more
+            hyperparameters sets it.
     """
 
+    default_hyperparams: HyperParameters = HyperParameters()
     _mutable = ("_collected",)
 
     def __init__(
@@ -116,6 +147,9 @@ class Agent(Frozen, abc.ABC):
         self.networks: ActorCritic = ActorCritic(
             self.environments, self.policies, self.distribution, config
         )
+        self.collector: Collector = Collector(
+            config, self.environments, self.networks, self.distribution
+        )
         self.environments.bind_learner(Policies(self, ["past self"]))
         self.replay: Replay | None = None
         if config.replay_updates:
@@ -137,10 +171,10 @@ class Agent(Frozen, abc.ABC):
             **structure_of(config),
         }
         self._recorder = Recorder(config, callbacks, structure)
-        self._run: TrainingRun = self._make_run()
+        self._run: TrainingRun = TrainingRun(self)
         self._member_run: TrainingRun = self._run  # whose programs report nothing, either
         if self._recorder.has_work:
-            self._member_run = self._make_run(reports=False)
+            self._member_run = TrainingRun(self, reports=False)
         self._collected: tuple[Runner, Metrics | Leaves] | None = None
         self._freeze()
 
@@ -153,12 +187,22 @@ class Agent(Frozen, abc.ABC):
         """
 
     @abc.abstractmethod
-    def _make_run(self, reports: bool = True) -> TrainingRun:
-        """Build what trains the agent, of the attributes that there are by then."""
+    def _step(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
+        """Do one update, compiled; also return which quantities are NaN or infinite."""
 
     @abc.abstractmethod
-    def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
-        """Build the runner with which training starts; traceable."""
+    def learn(
+        self, runner: Runner, transitions: Transition, keys: UpdateKeys
+    ) -> tuple[Runner, Metrics, Residues]:
+        """Learn from a rollout; traceable."""
+
+    @abc.abstractmethod
+    def split_key(self, runner: Runner) -> UpdateKeys:
+        """Split a runner's key for the consumers of one update."""
+
+    @abc.abstractmethod
+    def hyperparams_of(self, runner: Runner) -> HyperParameters:
+        """Return the hyperparameters of the runner's next update, one value per policy."""
 
     def __repr__(self) -> str:
         config, n_actors = self.config, self.environments.n_actors
@@ -178,6 +222,323 @@ class Agent(Frozen, abc.ABC):
                 f"{config.steps_per_update:,} environment steps",
             ]
         )
+
+    # Training.
+
+    def train(
+        self,
+        rng: PRNGKeyArray | Key[Array, " members"] | UInt32[Array, "members words"] | None,
+        hyperparams: HyperParameters,
+        runner: Runner | None = None,
+        selection: Selection | None = None,
+    ) -> tuple[Runner, Metrics]:
+        """Train for ``n_steps`` updates, evaluating every ``eval_frequency`` of them.
+
+        Several keys, or hyperparameters stacked along a first axis, train a population: as many
+        members, each as if alone, with one checkpoint for all. The runner and the metrics then have
+        the members as their first axis; see `member`. On a CPU members train in threads, one per
+        core, elsewhere as one batch, and on several devices divided among them. One with NaN or
+        infinite quantities stops alone.
+
+        Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters. On
+        a CPU the members of a `jax.vmap` train in threads, one per core, and are bit-identical to
+        single runs; on other devices, under `plain_jax`, or if the `jax.vmap` is itself compiled,
+        they train as one batch. With checkpoints or callbacks it runs in another thread, to which
+        context managers of jax do not apply.
+
+        Args:
+            rng: Random key, or one per member, ``[members]``; unused if a runner is given, which
+                has its own.
+            hyperparams: Each leaf a scalar or one value per policy; with a key per member also one
+                value per member; or ``[members, policies]``.
+            runner: Continue from here, up to ``n_steps`` updates in all.
+            selection: Selects among a population's members between blocks of updates:
+                `PopulationBasedTraining` or `SuccessiveHalving`. The metrics then have ``parents``,
+                ``[n_evaluations]`` per member: the index of the member whose runner the block began
+                with, or -1 where it did not train; and ``hyperparams.<name>`` of those varied.
+
+        Returns:
+            The runner after training, and the metrics: float32, one row per evaluation.
+
+            Of evaluations: ``returns``, ``final_rewards``, ``terminated``, ``truncated``
+            ``[n_evaluations, n_evals, n_actors]``; ``episode_lengths``, ``info_<name>``
+            ``[n_evaluations, n_evals]``.
+
+            Counts: ``n_updates_done`` ``[n_evaluations]``, ``n_updates_skipped``
+            ``[n_evaluations, n_policies]``.
+
+            Means over a block's updates, ``[n_evaluations, n_policies]``: ``actor_loss``,
+            ``critic_loss``, ``entropy``, ``kl``, ``clip_fraction``, ``explained_variance``,
+            ``actor_epochs``, ``learning_rate``, ``actor_gradient_norm``,
+            ``critic_gradient_norm``, ``value_mean``, ``value_std``, ``target_std``. Maxima of
+            magnitudes, of the same shape: ``largest_value``, ``largest_reward``. These values,
+            targets and rewards are in units of the reward that the critic learns from.
+
+            Rows of blocks that did not run are NaN.
+
+        Raises:
+            TypeError: ``rng`` is not a random key, or ``hyperparams`` not `HyperParameters`.
+            ValueError: a hyperparameter is out of range; ``checkpoint_dir`` already holds a run,
+                or cannot be written; the key's generator could not be restored from a checkpoint;
+                nothing is left to train; a selection does not fit, or there is no population; or,
+                under a jax transformation, the agent has checkpoints, callbacks or ``prng_impl``,
+                or a runner or a selection is given.
+            NonFiniteError: a quantity of an update (a reward, observation, running statistic,
+                value, loss, gradient or parameter) is NaN or infinite, and ``on_nonfinite`` is
+                "stop". (Under `jax.vmap` the rows from there on are NaN instead.)
+            Interrupted: Ctrl-C or SIGTERM ended the training of an agent with checkpoints or
+                callbacks, after the block in flight; a second signal ends it at once.
+            HostEnvironmentError: an environment outside of JAX failed.
+        """
+        initial = self.config.initial_evaluation
+        if is_traced((rng, hyperparams, runner)):
+            check_can_be_traced(self, runner, selection)
+            rng = as_key(rng)
+            training, metrics = train_under_vmap(self._run, rng, self._checked(hyperparams))
+            return training.runner, metrics
+        given = rng if runner is None else runner.rng
+        n_members = count_members(given, hyperparams)
+        self._recorder.prepare(given)
+        if n_members is not None:
+            return train_population(self, n_members, rng, hyperparams, runner, selection)
+        if selection is not None:
+            raise ValueError("selection needs a population to select among; give a key per member.")
+        self._run.check()
+        if runner is None:
+            self.devices.check()
+            return self._run.train(self.init(rng, hyperparams), 0, initial)
+        rng = key_of(runner.rng, self.config.prng_impl)
+        runner = runner.replace(rng=rng, hyperparams=self._checked(hyperparams))
+        return self._run.train(runner, int(runner.n_updates_done), initial)
+
+    def resume(
+        self,
+        hyperparams: HyperParameters | None = None,
+        selection: Selection | None = None,
+    ) -> tuple[Runner, Metrics]:
+        """Continue the run in ``checkpoint_dir`` from its last checkpoint to ``n_steps``.
+
+        Args:
+            hyperparams: Replace those of the checkpoint.
+            selection: That of the run, if it is of a population.
+
+        Returns:
+            As `train`; the metrics begin with those of the run so far.
+
+        Raises:
+            ValueError: there is no checkpoint, or it belongs to an agent of another structure;
+                nothing is left to train; another process trains there.
+            NonFiniteError: as for `train`.
+            Interrupted: as for `train`.
+        """
+        with self._recorder.holding_run():
+            n_members = self._recorder.saved.n_members()
+            if n_members is not None:
+                return resume_population(self, n_members, hyperparams, selection)
+            runner, history = self._recorder.restore_to_resume(self._runner_shapes())
+            if hyperparams is not None:
+                runner = runner.replace(hyperparams=self._checked(hyperparams))
+            n_updates_done = int(runner.n_updates_done)
+            return self._run.train(runner, n_updates_done, initial=False, history=history)
+
+    def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
+        """Build the initial runner.
+
+        If several processes divide environments outside of JAX, all of them call this, and each
+        runner has zeros in place of the other processes' environments.
+
+        Args:
+            rng: Random key.
+            hyperparams: Each leaf a scalar or one value per policy.
+
+        Raises:
+            TypeError: as for `train`.
+            ValueError: a hyperparameter is out of range.
+            HostEnvironmentError: an environment outside of JAX failed.
+        """
+        with self.environments.raising_faults():
+            return self._run.shared(self._begin(as_key(rng), self._checked(hyperparams)))
+
+    def step(self, runner: Runner) -> tuple[Runner, Metrics]:
+        """Do one update: collect a rollout and learn from it.
+
+        If a policy's update has a NaN or infinite quantity, the policy keeps its actor, critic,
+        normalizers and learning rate. ``runner.n_updates_skipped`` counts such updates.
+
+        Args:
+            runner: As `init`, `train`, `restore` or this method returned it.
+
+        Returns:
+            The runner after the update, and the training metrics, each ``[n_policies]``.
+
+        Raises:
+            ValueError: the devices cannot divide the environments.
+            HostEnvironmentError: an environment outside of JAX failed.
+        """
+        self._run.check()
+        with self._explaining(runner), self.environments.raising_faults():
+            runner, metrics, _ = self._step(self._run.with_environments(runner))
+            return runner, metrics
+
+    def act(
+        self, runner: Runner, observation: Observation | Array, carry: Acting | None = None
+    ) -> tuple[Array, Record]:
+        """Act in all environments for one step of a rollout by hand.
+
+        Args:
+            runner: As `init` or `update` returned it.
+            observation: Of ``batch_size`` environments, ``[batch_size, n_actors, *obs]``: as the
+                environment or as ``agent.environments`` returns it.
+            carry: None begins a rollout; then that of the previous step's record. A recurrent
+                agent's is reset where an episode ended: see `reset_carry`.
+
+        Returns:
+            The actions as the environment takes them, ``[batch_size, n_actors, ...]``, and what
+            `Rollout.from_records` collects.
+
+        Raises:
+            ValueError: the rollout is complete, or the observation has another shape.
+        """
+        self.environments.check_mask(observation)
+        observation = self.environments.as_prepared(observation)
+        acting: Acting = self._begin_rollout(runner) if carry is None else carry
+        if acting.n_steps >= self.config.rollout_length:
+            raise ValueError(
+                f"the rollout has its {self.config.rollout_length} steps (rollout_length); call "
+                "update, and begin the next with carry=None."
+            )
+        with self._explaining(runner):
+            return self._act(self.networks.actor_of(runner), observation, acting)
+
+    def update(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics]:
+        """Learn from a rollout that was collected by hand or elsewhere, as `step` does.
+
+        Experience of another policy needs ``advantages="vtrace"``.
+
+        Args:
+            runner: As `init`, `train`, `restore` or this method returned it; its environments stay
+                where they are.
+            rollout: The experience.
+
+        Returns:
+            As `step`.
+
+        Raises:
+            ValueError: a shape is wrong; the rollout has no ``log_prob``; or truncated steps lack
+                final observations.
+        """
+        check_rollout(rollout, self.environments, self.config, self.distribution.action_shape)
+        with self._explaining(runner):
+            runner, metrics, _ = self._update_from(runner, rollout)
+        return runner, metrics
+
+    def pretrain(
+        self, runner: Runner, rollouts: Sequence[Rollout], n_epochs: int = 10
+    ) -> tuple[Runner, Metrics]:
+        """Clone the behaviour of rollouts, as a starting point: see `Cloning`.
+
+        Args:
+            runner: As `init`, `train`, `restore` or this method returned it.
+            rollouts: The experience; it needs no ``log_prob``.
+            n_epochs: Passes over all of it.
+
+        Returns:
+            The runner with trained actors and observation statistics, and the metrics, each
+            ``[n_epochs, n_policies]``: ``cloning_loss``, the mean negative log probability of the
+            actions, in nats, and for discrete actions ``cloning_accuracy``, the share of them that
+            are the policy's most probable ones.
+
+        Raises:
+            ValueError: there are no rollouts or epochs; a shape is wrong; or rollouts differ in
+                their parts.
+            NonFiniteError: the loss is NaN or infinite.
+        """
+        return self._cloning.clone(runner, rollouts, self.hyperparams_of(runner), n_epochs)
+
+    @compiled_quickly(static_argnames=("self",), optimized=False)
+    def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
+        return self._init(rng, hyperparams)
+
+    def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
+        """Build the runner with which training starts; traceable."""
+        config, n_policies = self.config, self.policies.n_policies
+        rng = key_of(rng, config.prng_impl)
+        rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
+        observation, env_state = self.environments.reset_part(
+            rng_env, config.batch_size, self.devices.n
+        )
+        params = per_policy(hyperparams, n_policies)
+        actor, critic = self.networks.init(rng_actor, rng_critic, params, config.make_optimizer)
+        runner = Runner(
+            actor=actor,
+            critic=critic,
+            env_state=env_state,
+            observation=observation,
+            memory=self.networks.initial_memory(config.batch_size, self.policies.n_actors),
+            normalizers=init_normalizers(
+                config,
+                observation_shape=self.networks.actor.observation.shape,
+                critic_shape=self.networks.critic.observation.shape,
+                policies_shape=(n_policies, self.policies.n_members),
+            ),
+            learning_rate=(
+                params.actor_optimizer_params.learning_rate
+                if config.learning_rate_schedule == "kl"
+                else None
+            ),
+            rng=rng,
+            hyperparams=hyperparams,
+            n_updates_done=jnp.zeros((), jnp.int32),
+            n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
+        )
+        runner = self._with_current_opponents(runner)
+        if self.replay is None:
+            return runner
+        after, transitions = jax.eval_shape(self.collector.collect, runner, rng_env)
+        return runner.replace(replay=self.replay.init(transitions, after))
+
+    def _with_current_opponents(self, runner: Runner) -> Runner:
+        """Pass the updated policy to the environments, which may play it as an opponent."""
+        actor = self.networks.actor_of(runner)
+        env_state = self.environments.after_update(runner.env_state, actor, runner.n_updates_done)
+        return runner.replace(env_state=env_state)
+
+    @compiled_for_speed(static_argnames=("self",))
+    def _update_from(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics, NonFinite]:
+        own = runner.memory.actor
+        rollout = rollout._replace(
+            memory=with_structure(rollout.memory, own),
+            last_memory=with_structure(rollout.last_memory, own),
+        )
+        transitions = as_transitions(rollout, self.environments, self.config, runner.n_updates_done)
+        runner = runner.replace(
+            observation=self.environments.as_prepared(rollout.last_observation),
+            memory=runner.memory._replace(actor=rollout.last_memory),
+        )
+        return skip_nonfinite(self.learn)(runner, transitions, self.split_key(runner))
+
+    @compiled_quickly(static_argnames=("self",))
+    def _begin_rollout(self, runner: Runner) -> Acting:
+        rngs, noise = self.collector.draw(self.split_key(runner).rollout)
+        return Acting(rngs, noise, runner.memory.actor, n_steps=jnp.zeros((), jnp.int32))
+
+    @compiled_for_speed(static_argnames=("self",))
+    def _act(
+        self, actor: Inference, observation: Observation, carry: Acting
+    ) -> tuple[Array, Record]:
+        head, memory = self.networks.heads(actor, observation, carry.memory)
+        action = self.distribution.sample(head, carry.noise[carry.n_steps])
+        record = Record(
+            observation=observation,
+            memory=carry.memory,
+            action=action,
+            log_prob=self.distribution.log_prob(head, action),
+            carry=carry._replace(memory=memory, n_steps=carry.n_steps + 1),
+            rng=carry.rngs[carry.n_steps],
+        )
+        return self.distribution.to_environment(action), record
+
+    # Trained policies.
 
     def eval(
         self,
@@ -462,7 +823,7 @@ class Agent(Frozen, abc.ABC):
         Args:
             n_members: Of a population; None: of a single run.
         """
-        hyperparams = as_arrays(HyperParameters())
+        hyperparams = as_arrays(self.default_hyperparams)
         if n_members is None:
             return jax.eval_shape(self._init, jax.random.key(0), hyperparams)
         keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_members))

@@ -1,6 +1,7 @@
 """Behaviour cloning: actors learn to choose the actions of logged rollouts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, final
 
@@ -130,10 +131,10 @@ class Cloning(Frozen):
             self._config,
             runner.n_updates_done,
         )
-        n_chunks = self._config.n_chunks if has_memory else 1
-        batch, normalizers = self._make_batch(runner, transitions, hyperparams, n_chunks)
+        config = self._config if has_memory else replace(self._config, recurrent_chunk_length=None)
+        batch, normalizers = self._make_batch(runner, transitions, hyperparams, config)
         rng, rng_epochs = jax.random.split(to_draw(runner.rng))
-        train = partial(self._train, n_epochs=n_epochs, n_chunks=n_chunks)
+        train = partial(self._train, config=config, n_epochs=n_epochs)
         state, metrics = each_policy(train)(
             runner.actor,
             batch,
@@ -148,7 +149,7 @@ class Cloning(Frozen):
         runner: Runner,
         transitions: Transition,
         hyperparams: HyperParameters,
-        n_chunks: int,
+        config: AgentConfig,
     ) -> tuple[Batch, Normalizers]:
         """Make each policy's batch, normalised by statistics that include it."""
         observation, to_policies = transitions.observation, self._policies.to_policies
@@ -156,7 +157,6 @@ class Cloning(Frozen):
         transitions = transitions._replace(
             observation=observation._replace(global_state=None), final_observation=None
         )
-        chunk_length = len(transitions.reward) // n_chunks
 
         def make(
             step: Transition,
@@ -173,8 +173,7 @@ class Cloning(Frozen):
                 valuation,
                 membership=membership,
                 hyperparams=hyperparams,
-                chunk_length=chunk_length,
-                is_centralized=self._config.centralized_critic,
+                config=config,
             )
             _, updated = make_once(normalizers._replace(reward=None))
             batch, _ = make_once(updated)
@@ -194,12 +193,12 @@ class Cloning(Frozen):
         batch: Batch,
         hyperparams: HyperParameters,
         rng: PRNGKeyArray,
+        config: AgentConfig,
         n_epochs: int,
-        n_chunks: int,
     ) -> tuple[NetworkState, Metrics]:
         """Train one policy's actor."""
-        optimizer = self._config.optimizer(hyperparams.actor_optimizer_params)
-        n_minibatches = batch.weight.shape[1] // (self._config.minibatch_size * n_chunks)
+        optimizer = config.make_optimizer(hyperparams.actor_optimizer_params)
+        n_minibatches = config.count_minibatches(batch.weight.shape[1])
         unit = "sequence" if self._networks.actor.recurrent else "step"
 
         def train_epoch(loop: CloningLoop, _: None) -> tuple[CloningLoop, Metrics]:

@@ -1,10 +1,33 @@
-"""Classes of agents by name, which configurations may choose."""
+"""Classes of agents: by an environment's action space, or by names that configurations give."""
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
+from jaxagents.config import AgentConfig
+from jaxagents.environments.spaces import Box, as_space
 from jaxagents.errors import Registry
 from jaxagents.ippo.base import IPPOBase
+from jaxagents.ippo.continuous import ContinuousIPPO
+from jaxagents.ippo.discrete import DiscreteIPPO
+from jaxagents.training.callbacks import Callback
+from jaxagents.types import PyTree
+
+
+def IPPO(  # noqa: N802 - it stands for the class that it chooses
+    env: Any, env_params: PyTree, config: AgentConfig, callbacks: Sequence[Callback] = ()
+) -> IPPOBase:
+    """Build the agent that plays an environment's actions: see `IPPOBase`.
+
+    It is a `ContinuousIPPO` for a `Box`, and a `DiscreteIPPO` for all others.
+    """
+    return class_for(env, env_params)(env, env_params, config, callbacks)
+
+
+def class_for(env: Any, env_params: PyTree) -> type[IPPOBase]:
+    """Return the class of agents that plays an environment's actions."""
+    is_box = isinstance(as_space(env.action_space(env_params)), Box)
+    return ContinuousIPPO if is_box else DiscreteIPPO
 
 
 def register_agent(name: str, cls: type[IPPOBase]) -> None:

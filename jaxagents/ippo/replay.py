@@ -13,12 +13,14 @@ from jaxagents.errors import pip_install
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.batches import Valuation
+from jaxagents.ppo.finiteness import Residues
 from jaxagents.ppo.minibatches import beside
 from jaxagents.ppo.normalization import Normalizers, reward_divisor
 from jaxagents.ppo.policy_map import PolicyMap, each_policy
-from jaxagents.types import Batch, Memory, Observation, PyTree, Runner, Transition
+from jaxagents.types import Batch, Memory, Metrics, Observation, PyTree, Runner, Transition
 
 Estimate = Callable[[Runner, Transition, Valuation], tuple[Runner, Batch]]
+Fit = Callable[[Runner, Batch], tuple[Runner, Metrics, Residues]]
 
 
 class Experience(NamedTuple):
@@ -86,6 +88,33 @@ class Replay(Frozen):
         is_warm = runner.n_updates_done >= self._warmup_updates
         return is_warm & self._buffer.can_sample(runner.replay)
 
+    def learn(
+        self,
+        fit: Fit,
+        estimate: Estimate,
+        before: Runner,
+        runner: Runner,
+        transitions: Transition,
+        batch: Batch,
+    ) -> tuple[Runner, Metrics, Residues]:
+        """Learn from a new rollout, with the earlier ones beside it once there are enough.
+
+        Args:
+            fit: Trains the networks of a runner on a batch.
+            estimate: Makes a batch of transitions: `IPPOBase._estimate_advantages`.
+            before: The runner before the new rollout.
+            runner: After it.
+            transitions: The new rollout, which is kept in place of the oldest.
+            batch: Of it, ``[policies, ...]``.
+        """
+        new = self.as_experience(runner, before, transitions)
+        runner, metrics, residues = jax.lax.cond(
+            self.has_begun(before),
+            lambda: fit(runner, self.with_earlier(batch, before, runner.normalizers, estimate)),
+            lambda: fit(runner, batch),
+        )
+        return runner.replace(replay=self._buffer.add(runner.replay, new)), metrics, residues
+
     def with_earlier(
         self, batch: Batch, before: Runner, normalizers: Normalizers, estimate: Estimate
     ) -> Batch:
@@ -137,17 +166,6 @@ class Replay(Frozen):
                 "observations as agent.environments returns them, or choose replay_updates=0."
             )
         return jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), new, stored)
-
-    def remember(
-        self, runner: Runner, new: Experience, nonfinite: Bool[Array, "policies quantities"]
-    ) -> Runner:
-        """Put a rollout in place of the oldest, unless its update found NaN or infinity."""
-        replay = jax.lax.cond(
-            jnp.any(nonfinite),
-            lambda: runner.replay,
-            lambda: self._buffer.add(runner.replay, new),
-        )
-        return runner.replace(replay=replay)
 
     def _earlier(self, replay: PyTree) -> Experience:
         """Return all rollouts of a full buffer, as one of more environments."""

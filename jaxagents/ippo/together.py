@@ -24,7 +24,7 @@ from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.population.memory import check_fits
 from jaxagents.ippo.training_run import check_division
-from jaxagents.ppo.finiteness import NonFinite, NonFiniteError
+from jaxagents.ppo.finiteness import NonFinite, NonFiniteError, skip_nonfinite
 from jaxagents.training.blocks import accumulated, block_sizes, open_block, run_blocks
 from jaxagents.training.checkpoints import DamagedError
 from jaxagents.training.metric_tables import joined
@@ -38,6 +38,7 @@ from jaxagents.types import (
     Runner,
     Training,
     Transition,
+    UpdateKeys,
     Updates,
 )
 
@@ -259,12 +260,14 @@ class _Group(Frozen):
     def _with_environments(self, runners: dict[str, Runner]) -> dict[str, Runner]:
         """Begin the episodes anew if the environments have gone."""
         here = {
-            name: runners[name] if name in self.sides else agent._with_environments(runners[name])
+            name: runners[name]
+            if name in self.sides
+            else agent._run.with_environments(runners[name])
             for name, agent in self.agents.items()
         }
         if not self.sides or self.sides[self.host].can_continue(runners[self.host].env_state):
             return here
-        anew = {name: self.agents[name]._begin_episodes(runners[name]) for name in self.sides}
+        anew = {name: self.agents[name]._run.begin_episodes(runners[name]) for name in self.sides}
         return self._seated(here | anew)
 
     def _seated(self, runners: dict[str, Runner]) -> dict[str, Runner]:
@@ -357,42 +360,42 @@ class _Group(Frozen):
             for name, agent in self.agents.items()
             if name not in self.sides
         }
-        for name, (runner, transitions) in self._collect_rollouts(runners).items():
-            results[name] = self.agents[name]._learn(runner, transitions)
+        keys = {name: self.agents[name].split_key(runners[name]) for name in self.sides}
+        for name, (runner, transitions) in self._collect_rollouts(runners, keys).items():
+            learn = skip_nonfinite(self.agents[name].learn)
+            results[name] = learn(runner, transitions, keys[name])
         return {name: results[name] for name in self.agents}
 
-    def _collect_rollouts(self, runners: dict[str, Runner]) -> dict[str, tuple[Runner, Transition]]:
+    def _collect_rollouts(
+        self, runners: dict[str, Runner], keys: dict[str, UpdateKeys]
+    ) -> dict[str, tuple[Runner, Transition]]:
         """Act on all sides at once; each agent gets its own actors' transitions."""
         if self.whole is None:
             return {}
         whole = self.whole
         agents = {name: self.agents[name] for name in self.sides}
         actors = {name: agent.networks.actor_of(runners[name]) for name, agent in agents.items()}
-        draws = {
-            name: agent._draw_rollout(agent._split(runners[name]).rollout)
-            for name, agent in agents.items()
-        }
+        draws = {name: agent.collector.draw(keys[name].rollout) for name, agent in agents.items()}
         rngs, _ = draws[self.host]
         noise = {name: drawn for name, (_, drawn) in draws.items()}
 
         def act(loops: dict[str, Any], now: tuple[PRNGKeyArray, dict[str, Array]]) -> Any:
             rng, noise = now
             choices = {
-                name: agent._choose(actors[name], loops[name], noise[name])
+                name: agent.collector.choose(actors[name], loops[name], noise[name])
                 for name, agent in agents.items()
             }
             action = self._merged(
                 {
-                    name: agent.distribution.to_environment(choices[name].action)
+                    name: agent.distribution.to_environment(choices[name][0].action)
                     for name, agent in agents.items()
                 }
             )
             state = loops[self.host].env_state.env_state.whole
             step, state = whole.step(rng, state, action)
             advanced = {
-                name: agent._advance(
-                    loops[name],
-                    choices[name],
+                name: agent.collector.advance(
+                    *choices[name],
                     *self.sides[name].view(loops[name].env_state, step, state),
                 )
                 for name, agent in agents.items()
@@ -402,10 +405,10 @@ class _Group(Frozen):
                 {name: move for name, (_, move) in advanced.items()},
             )
 
-        start = {name: agent._before_rollout(runners[name]) for name, agent in agents.items()}
+        start = {name: agent.collector.begin(runners[name]) for name, agent in agents.items()}
         loops, moves = jax.lax.scan(act, start, (rngs, noise))
         return {
-            name: agent._end_rollout(runners[name], loops[name], moves[name])
+            name: agent.collector.end(runners[name], loops[name], moves[name])
             for name, agent in agents.items()
         }
 

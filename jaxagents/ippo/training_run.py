@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, final, runtime_checkable
+from functools import partial
+from typing import Any, Protocol, final, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import io_callback
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from jaxagents.compiler.devices import WHOLE, Devices, concatenated_over_devices, n_devices
@@ -21,6 +23,7 @@ from jaxagents.compiler.processes import (
     check_agreement,
     gathered,
     is_first,
+    largest,
     n_processes,
     noticing_losses,
 )
@@ -42,7 +45,7 @@ from jaxagents.training.blocks import (
     update_repeatedly,
 )
 from jaxagents.training.metric_tables import joined
-from jaxagents.training.named_arrays import Leaves, from_leaves, strip_keys, to_leaves
+from jaxagents.training.named_arrays import Leaves, from_leaves, pack, strip_keys, to_leaves, unpack
 from jaxagents.training.recorder import Recorder
 from jaxagents.types import Inference, Metrics, PyTree, Runner, Training, Updates
 
@@ -60,14 +63,8 @@ class Trainee(Protocol):
     _recorder: Recorder
 
     def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner: ...
-    def _explaining(
-        self, runner: Runner, n_members: int | None = None
-    ) -> AbstractContextManager[None]: ...
-    def _with_environments(self, runner: Runner) -> Runner: ...
+    def _explaining(self, runner: Runner) -> AbstractContextManager[None]: ...
     def _step(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]: ...
-    def _report(
-        self, runner: Runner, metrics: Metrics, failed: Bool[Array, ""]
-    ) -> Bool[Array, ""]: ...
 
 
 def check_division(agent: Trainee, n_members: int = 1) -> None:
@@ -139,12 +136,26 @@ class TrainingRun(Frozen):
                 return training, metrics
 
         with agent._explaining(runner), agent.environments.raising_faults():
-            runner = agent._with_environments(runner)
+            runner = self.with_environments(runner)
             runner = agent.devices.put(runner, specs_of(runner))
             training, metrics = recorder.record(train, n_updates_done, history)
         if history:
             metrics = jax.tree.map(jnp.asarray, joined(history, metrics))
         return self.finished(training), metrics
+
+    def with_environments(self, runner: Runner) -> Runner:
+        """Reset the environments if their state was lost or no longer matches the runner."""
+        agent = self.agent
+        is_lost = not agent.environments.can_continue(runner.env_state)
+        if self._is_divided:  # all processes reset, or none
+            is_lost = largest(is_lost)
+        return self.shared(self.begin_episodes(runner)) if is_lost else runner
+
+    def shared(self, runner: Runner) -> Runner:
+        """Return a runner whose episodes have begun; raise what went wrong in any process."""
+        if self._is_divided:
+            self.agent.environments.share_faults(runner)
+        return runner
 
     def check(self) -> None:
         """Raise ValueError if devices or memory are too few, or devices cannot divide a run."""
@@ -268,8 +279,35 @@ class TrainingRun(Frozen):
         metrics = metrics_of_block(updates, evaluation, lost)
         stop = lost
         if self._reports_from_within:
-            stop |= self.agent._report(runner, metrics, failed)
+            stop |= self._report(runner, metrics, failed)
         return Training(runner, stop, training.nonfinite | updates.nonfinite), metrics
+
+    @compiled_quickly(static_argnames=("self",), optimized=False)
+    def begin_episodes(self, runner: Runner) -> Runner:
+        """Reset all environments; what persists across episodes stays."""
+        agent, batch_size = self.agent, self.agent.config.batch_size
+        rng, rng_env = jax.random.split(runner.rng)
+        observation, env_state = agent.environments.reset_part(rng_env, batch_size, agent.devices.n)
+        return runner.replace(
+            env_state=agent.environments.begin_anew(env_state, runner.env_state),
+            observation=observation,
+            memory=agent.networks.initial_memory(batch_size, agent.policies.n_actors),
+            rng=rng,
+        )
+
+    def _report(self, runner: Runner, metrics: Metrics, failed: Bool[Array, ""]) -> Bool[Array, ""]:
+        """Hand an evaluation to the host, which answers whether to stop."""
+        if not self.agent._recorder.has_work:
+            return jnp.zeros((), bool)
+        report = (strip_keys(runner), metrics, failed)
+        shapes = jax.eval_shape(lambda: report)
+        stop = jax.ShapeDtypeStruct((), bool)
+        return io_callback(partial(self._on_evaluation, shapes), stop, pack(report), ordered=True)
+
+    def _on_evaluation(self, shapes: PyTree, report: dict[str, Any]) -> np.bool_:
+        runner, metrics, failed = unpack(report, shapes)
+        # No checkpoint of a failed block: a run resumed from it would fail again.
+        return np.bool_(True) if failed else self.agent._recorder.on_evaluation(runner, metrics)
 
     def has_failed(self, nonfinite: NonFinite) -> Bool[Array, ""]:
         """Return True if NaN or infinite quantities end the training."""

@@ -1,12 +1,14 @@
 """One policy's batch: its transitions with values, advantages and targets. Time-major."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxagents.hyperparameters import HyperParameters
+from jaxagents.config import AgentConfig
+from jaxagents.hyperparameters import HyperParameters, ScalarLike
 from jaxagents.ppo.advantages import Estimates, generalized_advantages, vtrace
 from jaxagents.ppo.losses import probability_ratio
 from jaxagents.ppo.minibatches import cut, join
@@ -26,6 +28,16 @@ from jaxagents.ppo.normalization import (
 from jaxagents.ppo.statistics import relative_deviation, standardize
 from jaxagents.types import Batch, Memory, Path, PyTree, Transition
 
+Estimator = Callable[[Path, HyperParameters], Float[Array, "time envs actors"]]
+"""Estimates advantages, in units of reward."""
+
+
+def by_gae(path: Path, hyperparams: HyperParameters) -> Float[Array, "time envs actors"]:
+    """Estimate advantages by GAE."""
+    return generalized_advantages(
+        **path._asdict(), discount=hyperparams.gamma, gae_lambda=hyperparams.gae_lambda
+    )
+
 
 class Valuation(NamedTuple):
     """A critic's inputs and values over a rollout, ``[time, envs, actors, ...]``."""
@@ -42,9 +54,9 @@ def make_batch(
     normalizers: Normalizers,
     membership: Float[Array, " actors"],
     hyperparams: HyperParameters,
-    chunk_length: int,
+    config: AgentConfig,
+    advantages: Estimator = by_gae,
     rewards_after_death: bool = False,
-    is_centralized: bool = False,
 ) -> tuple[Batch, Normalizers]:
     """Build one policy's batch from its transitions, with GAE advantages.
 
@@ -54,9 +66,9 @@ def make_batch(
         normalizers: Those in use during the rollout.
         membership: 1 for the policy's actors, 0 for padding.
         hyperparams: One value each.
-        chunk_length: Steps of each sequence.
+        config: The agent's.
+        advantages: As for `with_estimates`.
         rewards_after_death: Dead actors go on earning: the critic learns their values.
-        is_centralized: Critics observe the global state.
 
     Returns:
         The batch, with value targets in units of reward, and the updated normalizers; the
@@ -66,7 +78,7 @@ def make_batch(
     value_weight = jnp.broadcast_to(membership, weight.shape) if rewards_after_death else weight
     path, reward_scale = _make_path(step, valuation, normalizers, value_weight, hyperparams)
     own, critics = step.observation.features, valuation.features
-    critic_statistics = normalizers.of_critic_features(is_centralized)
+    critic_statistics = normalizers.of_critic_features(config.centralized_critic)
     # NaN in a sample makes the network's gradient NaN even if the sample has zero weight.
     batch = Batch(
         observation=step.observation._replace(
@@ -75,6 +87,7 @@ def make_batch(
         critic_features=_zero_unweighted(
             normalize_features(critic_statistics, critics), value_weight
         ),
+        actor=jnp.broadcast_to(jnp.arange(len(membership)), weight.shape),
         begins=jnp.roll(step.begins, 1, axis=0).at[0].set(False),
         memory=Memory(
             actor=_zero_unweighted(step.memory, weight),
@@ -90,48 +103,51 @@ def make_batch(
         weight=weight,
         value_weight=value_weight,
     )
-    batch = cut(batch, chunk_length)
+    batch = cut(batch, config.chunk_length)
     batch = batch._replace(memory=jax.tree.map(lambda leaf: leaf[:1], batch.memory))
     updated = normalizers._replace(
         observation=_updated(normalizers.observation, own, weight),
         critic_features=_updated(normalizers.critic_features, critics, value_weight),
         reward=reward_scale,
     )
-    return with_estimates(batch, hyperparams, len(weight) // chunk_length), updated
+    return with_estimates(batch, hyperparams, config, advantages), updated
 
 
 def with_estimates(
     batch: Batch,
     hyperparams: HyperParameters,
-    n_chunks: int,
+    config: AgentConfig,
+    advantages: Estimator = by_gae,
     log_ratio: Float[Array, "time sequences actors"] | None = None,
 ) -> Batch:
-    """Estimate advantages and value targets: by V-trace given ratios, otherwise by GAE.
+    """Estimate advantages and value targets: by V-trace given ratios, otherwise by ``advantages``.
 
-    Advantages are standardised. Once a task is solved they are mostly the critic's errors, and
-    would drive a good policy about; see `relative_deviation` for the scale of the actor's loss.
+    Standardised advantages are mostly the critic's errors once a task is solved, and would drive a
+    good policy about; see `relative_deviation` for the scale of the actor's loss.
     """
-    path = join(batch.path, n_chunks)
+    path = join(batch.path, config.n_chunks)
     if log_ratio is None:
-        advantage = generalized_advantages(
-            **path._asdict(), discount=hyperparams.gamma, gae_lambda=hyperparams.gae_lambda
-        )
+        advantage = advantages(path, hyperparams)
         estimates = Estimates(advantage=advantage, value_target=advantage + path.value)
     else:
         # Dead actors choose nothing: their ratio is 1.
         log_ratio = jnp.where(batch.weight > 0, log_ratio, 0.0)
         estimates = vtrace(
             **path._asdict(),
-            ratio=probability_ratio(join(log_ratio, n_chunks)),
+            ratio=probability_ratio(join(log_ratio, config.n_chunks)),
             discount=hyperparams.gamma,
             gae_lambda=hyperparams.gae_lambda,
             rho_clip=hyperparams.rho_clip,
             c_clip=hyperparams.c_clip,
         )
     advantage, value_target = cut(estimates, len(batch.weight))
-    scale = relative_deviation(advantage, batch.path.reward, batch.weight)
+    scale: ScalarLike = 1.0
+    if config.scale_actor_loss:
+        scale = relative_deviation(advantage, batch.path.reward, batch.weight)
+    if config.normalize_advantages == "batch":
+        advantage = standardize(advantage, batch.weight)
     return batch._replace(
-        advantage=standardize(advantage, batch.weight),
+        advantage=advantage,
         loss_scale=jnp.broadcast_to(scale, advantage.shape),
         value_target=value_target,
     )

@@ -1,11 +1,12 @@
 """NaN and infinities, found in the update in which they arise."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from jaxagents.compiler.devices import max_over_devices
 from jaxagents.compiler.reductions import nan_unless_finite
@@ -34,14 +35,38 @@ class NonFiniteError(FloatingPointError):
     """A quantity of training has become NaN or infinite; the message names it."""
 
 
-def find_nonfinite(
+Residues = Float[Array, "policies quantities"]
+"""NaN or infinite where a policy's quantity is, of `QUANTITIES`."""
+Update = Callable[..., tuple[Runner, dict[str, Array], Residues]]
+
+
+def skip_nonfinite(update: Update) -> Callable[..., tuple[Runner, dict[str, Array], NonFinite]]:
+    """Wrap an update: policies with NaN or infinite quantities keep what they had before it.
+
+    Args:
+        update: From a runner, and more, to the runner after it, its metrics, and the residues of
+            its quantities.
+
+    Returns:
+        The same update, which returns in place of the residues which of them are not finite.
+    """
+
+    def update_finite(before: Runner, *more: Any) -> tuple[Runner, dict[str, Array], NonFinite]:
+        runner, metrics, residues = update(before, *more)
+        nonfinite = max_over_devices(~jnp.isfinite(residues))
+        return keep_finite_policies(runner, before, nonfinite), metrics, nonfinite
+
+    return update_finite
+
+
+def residues_of(
     batch: Batch,
     actor: NetworkState,
     critic: NetworkState,
     normalizers: PyTree,
     metrics: dict[str, Array],
-) -> Bool[Array, " quantities"]:
-    """Find which `QUANTITIES` of one policy's update are NaN or infinite.
+) -> Float[Array, " quantities"]:
+    """Return a number for each of `QUANTITIES` of one policy's update: NaN unless it is finite.
 
     Samples with zero weight may hold anything. The batch holds normalised observations and values,
     which may be finite where the running statistics no longer are.
@@ -62,13 +87,16 @@ def find_nonfinite(
         metrics["critic_gradient_norm"],
         nan_unless_finite(critic.params),
     ]
-    return max_over_devices(~jnp.isfinite(jnp.stack(residues)))
+    return jnp.stack(residues)
 
 
 def keep_finite_policies(
     runner: Runner, before: Runner, nonfinite: Bool[Array, "policies quantities"]
 ) -> Runner:
-    """Undo the update of every policy with a NaN or infinite quantity, and count it."""
+    """Undo the update of every policy with a NaN or infinite quantity, and count it.
+
+    A rollout with such a quantity is not replayed.
+    """
     finite = ~jnp.any(nonfinite, axis=1)
 
     def choose(new: Array, old: Array) -> Array:
@@ -79,6 +107,10 @@ def keep_finite_policies(
         return {name: getattr(runner, name) for name in names}
 
     chosen = jax.tree.map(choose, of_policies(runner), of_policies(before))
+    if before.replay is not None:
+        chosen["replay"] = jax.lax.cond(
+            jnp.all(finite), lambda: runner.replay, lambda: before.replay
+        )
     return runner.replace(**chosen, n_updates_skipped=before.n_updates_skipped + ~finite)
 
 

@@ -19,7 +19,7 @@ ErrorCost = Callable[[Float[Array, "*batch"]], Float[Array, "*batch"]]
 class ActorStats(NamedTuple):
     """Statistics of the actor's loss; means over active samples."""
 
-    loss: Float[Array, ""]
+    actor_loss: Float[Array, ""]
     entropy: Float[Array, ""]  # nats
     kl: Float[Array, ""]  # from the policy that collected the new samples, nats
     clip_fraction: Float[Array, ""]  # share of samples whose ratio lies outside the clip
@@ -67,7 +67,7 @@ def actor_loss(
         (surrogate, entropy, divergence, outside), weight
     )
     loss = -mean_surrogate - ent_coeff * mean_entropy
-    return loss, ActorStats(loss=loss, entropy=mean_entropy, kl=kl, clip_fraction=clip_fraction)
+    return loss, ActorStats(loss, entropy=mean_entropy, kl=kl, clip_fraction=clip_fraction)
 
 
 def probability_ratio(log_ratio: Float[Array, "*batch"]) -> Float[Array, "*batch"]:

@@ -40,18 +40,33 @@ def take_minibatch(batch: PyTree, indices: Int[Array, " units"], unit: str) -> P
     Matrix products are a tenth faster on flat samples. Sequences keep their axes: ``[time, units,
     actors, ...]``.
     """
+    units = take_units(batch, indices, unit)
+    if unit == "sequence":
+        return units
+    n_axes = 2 if unit == "step" else 3
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[n_axes:]), units)
+
+
+def take_units(batch: PyTree, indices: Int[Array, " units"], unit: str) -> PyTree:
+    """Gather units of a batch ``[time, envs, actors, ...]``; all but steps keep their axes."""
 
     def take(leaf: Array) -> Array:
-        sample_shape = leaf.shape[3:]
         if unit in ("sequence", "trajectory"):
-            units = jnp.take(leaf, indices, axis=1, mode="clip")
-        elif unit == "time":
-            units = jnp.take(leaf, indices, axis=0, mode="clip")
-        else:
-            units = jnp.take(leaf.reshape(-1, *leaf.shape[2:]), indices, axis=0, mode="clip")
-        return units if unit == "sequence" else units.reshape(-1, *sample_shape)
+            return jnp.take(leaf, indices, axis=1, mode="clip")
+        if unit == "step":
+            leaf = leaf.reshape(-1, *leaf.shape[2:])
+        return jnp.take(leaf, indices, axis=0, mode="clip")
 
     return jax.tree.map(take, batch)
+
+
+def replace_units(leaf: Array, indices: Int[Array, " units"], values: Array, unit: str) -> Array:
+    """Put values where `take_units` takes them from."""
+    if unit in ("sequence", "trajectory"):
+        return leaf.at[:, indices].set(values)
+    if unit == "step":
+        return leaf.reshape(-1, *leaf.shape[2:]).at[indices].set(values).reshape(leaf.shape)
+    return leaf.at[indices].set(values)
 
 
 def cut(tree: PyTree, chunk_length: int) -> PyTree:

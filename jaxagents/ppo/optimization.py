@@ -1,6 +1,8 @@
 """Gradient descent over a policy's batch, for the actor and the critic alike."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +12,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxagents.compiler.batch_parts import weighted_means_of_units
 from jaxagents.compiler.devices import mean_over_devices
 from jaxagents.compiler.reductions import global_norm
-from jaxagents.ppo.minibatches import draw_minibatches, take_minibatch
-from jaxagents.ppo.statistics import weighted_mean
+from jaxagents.hyperparameters import ScalarLike, clip_by_global_norm
+from jaxagents.ppo.minibatches import draw_minibatches, replace_units, take_minibatch, take_units
+from jaxagents.ppo.statistics import standardize, weighted_mean
 from jaxagents.types import Batch, NetworkState, PyTree
 
 Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], tuple[PyTree, Float[Array, ""]]]]
@@ -19,6 +22,10 @@ Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], tuple[PyTree, Float[Arr
 
 Loss and statistics are weighted means over the samples, so that a minibatch's can be computed from
 those of its parts."""
+
+
+Epoch = tuple[Any, Any, Float[Array, ""]]
+"""The network after an epoch, the statistics of its loss, and the gradients' norm."""
 
 
 def init_network(params: PyTree, optimizer: optax.GradientTransformation) -> NetworkState:
@@ -41,6 +48,19 @@ def descend(
     return jax.tree.map(lambda new, old: jnp.where(weight > 0, new, old), stepped, network)
 
 
+def standardize_minibatches(
+    batch: Batch, indices: Int[Array, "minibatches units"], unit: str
+) -> Batch:
+    """Standardise the advantages of a batch over each of its minibatches."""
+
+    def standardize_minibatch(advantage: Array, units: Int[Array, " units"]) -> tuple[Array, None]:
+        of_units, weight = take_units((batch.advantage, batch.weight), units, unit)
+        return replace_units(advantage, units, standardize(of_units, weight), unit), None
+
+    advantage, _ = jax.lax.scan(standardize_minibatch, batch.advantage, indices)
+    return batch._replace(advantage=advantage)
+
+
 def run_epoch(
     network: NetworkState,
     batch: Batch,
@@ -49,32 +69,102 @@ def run_epoch(
     rng: PRNGKeyArray,
     n_minibatches: int,
     unit: str,
-) -> tuple[NetworkState, PyTree, Float[Array, ""]]:
+    standardizes: bool = False,
+) -> Epoch:
     """Pass once over a batch ``[time, envs, actors, ...]`` in freshly drawn minibatches.
+
+    Args:
+        network: Its parameters and the optimizer's state.
+        batch: The samples.
+        loss: Of a minibatch.
+        optimizer: Takes a step per minibatch.
+        rng: Draws the minibatches.
+        n_minibatches: Their number.
+        unit: What they are drawn over.
+        standardizes: Standardise the advantages of each minibatch.
 
     Returns:
         The network; the statistics of the loss and the gradients' global norm, as means over the
         epoch's samples, each minibatch's computed before its own step.
     """
+    (network,), stats, norm = _run_epoch(
+        (network,), rng, batch, (loss,), (optimizer,), n_minibatches, unit, standardizes
+    )
+    return network, stats, norm
+
+
+def run_joint_epoch(
+    networks: Sequence[NetworkState],
+    rng: PRNGKeyArray,
+    batch: Batch,
+    losses: Sequence[Loss],
+    optimizers: Sequence[optax.GradientTransformation],
+    grad_clip: ScalarLike,
+    n_minibatches: int,
+    unit: str,
+    standardizes: bool,
+) -> Epoch:
+    """Do as `run_epoch`, for several networks in the same minibatches.
+
+    Their gradients are clipped by their common norm, as those of one network with the sum of the
+    losses. The norm returned is the common one.
+    """
+    clip = clip_by_global_norm(grad_clip)
+    return _run_epoch(
+        networks, rng, batch, losses, optimizers, n_minibatches, unit, standardizes, clip
+    )
+
+
+def _run_epoch(
+    networks: Sequence[NetworkState],
+    rng: PRNGKeyArray,
+    batch: Batch,
+    losses: Sequence[Loss],
+    optimizers: Sequence[optax.GradientTransformation],
+    n_minibatches: int,
+    unit: str,
+    standardizes: bool,
+    clip: optax.GradientTransformation | None = None,
+) -> Epoch:
     rollout_length, batch_size, n_actors = batch.weight.shape
     indices = draw_minibatches(rng, rollout_length, batch_size, n_minibatches, unit)
     n_samples = rollout_length * batch_size * n_actors // n_minibatches
+    if standardizes:
+        batch = standardize_minibatches(batch, indices, unit)
+
+    def differentiate(
+        loss: Loss, params: PyTree, units: Int[Array, " units"]
+    ) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
+        minibatch = take_minibatch(batch, units, unit)
+        gradients, (stats, weight) = jax.grad(loss, has_aux=True)(params, minibatch)
+        return (gradients, stats), weight
 
     def run_minibatch(
-        network: NetworkState, units: Int[Array, " units"]
-    ) -> tuple[NetworkState, tuple[PyTree, Array, Array]]:
-        def differentiate(
-            units: Int[Array, " units"],
-        ) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
-            minibatch = take_minibatch(batch, units, unit)
-            gradients, (stats, weight) = jax.grad(loss, has_aux=True)(network.params, minibatch)
-            return (gradients, stats), weight
+        networks: tuple[NetworkState, ...], units: Int[Array, " units"]
+    ) -> tuple[tuple[NetworkState, ...], Any]:
+        gradients, stats, weights = [], [], []
+        for network, loss in zip(networks, losses, strict=True):
+            own = weighted_means_of_units(
+                partial(differentiate, loss, network.params), units, n_samples
+            )
+            (gradient, statistics), weight = mean_over_devices(*own)
+            gradients.append(gradient)
+            stats.append(statistics)
+            weights.append(weight)
+        norm = global_norm(gradients)
+        if clip is not None:
+            clipped, _ = clip.update(gradients, clip.init(gradients))
+            gradients = cast(list[PyTree], clipped)
+        steps = zip(networks, gradients, optimizers, weights, strict=True)
+        return tuple(descend(*step) for step in steps), (stats, norm, weights)
 
-        own = weighted_means_of_units(differentiate, units, n_samples)
-        (gradients, stats), weight = mean_over_devices(*own)
-        network = descend(network, gradients, optimizer, weight)
-        return network, (stats, global_norm(gradients), weight)
-
-    network, (stats, norms, weights) = jax.lax.scan(run_minibatch, network, indices)
-    stats, norm = jax.tree.map(lambda leaf: weighted_mean(leaf, weights), (stats, norms))
-    return network, stats, norm
+    networks, (stats, norms, weights) = jax.lax.scan(run_minibatch, tuple(networks), indices)
+    pairs = zip(stats, weights, strict=True)
+    means = [
+        jax.tree.map(partial(weighted_mean, weight=weight), statistics)
+        for statistics, weight in pairs
+    ]
+    if len(means) == 1:
+        return networks, means[0], weighted_mean(norms, weights[0])
+    merged = {name: value for each in means for name, value in each.items()}
+    return networks, merged, weighted_mean(norms, weights[0])

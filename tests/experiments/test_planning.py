@@ -84,7 +84,7 @@ def test_a_share_is_the_work_of_one_device():
     share = share_of(TINY, 2)
     sizes = (share.devices, share.batch_size, share.minibatch_size, share.n_evals)
     assert sizes == (1, 2, 1, 1)
-    assert share.n_minibatches == TINY.n_minibatches
+    assert share.minibatches_per_epoch == TINY.minibatches_per_epoch
     with pytest.raises(ValueError, match="minibatch_size=2 does not divide among devices=4"):
         share_of(TINY, 4)
 

@@ -117,7 +117,7 @@ def simple():
 @pytest.mark.parametrize("kind", ["simple", pytest.param("intricate", marks=pytest.mark.slow)])
 def test_the_stages_do_what_the_update_does(kind, simple):
     agent, runner, programs = simple if kind == "simple" else with_stages(make_intricate())
-    after, transitions = jax.jit(agent._collect_rollout)(runner, agent._draw_rollout(runner.rng))
+    after, transitions = jax.jit(agent.collector.collect)(runner, runner.rng)
     close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
 
     state, step = programs["environment"]()

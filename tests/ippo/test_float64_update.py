@@ -94,8 +94,8 @@ class Case:
 
     def _collect(self) -> ja.Rollout:
         """Collect a rollout whose rewards the critic predicts in part."""
-        draws = self.agent._draw_rollout(jax.random.key(1))
-        after, steps = jax.jit(self.agent._collect_rollout)(self.runner, draws)
+        collect = jax.jit(self.agent.collector.collect)
+        after, steps = collect(self.runner, jax.random.key(1))
         value = self._values_of_actors(self.normalised(steps.observation.features))
         noise = np.random.default_rng(0).normal(size=value.shape)
         return ja.Rollout(
@@ -183,7 +183,7 @@ class Case:
 
     def minibatches(self, policy: int) -> dict[str, Drawn]:
         """Draw the environments of each epoch's minibatches from the update's own keys."""
-        config, keys = self.agent.config, self.agent._split(self.runner)
+        config, keys = self.agent.config, self.agent.split_key(self.runner)
         n_minibatches = config.batch_size // config.minibatch_size
         epochs = {"actor": config.actor_epochs, "critic": config.critic_epochs}
         drawn: dict[str, Drawn] = {"actor": [], "critic": []}

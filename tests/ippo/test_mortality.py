@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.ppo.finiteness import NonFinite
+from jaxagents.ppo.finiteness import NonFinite, skip_nonfinite
 from jaxagents.ppo.normalization import Normalizers
 from jaxagents.types import Batch, Metrics, NetworkState, Transition
 from tests.agents import FAST, all_finite, assert_trees_equal, make_batch, tiny
@@ -29,22 +29,24 @@ class Trial:
             # The first rollout has no statistics yet: use those after an update.
             stepped, _ = self.agent.step(runner)
             runner = runner.replace(normalizers=stepped.normalizers)
-        draws = self.agent._draw_rollout(jax.random.key(1))
-        self.runner, self.transitions = jax.jit(self.agent._collect_rollout)(runner, draws)
+        collect = jax.jit(self.agent.collector.collect)
+        self.runner, self.transitions = collect(runner, jax.random.key(1))
         self._make_batch = jax.jit(functools.partial(make_batch, self.agent))
-        self._learn = jax.jit(self.agent._learn)
-        self._fit = jax.jit(self.agent._fit)
+        self._learn = jax.jit(skip_nonfinite(self.agent.learn))
+        self._fit = jax.jit(skip_nonfinite(self.agent._fit))
 
     def batch_of(self, transitions: Transition) -> Batch:
         return self._make_batch(self.runner, transitions)[1]
 
     def learn(self, transitions: Transition, runner: ja.Runner | None = None) -> "Learnt":
-        return Learnt.from_update(*self._learn(runner or self.runner, transitions))
+        runner = runner or self.runner
+        keys = self.agent.split_key(runner)
+        return Learnt.from_update(*self._learn(runner, transitions, keys))
 
     def learn_from_batch(self, batch: Batch) -> "Learnt":
         runner, agent = self.runner, self.agent
-        hyperparams, rngs = agent._scheduled(runner), agent._split(runner)
-        return Learnt.from_update(*self._fit(runner, runner, batch, hyperparams, rngs))
+        hyperparams, keys = agent.hyperparams_of(runner), agent.split_key(runner)
+        return Learnt.from_update(*self._fit(runner, batch, hyperparams, keys))
 
 
 class Learnt(NamedTuple):

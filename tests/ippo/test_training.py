@@ -13,7 +13,7 @@ from flax import linen as nn
 import jaxagents as ja
 from jaxagents.compiler import batch_parts
 from jaxagents.compiler import jit as compilation
-from jaxagents.hyperparameters import adam
+from jaxagents.hyperparameters import clipped_adam
 from jaxagents.ippo import base, training_run
 from jaxagents.ppo.optimization import run_epoch
 from jaxagents.training.blocks import block_sizes
@@ -452,7 +452,7 @@ def test_changing_hyperparameter_values_does_not_trace_again():
     def optimizer(params: ja.OptimizerParams) -> optax.GradientTransformation:
         nonlocal n_traces
         n_traces += 1
-        return adam(params)
+        return clipped_adam(params)
 
     agent = ja.DiscreteIPPO(WALK, None, tiny(optimizer=optimizer, n_evals=0))
     agent.train(jax.random.key(0), FAST)

@@ -19,10 +19,9 @@ from jaxagents.ppo.normalization import (
 )
 from jaxagents.ppo.statistics import explained_variance
 from jaxagents.types import Observation, Transition
+from tests.agents import chunked
 
-make_batch = jax.jit(
-    batches.make_batch, static_argnames=("chunk_length", "rewards_after_death", "is_centralized")
-)
+make_batch = jax.jit(batches.make_batch, static_argnames=("config", "rewards_after_death"))
 
 # With a discount of 1/2: δ = 1 + 2/2 - 1, 2 + 4/2 - 2, 4 + 8/2 - 4 = 1, 2, 4.
 REWARD = np.array([1.0, 2.0, 4.0], np.float32)
@@ -87,9 +86,12 @@ def learn_from(
         normalizers,
         jnp.asarray(membership, jnp.float32),
         HyperParameters(**hyperparams),
-        chunk_length=chunk_length or len(step.reward),
+        config=chunked(
+            len(step.reward),
+            chunk_length or len(step.reward),
+            centralized_critic=normalizers.critic_features is not None,
+        ),
         rewards_after_death=rewards_after_death,
-        is_centralized=normalizers.critic_features is not None,
     )
 
 
@@ -132,7 +134,7 @@ def test_each_policy_normalises_its_own_advantages_by_its_own_hyperparameters():
     steps = transition(reward)  # [policies, time, envs, actors]
     hyperparams = HyperParameters(gamma=jnp.array([0.0, 0.5]), gae_lambda=jnp.ones(2))
     hyperparams = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2,)), hyperparams)
-    batch, _ = jax.vmap(partial(make_batch, chunk_length=2))(
+    batch, _ = jax.vmap(partial(make_batch, config=chunked(2, 2)))(
         steps, valuation_of(steps), NOT_NORMALIZED, jnp.ones((2, 1)), hyperparams
     )
     np.testing.assert_array_equal(batch.value_target[:, :, 0, 0], [[1.0, 3.0], [15.0, 10.0]])
@@ -415,9 +417,9 @@ def estimates_of(log_ratio, chunk_length=3, active=True, **hyperparams):
     values = one_env_one_actor(VALUE), one_env_one_actor(NEXT_VALUE)
     batch, _ = learn_from(step, *values, chunk_length=chunk_length, **hyperparams)
     log_ratio = jnp.broadcast_to(jnp.asarray(log_ratio, jnp.float32), (3,))[:, None, None]
-    n_chunks = 3 // chunk_length
-    log_ratio = cut(log_ratio, chunk_length)
-    return batch, with_estimates(batch, HyperParameters(**hyperparams), n_chunks, log_ratio)
+    log_ratio, config = cut(log_ratio, chunk_length), chunked(3, chunk_length)
+    estimated = with_estimates(batch, HyperParameters(**hyperparams), config, log_ratio=log_ratio)
+    return batch, estimated
 
 
 @pytest.mark.parametrize("chunk_length", [1, 3])

@@ -8,9 +8,9 @@ import pytest
 from jaxagents.ppo.finiteness import (
     QUANTITIES,
     NonFiniteError,
-    find_nonfinite,
     keep_finite_policies,
     raise_nonfinite,
+    residues_of,
 )
 from jaxagents.ppo.normalization import Normalizers
 from jaxagents.ppo.statistics import ValueStats
@@ -28,6 +28,7 @@ def found(value_weight=ONE, explained=1.0, **changed):
     batch = Batch(
         observation=Observation(of("observations")[..., None]),
         critic_features=ONE,
+        actor=jnp.zeros(ONE.shape, jnp.int32),
         begins=jnp.zeros(ONE.shape, bool),
         memory=Memory(),
         action=ONE,
@@ -51,7 +52,8 @@ def found(value_weight=ONE, explained=1.0, **changed):
     }
     metrics |= dict.fromkeys(ValueStats._fields, jnp.ones(()))
     metrics["explained_variance"] = jnp.asarray(explained)
-    return np.asarray(find_nonfinite(batch, actor, critic, of("running statistics"), metrics))
+    residues = residues_of(batch, actor, critic, of("running statistics"), metrics)
+    return ~np.isfinite(residues)
 
 
 def test_nothing_is_found_in_a_finite_update():

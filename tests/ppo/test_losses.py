@@ -111,7 +111,7 @@ def test_the_statistics_are_means_over_the_samples():
     # (1 - log 2) + (-1/2 + log 2) = 1/2, that of 0.81 is -0.19 - log 0.81.
     loss, stats, *_ = loss_of([2.0, 0.5, 0.81, 1.0], 1.0, entropy=[1.0, 2.0, 3.0, 6.0])
     np.testing.assert_allclose(stats.kl, (0.31 - np.log(0.81)) / 4, rtol=1e-5)
-    assert (stats.clip_fraction, stats.entropy, stats.loss) == (0.5, 3.0, loss)
+    assert (stats.clip_fraction, stats.entropy, stats.actor_loss) == (0.5, 3.0, loss)
 
 
 def test_the_kl_estimate_is_the_ratio_minus_one_minus_its_logarithm():

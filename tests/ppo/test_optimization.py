@@ -11,9 +11,9 @@ import pytest
 from jaxagents.compiler import batch_parts
 from jaxagents.hyperparameters import (
     OptimizerParams,
-    adam,
     clip_by_global_norm,
     clip_by_root_mean_square,
+    clipped_adam,
 )
 from jaxagents.ppo.minibatches import draw_minibatches
 from jaxagents.ppo.optimization import descend, init_network, run_epoch
@@ -31,6 +31,7 @@ def batch_of(target, weight):
     return Batch(
         observation=Observation(features=zeros[..., None]),
         critic_features=zeros[..., None],
+        actor=no.astype(jnp.int32),
         begins=no,
         memory=Memory(),
         action=zeros,
@@ -137,7 +138,7 @@ def test_the_gradient_of_a_minibatch_may_be_computed_in_parts(monkeypatch, unit,
 
 
 def test_parts_without_weight_change_nothing(monkeypatch):
-    optimizer = adam(OptimizerParams(learning_rate=0.1))
+    optimizer = clipped_adam(OptimizerParams(learning_rate=0.1))
     network = init_network(jnp.zeros(()), optimizer)
     batch = UNEVEN._replace(weight=UNEVEN.weight.at[:, 1].set(0.0))
     nobody = UNEVEN._replace(weight=jnp.zeros_like(UNEVEN.weight))
@@ -195,7 +196,7 @@ def test_a_step_applies_the_optimizers_update():
 
 
 def test_gradients_without_weight_change_neither_parameters_nor_optimizer_state():
-    optimizer = adam(OptimizerParams(learning_rate=0.1))
+    optimizer = clipped_adam(OptimizerParams(learning_rate=0.1))
     network = init_network({"w": jnp.ones(2)}, optimizer)
     # With momentum, Adam moves even where the gradient is 0.
     moving = descend(network, {"w": jnp.ones(2)}, optimizer, jnp.array(1.0))
@@ -207,7 +208,7 @@ def test_gradients_without_weight_change_neither_parameters_nor_optimizer_state(
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
 def test_an_epoch_is_the_same_without_its_minibatch_of_inactive_samples(order):
-    optimizer = adam(OptimizerParams(learning_rate=0.1))
+    optimizer = clipped_adam(OptimizerParams(learning_rate=0.1))
     network = init_network(jnp.zeros(()), optimizer)
     batch = UNEVEN._replace(weight=UNEVEN.weight.at[:, 1].set(0.0))
     alone = jax.tree.map(lambda leaf: leaf[:, :1], batch)
@@ -218,7 +219,7 @@ def test_an_epoch_is_the_same_without_its_minibatch_of_inactive_samples(order):
 
 
 def test_an_epoch_without_active_samples_changes_nothing_and_has_statistics_of_zero():
-    optimizer = adam(OptimizerParams(learning_rate=0.1))
+    optimizer = clipped_adam(OptimizerParams(learning_rate=0.1))
     network, *_ = epoch(init_network(jnp.zeros(()), optimizer), UNEVEN, optimizer)
     nobody = UNEVEN._replace(weight=jnp.zeros_like(UNEVEN.weight))
     after, stats, norm = epoch(network, nobody, optimizer)
@@ -281,7 +282,7 @@ def largest_move(optimizer):
 def test_no_step_is_larger_than_the_learning_rate_even_after_a_calm():
     """Adam's own steps are: the root of its second moment follows slowly."""
     params = OptimizerParams(learning_rate=0.1, eps=0.0, grad_clip=np.inf)
-    np.testing.assert_allclose(largest_move(adam(params)), 0.1, rtol=1e-5)
+    np.testing.assert_allclose(largest_move(clipped_adam(params)), 0.1, rtol=1e-5)
     assert largest_move(optax.adam(0.1, eps=0.0)) > 0.5
 
 
@@ -289,7 +290,7 @@ def test_the_default_optimizer_has_the_state_of_adam():
     """Checkpoints name its parts."""
     params = {"w": jnp.ones(2)}
     before = optax.chain(clip_by_global_norm(0.5), optax.adam(0.1))
-    after = adam(OptimizerParams())
+    after = clipped_adam(OptimizerParams())
     names, names_before = (
         [*to_leaves(jax.device_get(each.init(params)))] for each in (after, before)
     )
@@ -297,7 +298,7 @@ def test_the_default_optimizer_has_the_state_of_adam():
 
 
 def test_a_policy_without_active_samples_does_not_stop_another_from_learning():
-    optimizer = adam(OptimizerParams(learning_rate=0.1))
+    optimizer = clipped_adam(OptimizerParams(learning_rate=0.1))
     step = partial(descend, optimizer=optimizer)
     network = init_network(jnp.zeros(()), optimizer)
     networks = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), network)

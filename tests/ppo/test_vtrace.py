@@ -1,5 +1,7 @@
 """V-trace: the formula by hand, and its estimates for a batch."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo import advantages, batches
 from jaxagents.ppo.minibatches import cut
 from jaxagents.types import Batch, Memory, Observation, Path
+from tests.agents import chunked
 from tests.ppo.test_advantages import (
     NEVER,
     NEXT_VALUE,
@@ -22,7 +25,13 @@ from tests.ppo.test_advantages import (
 )
 
 vtrace = jax.jit(advantages.vtrace)
-with_estimates = jax.jit(batches.with_estimates, static_argnames="n_chunks")
+
+
+@functools.partial(jax.jit, static_argnames="n_chunks")
+def with_estimates(batch, hyperparams, n_chunks, log_ratio=None):
+    length = len(batch.weight)
+    config = chunked(n_chunks * length, length)
+    return batches.with_estimates(batch, hyperparams, config, log_ratio=log_ratio)
 
 
 def estimate(
@@ -267,6 +276,7 @@ def batch_of(path, weight):
     return Batch(
         observation=Observation(features=zeros[..., None]),
         critic_features=zeros[..., None],
+        actor=zeros.astype(int),
         begins=zeros.astype(bool),
         memory=Memory(),
         action=zeros.astype(int),

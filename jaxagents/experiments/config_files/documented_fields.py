@@ -7,10 +7,10 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from jaxagents.config import NetworkChoice
+from jaxagents.config import NetworkChoice, OptimizerChoice
 from jaxagents.hyperparameters import PerPolicy
 
-_NOT_IN_FILES = ("optimizer", "checkpoint_dir")
+_NOT_IN_FILES = ("checkpoint_dir",)
 _TYPE_NAMES = {
     bool: "true or false",
     int: "an integer",
@@ -18,7 +18,11 @@ _TYPE_NAMES = {
     str: "text",
     type(None): "null",
 }
-_IN_FILES = ((PerPolicy, float | list[float]), (NetworkChoice, str | dict[str, Any] | None))
+_IN_FILES = (
+    (PerPolicy, float | list[float]),
+    (NetworkChoice, str | dict[str, Any] | None),
+    (OptimizerChoice, Literal["clipped_adam", "adam"]),
+)
 """Types of fields, and of their values in files."""
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxagents.errors import ExperimentError
-from jaxagents.experiments.config_files.documented_fields import Field, type_text
-from jaxagents.experiments.config_files.earlier_versions import meaning_of_missing_keys
+from jaxagents.experiments.config_files.documented_fields import Field, type_text, yaml_text
 from jaxagents.experiments.config_files.wrong_keys import describe_unknown_key, example_key_in
 from jaxagents.experiments.config_files.yaml_source import Source
+from jaxagents.ippo.presets import TEXTBOOK_LEARNING_RATE, textbook_config
 
 _INFINITY = ("inf", "infinity")  # YAML reads these as text
 
@@ -21,12 +21,26 @@ def parse(source: Source, fields: Mapping[str, Field]) -> dict[str, Any]:
     """
     from jsonargparse import ArgumentError
 
-    earlier = [f"--{key}={value}" for key, value in meaning_of_missing_keys(source).items()]
-    arguments = [*earlier, "--config", source.text, *source.overrides]
+    given = ["--config", source.text, *source.overrides]
     try:
-        return _make_parser(fields).parse_args(arguments).as_dict()
+        values = _make_parser(fields).parse_args(given).as_dict()
+        if values["preset"] is None:
+            return values
+        preset = [f"--{key}={value}" for key, value in _values_of_preset(values).items()]
+        return _make_parser(fields).parse_args([*preset, *given]).as_dict()
     except ArgumentError as error:
         raise ExperimentError(_describe(error, source, fields)) from error
+
+
+def _values_of_preset(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values that a preset has instead of the defaults, by dotted key."""
+    agent = textbook_config({"recurrent": values["agent"]["recurrent"]})
+    rates = {
+        f"hyperparams.{network}_optimizer_params.learning_rate": TEXTBOOK_LEARNING_RATE
+        for network in ("actor", "critic")
+    }
+    values_by_key = {f"agent.{name}": value for name, value in agent.items()} | rates
+    return {key: yaml_text(value) for key, value in values_by_key.items()}
 
 
 def _make_parser(fields: Mapping[str, Field]) -> Any:

@@ -135,6 +135,9 @@ class ExperimentConfig:
         name: Name of the run; its directory is runs_dir/name-time-code.
         env: Id of the environment; `jaxagents envs` lists them all.
         agent: The agent.
+        preset: "textbook": PPO as published and as its reference implementations run it, see
+            `jaxagents.textbook_ppo`. It changes the defaults of agent and hyperparams; keys that
+            are given keep their values.
         env_kwargs: Arguments of the environment's constructor.
         env_params: Parameters of the environment to change, by name.
         side: The actors that the agent plays, if opponents play the others.
@@ -154,6 +157,7 @@ class ExperimentConfig:
     name: str
     env: str
     agent: AgentConfig
+    preset: Literal["textbook"] | None = None
     env_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
     env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
     side: SideConfig = dataclasses.field(default_factory=SideConfig)
