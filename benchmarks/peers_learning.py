@@ -3,9 +3,8 @@
 Three sides per task: the peer in its own hyperparameters, ours in the same as far as options allow,
 and ours in our own defaults. Each trains every seed. The final policies of rejax and ours play 100
 sampled episodes; of JaxMARL's scripts, the sampled episodes of the last ten updates count. What
-remains different: both peers standardise advantages per minibatch; ours per rollout, and scales the
-actor's loss down with its advantages, and clips Adam's steps; JaxMARL has one optimizer for actor
-and critic, which share layers in its recurrent scripts.
+remains different of ours in the textbook's setting (`textbook_ppo`): actor and critic share
+layers in JaxMARL's recurrent scripts.
 
     python benchmarks/peers/make_environment.py rejax        # once
     python benchmarks/peers_learning.py rejax --seeds 8

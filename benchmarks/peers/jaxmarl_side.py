@@ -120,30 +120,24 @@ def configure(task: str, sizes: Mapping[str, Any]) -> tuple[ja.AgentConfig, ja.H
             "actor_network": PolicyNetwork(n_actions, MLP(observation_ndim=3)),
             "critic_network": ValueNetwork(MLP(observation_ndim=3)),
         }
-    config = ja.AgentConfig(
+    optimizer = ja.OptimizerParams(learning_rate=sizes["LR"], grad_clip=sizes["MAX_GRAD_NORM"])
+    return ja.textbook_ppo(
         n_steps=script.n_steps // (n_envs * rollout_length),
         batch_size=n_envs,
         rollout_length=rollout_length,
-        minibatch_size=n_envs // int(sizes["NUM_MINIBATCHES"]),
-        minibatch_unit="trajectory" if is_recurrent else "step",
+        n_minibatches=int(sizes["NUM_MINIBATCHES"]),
         recurrent="gru" if is_recurrent else None,
         actor_epochs=int(sizes["UPDATE_EPOCHS"]),
         critic_epochs=int(sizes["UPDATE_EPOCHS"]),
         learning_rate_schedule="linear" if sizes["ANNEAL_LR"] else "constant",
         shaped_reward_steps=sizes.get("REW_SHAPING_HORIZON"),
         time_limits="terminal",
-        observe_time=False,
-        normalize_observations=False,
-        normalize_values=False,
         clip_values=True,
         actor_layers=layers,
         critic_layers=layers,
         n_evals=0,
         progress_bar=False,
         **networks,
-    )
-    optimizer = ja.OptimizerParams(learning_rate=sizes["LR"], grad_clip=sizes["MAX_GRAD_NORM"])
-    return config, ja.HyperParameters(
         gamma=sizes["GAMMA"],
         gae_lambda=sizes["GAE_LAMBDA"],
         eps_clip=sizes["CLIP_EPS"],

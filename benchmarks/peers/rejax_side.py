@@ -56,28 +56,24 @@ def configure(task: str, sizes: Mapping[str, float]) -> tuple[ja.AgentConfig, ja
     """Configure our agent as rejax's."""
     n_envs, rollout_length = int(sizes["num_envs"]), int(sizes["num_steps"])
     layers = ja.Layers(hidden_sizes=(64, 64), activation="silu")
-    config = ja.AgentConfig(
+    optimizer = ja.OptimizerParams(
+        learning_rate=sizes["learning_rate"], grad_clip=sizes["max_grad_norm"]
+    )
+    return ja.textbook_ppo(
         n_steps=TASKS[task].n_steps // (n_envs * rollout_length),
         batch_size=n_envs,
         rollout_length=rollout_length,
-        minibatch_size=n_envs // int(sizes["num_minibatches"]),
-        minibatch_unit="step",
+        n_minibatches=int(sizes["num_minibatches"]),
         actor_epochs=int(sizes["num_epochs"]),
         critic_epochs=int(sizes["num_epochs"]),
+        joint_update=False,  # networks have optimizers of their own
         time_limits="terminal",
-        normalize_observations=False,
-        normalize_values=False,
         clip_values=True,
         actor_layers=layers,
         critic_layers=layers,
         optimizer=clip_elements,
         n_evals=0,
         progress_bar=False,
-    )
-    optimizer = ja.OptimizerParams(
-        learning_rate=sizes["learning_rate"], grad_clip=sizes["max_grad_norm"]
-    )
-    return config, ja.HyperParameters(
         gamma=sizes["gamma"],
         gae_lambda=sizes["gae_lambda"],
         eps_clip=sizes["clip_eps"],
