@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from jaxagents.types import MetricStats, Observation, Runner
     from jaxagents.visual.payoff_matrix import draw_cross_play, draw_payoffs
 
-__version__ = "1.1.0"
+__version__ = "1.0.0"
 
 give_xla_two_threads()
 note_forks()

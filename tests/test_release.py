@@ -101,7 +101,7 @@ def test_the_changelog_keeps_its_format():
     """Keep a Changelog 1.1.0: versions from new to old, with known kinds of changes."""
     text = text_of("CHANGELOG.md")
     versions = re.findall(r"^## (\d+)\.(\d+)\.(\d+) \(.*\)$", text, re.MULTILINE)
-    assert len(versions) == len(re.findall(r"^## ", text, re.MULTILINE)) >= 2
+    assert len(versions) == len(re.findall(r"^## ", text, re.MULTILINE)) >= 1
     numbers = [tuple(map(int, version)) for version in versions]
     assert numbers == sorted(numbers, reverse=True)
     kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}

@@ -19,8 +19,6 @@ BestFn = Callable[[Leaves], int]
 
 SELECTION = "selection"
 """Metadata that only a run's training needs, not its policies."""
-# Metadata that checkpoints of version 1.0 lack, with the values that its agents had.
-_BEFORE_IT_WAS_SAVED = {"observes_time": False, "replay_updates": 0}
 
 
 @final
@@ -162,7 +160,7 @@ class SavedRun:
         for name, mine in self._metadata.items():
             if name == SELECTION:
                 continue
-            before = saved.get(name, _BEFORE_IT_WAS_SAVED.get(name))
+            before = saved.get(name)
             if before != mine:
                 reasons = [
                     f"its {field} is {then}, and this agent's is {now}"

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from jaxagents.config import AgentConfig, Layers
+from jaxagents.config import AgentConfig
 
 _BETWEEN_FIELDS = re.compile(r", (?=\w+=)")  # of a dataclass's repr
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in a function's repr; differs between processes
@@ -43,9 +43,6 @@ def _plain(value: Any) -> Any:
     """Describe a choice by types that JSON has, in the same way in every process."""
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, Layers) and value.stride == 1:
-        # As in checkpoints of version 1.1.0 and earlier, which know no stride.
-        return repr(value).replace(", stride=1)", ")")
     name = getattr(value, "__qualname__", None)
     return name or _ADDRESS.sub("", " ".join(repr(value).split()))
 
@@ -63,5 +60,4 @@ def differences(name: str, before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
 def _fields(layers: str) -> dict[str, str]:
     """Return the fields of `Layers` as its repr, or `_plain`, shows them."""
     parts = _BETWEEN_FIELDS.split(layers.removeprefix("Layers(").removesuffix(")"))
-    fields = {field: value for field, _, value in (part.partition("=") for part in parts)}
-    return fields | {"stride": fields.get("stride", "1")}  # `_plain` leaves it out
+    return {field: value for field, _, value in (part.partition("=") for part in parts)}

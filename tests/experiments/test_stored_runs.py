@@ -39,10 +39,9 @@ def test_every_array_of_a_stored_checkpoint_is_restored_unchanged(run, tmp_path)
         assert arrays.keys() <= metrics.keys()
 
 
-@pytest.mark.slow  # compiles training; the run of 1.0 is resumed by default
-def test_the_run_of_1_1_is_resumed(tmp_path):
+def test_the_run_of_1_0_is_resumed(tmp_path):
     run = tmp_path / "run"
-    shutil.copytree(DATA / "run_of_1_1", run)
+    shutil.copytree(DATA / "run_of_1_0", run)
     summary = Experiment.of_run(run, ["--agent.n_steps", "6"], progress_bar=False).resume()
     assert summary["training"]["n_updates_done"] == 6
     assert Checkpoints(run / "checkpoints").last_step() == 6

@@ -28,7 +28,7 @@ def test_the_structure_that_checkpoints_depend_on_is_plain_data_equal_in_every_p
     assert structure["batch_size"] == 16
     assert structure["actor_layers"] == (
         "Layers(hidden_sizes=(8,), activation=None, layer_norm=False, channels=(16,), "
-        "memory_size=32, sizes_after_memory=())"  # as before there were strides
+        "memory_size=32, sizes_after_memory=(), stride=1)"
     )
     strided = AgentConfig(n_steps=1, actor_layers=Layers(stride=12))
     assert structure_of(strided)["actor_layers"] == repr(Layers(stride=12))

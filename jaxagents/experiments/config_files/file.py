@@ -16,7 +16,7 @@ from jaxagents.experiments.config_files.documented_fields import Field, fields_o
 from jaxagents.experiments.config_files.parser import parse
 from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 from jaxagents.experiments.config_files.wrong_keys import check_keys
-from jaxagents.experiments.config_files.yaml_source import RECORD_HEADER, Source, read_source
+from jaxagents.experiments.config_files.yaml_source import Source, read_source
 from jaxagents.training.atomic_write import write_atomically
 
 
@@ -68,7 +68,7 @@ def save_config(config: ExperimentConfig, path: Path, n_updates_done: int | None
     use = f"To repeat: jaxagents train {path if is_one_line(path) else repr(str(path))}"
     if n_updates_done is not None:
         use = f"In force since the run was resumed after update {n_updates_done}."
-    header = f"{RECORD_HEADER}{jaxagents.__version__}. {use}\n"
+    header = f"# Written by jaxagents {jaxagents.__version__}. {use}\n"
     write_atomically(path, header + yaml.safe_dump(to_plain(config), sort_keys=False))
 
 

@@ -11,9 +11,6 @@ from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.run_files import check_expanded_size, in_plain_words, line_of
 from jaxagents.experiments.config_files.documented_fields import Field
 
-RECORD_HEADER = "# Written by jaxagents "
-"""First words of the ``config.yaml`` in which a run records its complete configuration."""
-
 
 class Entry(NamedTuple):
     """A key of a file."""
@@ -29,7 +26,6 @@ class Source(NamedTuple):
     text: str  # the file's, in ASCII: jsonargparse fails on other letters in some locales
     entries: Mapping[str, Entry]  # by dotted key, groups included
     overrides: Sequence[str]  # as on the command line
-    is_record: bool = False  # a run wrote the file, with every key of its version
 
     def location_of(self, *keys: str) -> str:
         """Name the place where one of these keys is set: the command line, or a line of the file.
@@ -106,10 +102,9 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
                 f"{path}:{entry.line}: {key} is given a second time, after line {first}; keep one"
             )
         entries[key] = entry
-    is_record = text.startswith(RECORD_HEADER)
     if not text.isascii():
         text = yaml.serialize(root, Dumper=yaml.SafeDumper)
-    return Source(str(path), text, entries, overrides, is_record)
+    return Source(str(path), text, entries, overrides)
 
 
 def is_within(key: str, group: str) -> bool:
