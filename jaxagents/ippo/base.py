@@ -185,14 +185,13 @@ class IPPOBase(Agent):
     ) -> tuple[NetworkState, Metrics]:
         """Train one policy's actor until ``actor_epochs`` or ``kl_threshold`` is reached."""
         optimizer = self.config.make_optimizer(hyperparams.actor_optimizer_params)
-        loss = self._weighted_actor_loss(hyperparams)
 
         def train_epoch(actor: NetworkState, rng: PRNGKeyArray) -> Epoch:
             samples = self._reestimated(actor, batch, hyperparams)
             return run_epoch(
                 actor,
                 samples,
-                loss,
+                self._weighted_actor_loss(samples, hyperparams),
                 optimizer,
                 rng,
                 n_minibatches=self.config.count_minibatches(batch.weight.shape[1], n_devices()),
@@ -200,7 +199,7 @@ class IPPOBase(Agent):
                 standardizes=self.config.normalize_advantages == "minibatch",
             )
 
-        stats = jax.eval_shape(loss, actor.params, batch)[1][0]
+        stats = jax.eval_shape(self.actor_loss, actor.params, batch, hyperparams)[1]
         loop = self._train_until_kl(train_epoch, actor, stats, hyperparams, rng)
         epochs = {"actor_gradient_norm": loop.gradient_norm, "actor_epochs": loop.epoch}
         return loop.network, loop.stats | epochs
@@ -257,7 +256,10 @@ class IPPOBase(Agent):
         """Train one policy's actor and critic in the same minibatches, as if on a summed loss."""
         actor_params = hyperparams.actor_optimizer_params
         critic_params = hyperparams.critic_optimizer_params
-        losses = (self._weighted_actor_loss(hyperparams), self._weighted_critic_loss(hyperparams))
+        losses = (
+            self._weighted_actor_loss(batch, hyperparams),
+            self._weighted_critic_loss(hyperparams),
+        )
         train_epoch = partial(
             run_joint_epoch,
             batch=batch,
@@ -279,10 +281,11 @@ class IPPOBase(Agent):
         }
         return *loop.network, metrics
 
-    def _weighted_actor_loss(self, hyperparams: HyperParameters) -> Loss:
+    def _weighted_actor_loss(self, batch: Batch, hyperparams: HyperParameters) -> Loss:
+        scale = batch.loss_scale[0, 0, 0]  # one number, which no minibatch need gather
+
         def loss(params: PyTree, minibatch: Batch) -> Any:
             loss, stats = self.actor_loss(params, minibatch, hyperparams)
-            scale = minibatch.loss_scale[(0,) * minibatch.loss_scale.ndim]
             return loss * scale, (stats, jnp.sum(minibatch.weight))
 
         return loss
