@@ -1,9 +1,10 @@
 """Arguments shared by several commands."""
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -97,25 +98,31 @@ def add_imports(command: argparse.ArgumentParser) -> None:
     )
 
 
-def import_for_registrations(modules: Sequence[str]) -> None:
+@contextlib.contextmanager
+def importing(modules: Sequence[str]) -> Iterator[None]:
     """Import the modules of --import, also from the current directory, as `python -m` does.
+
+    Workers that start in this context import them too.
 
     Raises:
         ExperimentError: a module cannot be imported.
     """
     if not modules:
+        yield
         return
-    from jaxagents.environments.host.imports import import_modules
+    from jaxagents.environments.host.imports import import_modules, importing_for_workers
     from jaxagents.errors import ExperimentError
 
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
-    for module in modules:
-        try:
-            import_modules([module])
-        except Exception as error:  # a module may raise anything
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise ExperimentError(f"--import {module}: {reason}") from error
+    with importing_for_workers():
+        for module in modules:
+            try:
+                import_modules([module])
+            except Exception as error:  # a module may raise anything
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                raise ExperimentError(f"--import {module}: {reason}") from error
+        yield
 
 
 def add_quiet(command: argparse.ArgumentParser) -> None:

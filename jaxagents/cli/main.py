@@ -20,7 +20,7 @@ from jaxagents.cli import (
     sweeps,
     training,
 )
-from jaxagents.cli.arguments import add_imports, import_for_registrations
+from jaxagents.cli.arguments import add_imports, importing
 from jaxagents.cli.exit_status import FAILED, INTERRUPTED, USAGE_ERROR, complain
 from jaxagents.cli.streams import OutputError, guarded_streams
 from jaxagents.training.interruption import ending_stuck_calls
@@ -60,8 +60,11 @@ def _run(arguments: Sequence[str] | None, command: list[str]) -> int:
         if overrides and not parsed.takes_overrides:
             parser.error(f"unrecognized arguments: {' '.join(overrides)}")
         parsed.overrides = overrides
-        with _warnings_in_one_line(), ending_stuck_calls(INTERRUPTED, _complain_of_ctrl_c):
-            import_for_registrations(parsed.imports)
+        with (
+            _warnings_in_one_line(),
+            ending_stuck_calls(INTERRUPTED, _complain_of_ctrl_c),
+            importing(parsed.imports),
+        ):
             status = parsed.command(parsed) or 0
         sys.stdout.flush()
     except KeyboardInterrupt as interrupt:

@@ -175,6 +175,7 @@ class Agent(Frozen, abc.ABC):
         self._member_run: TrainingRun = self._run  # whose programs report nothing, either
         if self._recorder.has_work:
             self._member_run = TrainingRun(self, reports=False)
+        self._shapes: dict[int | None, Runner] = {}  # of runners, by the number of members
         self._collected: tuple[Runner, Metrics | Leaves] | None = None
         self._freeze()
 
@@ -823,11 +824,13 @@ class Agent(Frozen, abc.ABC):
         Args:
             n_members: Of a population; None: of a single run.
         """
-        hyperparams = as_arrays(self.default_hyperparams)
-        if n_members is None:
-            return jax.eval_shape(self._init, jax.random.key(0), hyperparams)
-        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_members))
-        return jax.eval_shape(jax.vmap(self._init, in_axes=(0, None)), keys, hyperparams)
+        if n_members not in self._shapes:  # tracing takes a fraction of a second
+            hyperparams = as_arrays(self.default_hyperparams)
+            init, keys = self._init, jax.random.key(0)
+            if n_members is not None:
+                init, keys = jax.vmap(init, in_axes=(0, None)), jax.random.split(keys, n_members)
+            self._shapes[n_members] = jax.eval_shape(init, keys, hyperparams)
+        return self._shapes[n_members]
 
     @contextlib.contextmanager
     def _explaining(self, runner: Runner, n_members: int | None = None) -> Iterator[None]:

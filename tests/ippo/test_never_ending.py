@@ -17,9 +17,11 @@ from gymnasium import spaces
 import jaxagents as ja
 from jaxagents.compiler import waiting
 
+CTRL_C = 60  # beyond the steps that are played at construction
+
 
 class Heater(gymnasium.Env):
-    """Ends after some steps, or never and then sends Ctrl-C to the process at step 40."""
+    """Ends after some steps, or never and then sends Ctrl-C to the process at a later step."""
 
     observation_space, action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
 
@@ -34,7 +36,7 @@ class Heater(gymnasium.Env):
     def step(self, action):
         self._time += 1
         time.sleep(0.01)
-        if self._n_steps is None and self._time == 40:  # after those of the construction
+        if self._n_steps is None and self._time == CTRL_C:
             os.kill(os.getpid(), signal.SIGINT)
         return np.zeros(1, np.float32), 1.0, self._time == self._n_steps, False, {}
 

@@ -258,7 +258,7 @@ def test_a_resumed_run_replays_the_same_bits(tmp_path, replay_updates):
 
 
 def test_a_rollout_with_other_parts_is_refused():
-    agent = shared_agent(Walk(masked=True), **REPLAY)
+    agent = shared_agent(centralized_critic=True, **REPLAY)
     message = (
         "the rollout has other parts (action masks, global state, final observations) than the "
         "agent's own rollouts, beside which it would be replayed; give the observations as "

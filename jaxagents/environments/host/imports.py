@@ -1,7 +1,8 @@
 """Modules that are imported for what they register, in this process and in its workers."""
 
+import contextlib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _modules: dict[str, None] = {}  # an ordered set
 
@@ -11,6 +12,17 @@ def import_modules(names: Iterable[str]) -> None:
     for name in names:
         importlib.import_module(name)
         _modules[name] = None
+
+
+@contextlib.contextmanager
+def importing_for_workers() -> Iterator[None]:
+    """Enter a context that workers import nothing more for once it has been left."""
+    before = dict(_modules)
+    try:
+        yield
+    finally:
+        _modules.clear()
+        _modules.update(before)
 
 
 def imported_modules() -> tuple[str, ...]:
