@@ -64,6 +64,7 @@ class Interruption:
     def __init__(self) -> None:
         self.has_results: bool = True
         self._signal_number: int | None = None
+        self._at_once: int | None = None  # the signal that ends the work without waiting for it
         self._thread: threading.Thread | None = None
 
     @property
@@ -92,9 +93,11 @@ class Interruption:
                 one before ``work`` has results.
         """
         self.wait_for_abandoned_work()
-        self._signal_number, self.has_results = None, has_results
+        self._signal_number, self._at_once, self.has_results = None, None, has_results
         if threading.current_thread() is not threading.main_thread():
             return work()
+        if _answered.is_set():
+            raise KeyboardInterrupt  # what the handler raised was lost: see `_run_in_thread`
         before = {number: signal.getsignal(number) for number in _DEFAULT_HANDLERS}
         for number, handler in before.items():
             if handler in _DEFAULT_HANDLERS[number]:
@@ -130,6 +133,9 @@ class Interruption:
         # one, which must therefore wake up now and then.
         while not outcome.done():
             wait([outcome], timeout=_POLL_SECONDS)
+            if self._at_once is not None:
+                # What a handler raises is lost if it interrupts a callback of the garbage collector.
+                raise Interrupted(self._at_once, at_once=True)
         self._thread = None
         return outcome.result()
 
@@ -137,6 +143,7 @@ class Interruption:
         if number in _HANGUPS and number == self._signal_number:
             return  # the shell and the kernel each send one when a terminal goes
         if self._signal_number is not None or not self.has_results:
+            self._at_once = number
             raise Interrupted(number, at_once=True)
         self._signal_number = number
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
@@ -171,6 +178,7 @@ def ending_stuck_calls(status: int, complain: Callable[[], object]) -> Iterator[
         try:
             yield
         finally:
+            _answered.clear()
             signal.set_wakeup_fd(before)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             theirs.shutdown(socket.SHUT_WR)
@@ -182,6 +190,16 @@ def _watch(signals: socket.socket, status: int, complain: Callable[[], object]) 
     while number := signals.recv(1):
         # During training another handler is at work, whose main thread waits and can answer.
         is_ours = number[0] == signal.SIGINT and signal.getsignal(signal.SIGINT) is raise_interrupt
-        if is_ours and not _answered.wait(_SECONDS_TO_ANSWER):
+        if not is_ours:
+            continue
+        if not _answered.wait(_SECONDS_TO_ANSWER):
             complain()
             os._exit(status)
+        signals.settimeout(_SECONDS_TO_ANSWER)
+        try:
+            if not signals.recv(1):
+                return
+        except TimeoutError:  # something has swallowed what the handler raised
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            signals.settimeout(None)

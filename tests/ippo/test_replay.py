@@ -258,14 +258,17 @@ def test_a_resumed_run_replays_the_same_bits(tmp_path, replay_updates):
 
 
 def test_a_rollout_with_other_parts_is_refused():
-    agent = shared_agent(centralized_critic=True, **REPLAY)
+    agent, rollout = shared_agent(**REPLAY), logged()
+    n_actions = agent.environments.space.n
+    mask = np.ones((*rollout.reward.shape, n_actions), bool)
+    masked = rollout._replace(observation=ja.Observation(rollout.observation, mask))
     message = (
         "the rollout has other parts (action masks, global state, final observations) than the "
         "agent's own rollouts, beside which it would be replayed; give the observations as "
         "agent.environments returns them, or choose replay_updates=0."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        agent.update(begin(agent), logged())
+        agent.update(begin(agent), masked)
 
 
 def test_a_runner_of_an_agent_without_replay_is_refused():
