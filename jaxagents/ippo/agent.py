@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt32
 
 from jaxagents.compiler.devices import Devices
 from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
+from jaxagents.compiler.forks import check_has_threads
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.platform import check_platform
 from jaxagents.compiler.random_keys import as_key, key_of
-from jaxagents.compiler.waiting import wait_for
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.factory import batch_of, warn_of_endless_episodes
@@ -54,6 +54,7 @@ from jaxagents.ippo.rollout import (
     check_rollout,
     with_structure,
 )
+from jaxagents.ippo.runner_shapes import foreign_part, parts_of
 from jaxagents.ippo.training_run import TrainingRun
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.networks.network import Network
@@ -271,9 +272,10 @@ class Agent(Frozen, abc.ABC):
             Means over a block's updates, ``[n_evaluations, n_policies]``: ``actor_loss``,
             ``critic_loss``, ``entropy``, ``kl``, ``clip_fraction``, ``explained_variance``,
             ``actor_epochs``, ``learning_rate``, ``actor_gradient_norm``,
-            ``critic_gradient_norm``, ``value_mean``, ``value_std``, ``target_std``. Maxima of
-            magnitudes, of the same shape: ``largest_value``, ``largest_reward``. These values,
-            targets and rewards are in units of the reward that the critic learns from.
+            ``critic_gradient_norm``, ``value_mean``, ``value_std``, ``target_std``; with action
+            masks ``empty_masks``, samples per update whose living actor had no available action.
+            Maxima of magnitudes: ``largest_value``, ``largest_reward``. These values, targets and
+            rewards are in units of the reward that the critic learns from.
 
             Rows of blocks that did not run are NaN.
 
@@ -287,8 +289,8 @@ class Agent(Frozen, abc.ABC):
             NonFiniteError: a quantity of an update (a reward, observation, running statistic,
                 value, loss, gradient or parameter) is NaN or infinite, and ``on_nonfinite`` is
                 "stop". (Under `jax.vmap` the rows from there on are NaN instead.)
-            Interrupted: Ctrl-C or SIGTERM ended the training of an agent with checkpoints or
-                callbacks, after the block in flight; a second signal ends it at once.
+            Interrupted: Ctrl-C, SIGTERM or SIGHUP ended the training of an agent with checkpoints
+                or callbacks, after the block in flight; a second signal ends it at once.
             HostEnvironmentError: an environment outside of JAX failed.
         """
         initial = self.config.initial_evaluation

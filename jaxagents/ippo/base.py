@@ -21,6 +21,7 @@ from jaxagents.compiler.jit import compiled_for_speed
 from jaxagents.compiler.random_keys import to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.agent import Agent
+from jaxagents.ippo.empty_masks import count_empty_masks
 from jaxagents.ippo.runner_specs import specs_of
 from jaxagents.ppo.batches import Valuation, by_gae, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import NonFinite, Residues, residues_of, skip_nonfinite
@@ -79,7 +80,8 @@ class IPPOBase(Agent):
         """Estimate advantages, and train the networks on them."""
         before, hyperparams = runner, self.hyperparams_of(runner)
         estimate = partial(self._estimate_advantages, hyperparams=hyperparams)
-        fit = partial(self._fit, hyperparams=hyperparams, keys=keys)
+        counts = count_empty_masks(transitions, self.environments.space, self.policies)
+        fit = partial(self._fit, hyperparams=hyperparams, keys=keys, counts=counts)
         runner, valuation = self.networks.value_rollout(runner, transitions)
         runner, batch = estimate(runner, transitions, valuation)
         if self.replay is not None:  # earlier rollouts widen the batch
@@ -92,6 +94,7 @@ class IPPOBase(Agent):
         batch: Batch,
         hyperparams: HyperParameters,
         keys: UpdateKeys,
+        counts: Metrics,
     ) -> tuple[Runner, Metrics, Residues]:
         """Train the actors, then the critics, on a batch ``[policies, ...]``."""
         if self.config.joint_update:
@@ -109,7 +112,7 @@ class IPPOBase(Agent):
                 runner.critic, batch, hyperparams, keys.critic
             )
             metrics = actor_metrics | critic_metrics
-        metrics |= value_metrics
+        metrics |= value_metrics | counts
         runner = runner.replace(
             actor=actor,
             critic=critic,

@@ -134,7 +134,7 @@ class Interruption:
         while not outcome.done():
             wait([outcome], timeout=_POLL_SECONDS)
             if self._at_once is not None:
-                # What a handler raises is lost if it interrupts a callback of the garbage collector.
+                # What a handler raises in a callback of the garbage collector is lost.
                 raise Interrupted(self._at_once, at_once=True)
         self._thread = None
         return outcome.result()
