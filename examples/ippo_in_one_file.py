@@ -56,9 +56,7 @@ class MLP(nn.Module):
         hidden = features
         for _ in range(2):
             hidden = nn.tanh(nn.Dense(64, kernel_init=nn.initializers.orthogonal(2**0.5))(hidden))
-        output = nn.Dense(
-            self.n_outputs, kernel_init=nn.initializers.orthogonal(self.output_scale)
-        )
+        output = nn.Dense(self.n_outputs, kernel_init=nn.initializers.orthogonal(self.output_scale))
         return output(hidden)
 
 
@@ -251,8 +249,9 @@ def update(state: State, config: Config) -> tuple[State, jax.Array]:
     return state._replace(params=params, opt_state=opt_state, rng=rng), mean_return
 
 
-def main(config: Config = Config()) -> None:
+def main() -> None:
     """Train, and print the mean return per agent now and then."""
+    config = Config()
     state = init(jax.random.key(0), config)
     for i in range(config.n_updates):
         state, mean_return = update(state, config)

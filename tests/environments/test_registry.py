@@ -97,7 +97,8 @@ def test_ids_of_users_are_refused_with_the_way_to_make_commands_know_them(env_id
     with pytest.raises(ValueError, match="unknown environment id") as refusal:
         make(env_id)
 
-    assert ("entry point (docs/plugins.md)" in str(refusal.value)) == may_be_users
+    remedy = "an entry point of an installed package (docs/plugins.md)"
+    assert (remedy in str(refusal.value)) == may_be_users
 
 
 @pytest.mark.parametrize("name", ["LearnedPolicyEnemySMAX", "JaxRobotarium_rware"])
