@@ -28,7 +28,7 @@ from jaxagents.ppo.finiteness import NonFinite, Residues, residues_of, skip_nonf
 from jaxagents.ppo.losses import actor_loss, critic_loss, error_cost
 from jaxagents.ppo.minibatches import unit_of
 from jaxagents.ppo.normalization import RunningStatistics
-from jaxagents.ppo.optimization import Epoch, Loss, run_epoch, run_joint_epoch
+from jaxagents.ppo.optimization import Epoch, run_epoch, run_joint_epoch, weighed
 from jaxagents.ppo.policy_map import each_policy, while_any_policy
 from jaxagents.ppo.schedules import adapt_learning_rate, scheduled
 from jaxagents.ppo.statistics import explained_variance, value_statistics
@@ -80,13 +80,14 @@ class IPPOBase(Agent):
         """Estimate advantages, and train the networks on them."""
         before, hyperparams = runner, self.hyperparams_of(runner)
         estimate = partial(self._estimate_advantages, hyperparams=hyperparams)
-        counts = count_empty_masks(transitions, self.environments.space, self.policies)
-        fit = partial(self._fit, hyperparams=hyperparams, keys=keys, counts=counts)
+        fit = partial(self._fit, hyperparams=hyperparams, keys=keys)
         runner, valuation = self.networks.value_rollout(runner, transitions)
         runner, batch = estimate(runner, transitions, valuation)
         if self.replay is not None:  # earlier rollouts widen the batch
-            return self.replay.learn(fit, estimate, before, runner, transitions, batch)
-        return fit(runner, batch)
+            fit = partial(self.replay.learn, fit, estimate, before, transitions)
+        runner, metrics, residues = fit(runner, batch)
+        counts = count_empty_masks(transitions, self.environments.space, self.policies)
+        return runner, metrics | counts, residues
 
     def _fit(
         self,
@@ -94,7 +95,6 @@ class IPPOBase(Agent):
         batch: Batch,
         hyperparams: HyperParameters,
         keys: UpdateKeys,
-        counts: Metrics,
     ) -> tuple[Runner, Metrics, Residues]:
         """Train the actors, then the critics, on a batch ``[policies, ...]``."""
         if self.config.joint_update:
@@ -112,7 +112,7 @@ class IPPOBase(Agent):
                 runner.critic, batch, hyperparams, keys.critic
             )
             metrics = actor_metrics | critic_metrics
-        metrics |= value_metrics | counts
+        metrics |= value_metrics
         runner = runner.replace(
             actor=actor,
             critic=critic,
@@ -188,13 +188,15 @@ class IPPOBase(Agent):
     ) -> tuple[NetworkState, Metrics]:
         """Train one policy's actor until ``actor_epochs`` or ``kl_threshold`` is reached."""
         optimizer = self.config.make_optimizer(hyperparams.actor_optimizer_params)
+        loss = partial(self.actor_loss, hyperparams=hyperparams)
 
         def train_epoch(actor: NetworkState, rng: PRNGKeyArray) -> Epoch:
             samples = self._reestimated(actor, batch, hyperparams)
             return run_epoch(
                 actor,
                 samples,
-                self._weighted_actor_loss(samples, hyperparams),
+                # The scale is one number, which no minibatch need gather.
+                weighed(loss, "weight", samples.loss_scale[0, 0, 0]),
                 optimizer,
                 rng,
                 n_minibatches=self.config.count_minibatches(batch.weight.shape[1], n_devices()),
@@ -202,7 +204,7 @@ class IPPOBase(Agent):
                 standardizes=self.config.normalize_advantages == "minibatch",
             )
 
-        stats = jax.eval_shape(self.actor_loss, actor.params, batch, hyperparams)[1]
+        stats = jax.eval_shape(loss, actor.params, batch)[1]
         loop = self._train_until_kl(train_epoch, actor, stats, hyperparams, rng)
         epochs = {"actor_gradient_norm": loop.gradient_norm, "actor_epochs": loop.epoch}
         return loop.network, loop.stats | epochs
@@ -259,9 +261,12 @@ class IPPOBase(Agent):
         """Train one policy's actor and critic in the same minibatches, as if on a summed loss."""
         actor_params = hyperparams.actor_optimizer_params
         critic_params = hyperparams.critic_optimizer_params
+        hooks = [
+            partial(hook, hyperparams=hyperparams) for hook in (self.actor_loss, self.critic_loss)
+        ]
         losses = (
-            self._weighted_actor_loss(batch, hyperparams),
-            self._weighted_critic_loss(hyperparams),
+            weighed(hooks[0], "weight", batch.loss_scale[0, 0, 0]),
+            weighed(hooks[1], "value_weight"),
         )
         train_epoch = partial(
             run_joint_epoch,
@@ -274,8 +279,8 @@ class IPPOBase(Agent):
             standardizes=self.config.normalize_advantages == "minibatch",
         )
         networks = (actor, critic)
-        pairs = zip(losses, networks, strict=True)
-        parts = [jax.eval_shape(loss, each.params, batch)[1][0] for loss, each in pairs]
+        pairs = zip(hooks, networks, strict=True)
+        parts = [jax.eval_shape(hook, each.params, batch)[1] for hook, each in pairs]
         loop = self._train_until_kl(train_epoch, networks, parts[0] | parts[1], hyperparams, rng)
         metrics = loop.stats | {
             "actor_gradient_norm": loop.gradient_norm,
@@ -283,22 +288,6 @@ class IPPOBase(Agent):
             "actor_epochs": loop.epoch,
         }
         return *loop.network, metrics
-
-    def _weighted_actor_loss(self, batch: Batch, hyperparams: HyperParameters) -> Loss:
-        scale = batch.loss_scale[0, 0, 0]  # one number, which no minibatch need gather
-
-        def loss(params: PyTree, minibatch: Batch) -> Any:
-            loss, stats = self.actor_loss(params, minibatch, hyperparams)
-            return loss * scale, (stats, jnp.sum(minibatch.weight))
-
-        return loss
-
-    def _weighted_critic_loss(self, hyperparams: HyperParameters) -> Loss:
-        def loss(params: PyTree, minibatch: Batch) -> Any:
-            loss, stats = self.critic_loss(params, minibatch, hyperparams)
-            return loss, (stats, jnp.sum(minibatch.value_weight))
-
-        return loss
 
     def actor_loss(
         self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
@@ -397,14 +386,14 @@ class IPPOBase(Agent):
     ) -> tuple[NetworkState, Metrics]:
         """Train one policy's critic for ``critic_epochs``."""
         optimizer = self.config.make_optimizer(hyperparams.critic_optimizer_params)
-        loss = self._weighted_critic_loss(hyperparams)
+        loss = partial(self.critic_loss, hyperparams=hyperparams)
 
         def train_epoch(_: Array, loop: CriticLoop) -> CriticLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
             critic, stats, norm = run_epoch(
                 loop.critic,
                 batch,
-                loss,
+                weighed(loss, "value_weight"),
                 optimizer,
                 rng_epoch,
                 n_minibatches=self.config.count_minibatches(batch.weight.shape[1], n_devices()),
@@ -412,7 +401,7 @@ class IPPOBase(Agent):
             )
             return CriticLoop(critic=critic, stats=stats, gradient_norm=norm, rng=rng)
 
-        stats = jax.eval_shape(loss, critic.params, batch)[1][0]
+        stats = jax.eval_shape(loss, critic.params, batch)[1]
         loop = CriticLoop(
             critic=critic,
             stats=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), stats),

@@ -93,8 +93,8 @@ class Replay(Frozen):
         fit: Fit,
         estimate: Estimate,
         before: Runner,
-        runner: Runner,
         transitions: Transition,
+        runner: Runner,
         batch: Batch,
     ) -> tuple[Runner, Metrics, Residues]:
         """Learn from a new rollout, with the earlier ones beside it once there are enough.
@@ -103,8 +103,8 @@ class Replay(Frozen):
             fit: Trains the networks of a runner on a batch.
             estimate: Makes a batch of transitions: `IPPOBase._estimate_advantages`.
             before: The runner before the new rollout.
-            runner: After it.
             transitions: The new rollout, which is kept in place of the oldest.
+            runner: After it.
             batch: Of it, ``[policies, ...]``.
         """
         new = self.as_experience(runner, before, transitions)

@@ -24,6 +24,24 @@ Loss and statistics are weighted means over the samples, so that a minibatch's c
 those of its parts."""
 
 
+def weighed(
+    loss: Callable[..., tuple[Float[Array, ""], PyTree]], weight: str, scale: ScalarLike = 1.0
+) -> Loss:
+    """Make a `Loss` of a loss of parameters and minibatch.
+
+    Args:
+        loss: Returns the loss and its statistics, means over the samples.
+        weight: The field of `Batch` that the means are weighted by.
+        scale: Multiplies the loss.
+    """
+
+    def weighed_loss(params: PyTree, minibatch: Batch) -> Any:
+        value, stats = loss(params, minibatch)
+        return value * scale, (stats, jnp.sum(getattr(minibatch, weight)))
+
+    return weighed_loss
+
+
 Epoch = tuple[Any, Any, Float[Array, ""]]
 """The network after an epoch, the statistics of its loss, and the gradients' norm."""
 

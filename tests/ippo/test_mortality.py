@@ -46,7 +46,7 @@ class Trial:
     def learn_from_batch(self, batch: Batch) -> "Learnt":
         runner, agent = self.runner, self.agent
         hyperparams, keys = agent.hyperparams_of(runner), agent.split_key(runner)
-        return Learnt.from_update(*self._fit(runner, batch, hyperparams, keys, {}))
+        return Learnt.from_update(*self._fit(runner, batch, hyperparams, keys))
 
 
 class Learnt(NamedTuple):
