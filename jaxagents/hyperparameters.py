@@ -156,6 +156,7 @@ OPTIMIZERS = {"clipped_adam": clipped_adam, "adam": adam}
 _UNIT_INTERVAL = ("gamma", "gae_lambda")
 _NON_NEGATIVE = ("ent_coeff", "vf_coeff", "learning_rate")
 _FINITE = ("kl_target",)
+_POSITIVE = ("eps_clip", "kl_threshold", "rho_clip", "c_clip", "huber_delta", "eps", "grad_clip")
 
 
 def as_arrays(hyperparams: HyperParameters) -> HyperParameters:
@@ -214,8 +215,10 @@ def _check_leaf(name: str, value: Any, n_policies: int) -> None:
         valid, demand = (values >= 0) & np.isfinite(values), "finite and at least 0"
     elif field in _FINITE:
         valid, demand = (values > 0) & np.isfinite(values), "finite and positive"
-    else:
+    elif field in _POSITIVE:
         valid, demand = values > 0, "positive"
+    else:  # of a subclass
+        valid, demand = ~np.isnan(values), "a number"
     if not np.all(valid):
         raise ValueError(f"{name}={value} is out of range; it must be {demand}.")
 

@@ -96,7 +96,9 @@ class Path(NamedTuple):
 
     reward: Float[Array, "time *batch"]
     value: Float[Array, "time *batch"]  # V of the observation before the step
-    next_value: Float[Array, "time *batch"]  # V of the observation after it, *before* any reset
+    # V of the next observation, at a truncation of the final one, from before the reset. After a
+    # termination it has no meaning.
+    next_value: Float[Array, "time *batch"]
     terminated: Bool[Array, "time *batch"]
     truncated: Bool[Array, "time *batch"]
 

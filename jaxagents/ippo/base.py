@@ -2,7 +2,8 @@
 
 IPPO is PPO, vmapped over policies. Losses and updates are written for one policy and its samples;
 `each_policy` vmaps them over policies. Rollouts and values take all policies at once, by
-`PolicyMap`. What users call stands in `Agent`; what subclasses may change has a public name here.
+`PolicyMap`. What users call stands in `Agent`. Subclasses may change five methods: `actor_loss`,
+`critic_loss`, `advantages`, `scheduled` and `adapted`.
 
 Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2017,
 https://arxiv.org/abs/1707.06347.
@@ -162,8 +163,8 @@ class IPPOBase(Agent):
     ) -> tuple[Runner, Batch]:
         """Make each policy's batch, ``[policies, ...]``, of a rollout.
 
-        It holds GAE advantages, and value targets in units of reward. The statistics
-        of observations and rewards are updated.
+        Value targets are in units of reward. The statistics of observations and rewards are
+        updated.
         """
         local = transitions.observation._replace(global_state=None)
         # Final observations have been valued: the policies do not need them.
@@ -296,14 +297,15 @@ class IPPOBase(Agent):
 
         Args:
             params: The actor's parameters.
-            minibatch: Samples ``[samples, ...]``; for recurrent actors sequences ``[time,
-                sequences, actors, ...]``.
+            minibatch: Samples ``[samples, ...]``; for recurrent actors, and where shapes are
+                found, sequences ``[time, sequences, actors, ...]``.
             hyperparams: One value each.
 
         Returns:
             The loss, and statistics by name, which become metrics of the training. ``actor_loss``
-            and ``kl``, by which epochs end early, are among them. All are means over the samples,
-            by their ``weight``.
+            and ``kl``, by which epochs end early, are among them. The loss and all statistics are
+            means over the samples, by their ``weight``: a minibatch may be computed in parts. The
+            caller multiplies the loss by its scale, see `AgentConfig.scale_actor_loss`.
         """
         head = self.networks.batch_head(params, minibatch)
         loss, stats = actor_loss(
@@ -423,7 +425,7 @@ class IPPOBase(Agent):
 
         Returns:
             The loss, and statistics by name, which become metrics; ``critic_loss`` is among them.
-            All are means over the samples, by their ``value_weight``.
+            The loss and all statistics are means over the samples, by their ``value_weight``.
         """
         loss = critic_loss(
             value=self.networks.batch_value(params, minibatch),

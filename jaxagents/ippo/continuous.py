@@ -1,7 +1,5 @@
 """IPPO for continuous actions."""
 
-from typing import final
-
 import numpy as np
 
 from jaxagents.environments.spaces import ActionSpace, Box
@@ -9,7 +7,6 @@ from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.distributions import ClippedGaussian, DiagonalGaussian, SquashedGaussian
 
 
-@final
 class ContinuousIPPO(IPPOBase):
     """IPPO with a diagonal Gaussian whose log standard deviation is a parameter of its own.
 

@@ -1,13 +1,10 @@
 """IPPO for discrete actions."""
 
-from typing import final
-
 from jaxagents.environments.spaces import ActionSpace, Box, Discrete
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.distributions import Categorical, CategoricalProduct, Distribution
 
 
-@final
 class DiscreteIPPO(IPPOBase):
     """IPPO with a categorical distribution, or a product of them for `MultiDiscrete` actions.
 

@@ -52,7 +52,7 @@ from jaxagents.types import Inference, Metrics, PyTree, Runner, Training, Update
 
 @runtime_checkable
 class Trainee(Protocol):
-    """The parts of an agent that its training uses; see `IPPOBase`."""
+    """The parts of an agent that its training uses; see `Agent` and `IPPOBase`."""
 
     config: AgentConfig
     environments: EnvironmentBatch

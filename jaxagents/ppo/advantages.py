@@ -33,7 +33,8 @@ def generalized_advantages(
     Args:
         reward: Received at each step.
         value: V of the observation that was acted on.
-        next_value: V of the observation *before* any reset.
+        next_value: V of the next observation; of the final one, from before the reset, at a
+            truncation. Termination leaves it out.
         terminated: The actor's episode ended in a terminal state.
         truncated: The episode was cut off; the state has a future.
         discount: γ, per step.
@@ -80,7 +81,8 @@ def vtrace(
     Args:
         reward: Received at each step.
         value: V of the observation that was acted on.
-        next_value: V of the observation *before* any reset.
+        next_value: V of the next observation; of the final one, from before the reset, at a
+            truncation. Termination leaves it out.
         terminated: The actor's episode ended in a terminal state.
         truncated: The episode was cut off; the state has a future.
         ratio: Of the current to the behaviour policy's probability of each action.

@@ -45,7 +45,7 @@ class Valuation(NamedTuple):
     features: Array  # not normalised
     memory: PyTree  # the critic's recurrent state before each step
     value: Float[Array, "*batch"]  # of the observations that were acted on
-    next_value: Float[Array, "*batch"]  # after each step, *before* any reset
+    next_value: Float[Array, "*batch"]  # see `Path`
 
 
 def make_batch(
@@ -58,7 +58,7 @@ def make_batch(
     advantages: Estimator = by_gae,
     rewards_after_death: bool = False,
 ) -> tuple[Batch, Normalizers]:
-    """Build one policy's batch from its transitions, with GAE advantages.
+    """Build one policy's batch from its transitions.
 
     Args:
         step: ``[time, envs, actors, ...]``.
@@ -94,7 +94,7 @@ def make_batch(
             critic=_zero_unweighted(valuation.memory, value_weight),
         ),
         action=_zero_unweighted(step.action, weight),
-        log_prob=step.log_prob,
+        log_prob=_zero_unweighted(step.log_prob, weight),
         path=path,
         advantage=jnp.zeros_like(path.value),
         loss_scale=jnp.zeros_like(path.value),
@@ -146,6 +146,8 @@ def with_estimates(
         scale = relative_deviation(advantage, batch.path.reward, batch.weight)
     if config.normalize_advantages == "batch":
         advantage = standardize(advantage, batch.weight)
+    else:
+        advantage = jnp.where(batch.weight > 0, advantage, 0.0)
     return batch._replace(
         advantage=advantage,
         loss_scale=jnp.broadcast_to(scale, advantage.shape),
