@@ -261,7 +261,10 @@ def test_a_rollout_with_other_parts_is_refused():
     agent, rollout = shared_agent(**REPLAY), logged()
     n_actions = agent.environments.space.n
     mask = np.ones((*rollout.reward.shape, n_actions), bool)
-    masked = rollout._replace(observation=ja.Observation(rollout.observation, mask))
+    masked = rollout._replace(
+        observation=ja.Observation(rollout.observation, mask),
+        last_observation=ja.Observation(rollout.last_observation, mask[-1]),
+    )
     message = (
         "the rollout has other parts (action masks, global state, final observations) than the "
         "agent's own rollouts, beside which it would be replayed; give the observations as "

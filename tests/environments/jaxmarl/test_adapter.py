@@ -584,22 +584,25 @@ def test_shaped_rewards_are_stacked_separately_from_the_rewards(name):
     np.testing.assert_array_equal(reward, [0, 0])
 
 
+NAVIGATION_INFOS = ("AgentC", "GoalR", "MapC", "NumC", "Return", "TimeO", "terminated")
+
+
 @pytest.mark.parametrize(
     ("name", "infos"),
     [
-        (SPREAD, set()),
-        ("coin_game", {"inner_episode_done"}),
-        ("storm_np", {"discount", "coin_ratio"}),
-        ("jaxnav", set()),  # its infos have one value per actor
+        (SPREAD, {}),
+        ("coin_game", {"inner_episode_done": ()}),
+        ("storm_np", {"discount": (), "coin_ratio": ()}),
+        ("jaxnav", dict.fromkeys(NAVIGATION_INFOS, (2,))),
     ],
 )
-def test_infos_are_scalars(name, infos):
+def test_infos_are_numbers_of_the_environment_or_of_each_actor(name, infos):
     env = make(name)
     _, state = jax.eval_shape(env.reset, jax.random.key(0))
 
     *_, info = jax.eval_shape(env.step_env, jax.random.key(0), state, any_action(env), None)
 
-    assert {key: value.shape for key, value in info.items()} == dict.fromkeys(infos, ())
+    assert {key: value.shape for key, value in info.items()} == infos
 
 
 def test_bounds_are_the_librarys_dimension_by_dimension():
