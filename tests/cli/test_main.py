@@ -628,12 +628,14 @@ def test_an_interruption_outside_of_training_names_the_command_to_resume_too(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(TINY)
     monkeypatch.setattr(Experiment, "train", interrupt)
-    monkeypatch.setattr(imports, "_modules", {})
     assert cli.main(["train", "tiny.yaml", "--quiet", "--import", "json"]) == 130
     (run,) = Path("runs").iterdir()
     command = f"jaxagents resume {run} --import json"
     assert capsys.readouterr().err == f"jaxagents: interrupted; resume with: {command}\n"
-    assert recipe(run) == [f"jaxagents train {run}/config.yaml --import json"]
+    with imports.importing_for_workers():
+        imports.import_modules(["json"])
+        assert recipe(run) == [f"jaxagents train {run}/config.yaml --import json"]
+    assert recipe(run) == [f"jaxagents train {run}/config.yaml"]  # it ends with its command
 
 
 WITHIN_A_PROGRAM = """
