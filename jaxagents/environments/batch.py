@@ -411,6 +411,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         terminated, truncated = terminated.astype(bool), truncated.astype(bool)
         elapsed = state.episode_steps + 1
         acts_next = info.pop(ACTS_NEXT, state.active & ~terminated & ~truncated)
+        terminated |= state.active & ~acts_next & ~truncated  # who has gone has ended
         if self._max_episode_steps is not None:
             timed_out = (elapsed >= self._max_episode_steps)[:, None]
             truncated |= timed_out & ~terminated

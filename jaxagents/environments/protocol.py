@@ -89,7 +89,7 @@ class Environment(abc.ABC):
             observation, state, reward, terminated, truncated and a dictionary of infos, scalars or
             with one entry per actor, of which evaluations report the last as ``info_<name>``. It
             may also hold a ``shaped_reward``, ``[actors]``, for training only. An actor's
-            terminated or truncated stays True until the reset.
+            terminated or truncated stays True until the reset, or until the actor comes back.
 
             An environment whose actors come back within an episode also returns the info
             ``acts_next``, ``[actors]`` bool: who is alive after the step. It may be True for an

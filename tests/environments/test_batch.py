@@ -16,6 +16,7 @@ from jaxagents.environments.gymnax import GymnaxEnvironment
 from jaxagents.environments.protocol import Environment
 from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete, as_space
 from jaxagents.types import Observation
+from tests import probes
 from tests.probes import Aim, Shaped, Walk
 
 GO_ON, DIE, BE_CUT_OFF = range(3)
@@ -1052,3 +1053,22 @@ def test_gymnax_environments_of_integer_boxes_do_too():
     _, state = batch.reset(jax.random.key(0), 1)
     step, _ = batch.step(jax.random.key(1), state, jnp.full((1, 1, 1), 1.7))
     np.testing.assert_array_equal(step.reward, [[2.0]])
+
+
+class Vanishing(probes.Returning):
+    """As its parent, but it never says that an actor has ended, only who acts next."""
+
+    def step_env(self, rng, state, action, params):
+        observation, moved, reward, ended, _, info = super().step_env(rng, state, action, params)
+        return observation, moved, reward, *jnp.zeros((2, *ended.shape), bool), info
+
+
+def test_an_actor_that_does_not_act_next_has_terminated():
+    environments = JaxEnvironmentBatch(Vanishing(), None)
+    _, state = environments.reset(jax.random.key(0), 1)
+    ends = []
+    for _ in range(7):
+        step, state = environments.step(jax.random.key(1), state, jnp.zeros((1, 2), jnp.int32))
+        ends.append(step.terminated[0].tolist())
+    # The second actor dies in step 2, and the episode is over after step 7.
+    assert ends == [[False, False], [False, True], *[[False, False]] * 4, [True, True]]

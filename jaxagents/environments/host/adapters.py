@@ -220,6 +220,7 @@ class PettingZooAdapter(Adapter):
         self._position: dict[Any, int] = {}  # of the agents that are listed
         n_actors = len(self._names)
         self._terminated, self._truncated, self._alive = np.zeros((3, n_actors), bool)
+        self._is_new = np.zeros(n_actors, bool)  # another agent has taken the position
         self._all_ended = self._went_on = False  # in the episode: at the latest step; at any
         self._turns = _turns_of(env)
         self.arrays.needs_mask |= self._turns is not None
@@ -228,6 +229,7 @@ class PettingZooAdapter(Adapter):
         """Start an episode; see `Adapter.reset`."""
         observations, infos = self._env.reset(seed=seed)
         self._position, self._all_ended, self._went_on = {}, False, False
+        self._is_new[:] = False
         self._seat(list(self._env.agents))
         alive = np.zeros(len(self._names), bool)
         alive[list(self._position.values())] = True
@@ -236,7 +238,9 @@ class PettingZooAdapter(Adapter):
 
     def step(self, action: np.ndarray) -> Outcome:
         """Step; see `Adapter.step`."""
-        own, acted, had_ended = self.arrays.actions(action), self._position, self._ended()
+        own, acted = self.arrays.actions(action), self._position
+        ended = self._ended()
+        had_ended = {name for name, at in acted.items() if ended[at] and not self._is_new[at]}
         observations, rewards, terminations, truncations, infos = self._env.step(
             {name: own[position] for name, position in acted.items()}
         )
@@ -279,7 +283,7 @@ class PettingZooAdapter(Adapter):
             elif self._alive[position]:
                 self._terminated[position], self._truncated[position] = True, False
 
-    def _acting_next(self, acted: Mapping[Any, int], had_ended: np.ndarray) -> np.ndarray:
+    def _acting_next(self, acted: Mapping[Any, int], had_ended: Set[Any]) -> np.ndarray:
         """Return which positions act next, and clear the ends of those that were free."""
         ended, alive = self._ended(), np.zeros(len(self._names), bool)
         goes_on = any(name not in acted or not ended[at] for name, at in self._position.items())
@@ -288,13 +292,14 @@ class PettingZooAdapter(Adapter):
         self.revives |= self._went_on and not self._position
         self._all_ended = bool(self._position) and not goes_on
         goes_on |= self.revives
+        self._is_new[:] = False
         for name, position in self._position.items():
             if name in acted:
                 # Some environments go on listing agents that have ended, and say so at every step.
-                begins_anew = goes_on and not had_ended[position]
+                begins_anew = goes_on and name not in had_ended
                 alive[position] = begins_anew or not ended[position]
             else:
-                alive[position] = True
+                alive[position] = self._is_new[position] = True
                 if position not in acted.values():
                     self._terminated[position] = self._truncated[position] = False
         return alive
@@ -330,8 +335,11 @@ class PettingZooAdapter(Adapter):
                 f"{self.name} has {len(agents)} agents at once, and {len(self._names)} "
                 "possible_agents; list as many as there can be."
             )
+        if agents == list(self._position):
+            return
         position = {name: self._position[name] for name in agents if name in self._position}
-        free = [i for i in range(len(self._names)) if i not in position.values()]
+        taken = set(position.values())
+        free = [i for i in range(len(self._names)) if i not in taken]
         come = [name for name in agents if name not in position]
         for name in come:
             own = self._own_position.get(name)

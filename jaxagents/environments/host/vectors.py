@@ -155,7 +155,9 @@ class VectorPool:
                 self._observe_row("final_", env, _info(infos, _FINAL, env), None, acts=False)
         elif self._mode == "DISABLED" and over.any():
             self._observe(observations, infos, "final_")
+            others = infos
             observations, infos = self._vector.reset(options={"reset_mask": over.copy()})
+            infos = _merged_masks(infos, others, over)
         self._observe(observations, infos)
         arrays["over"][:] = over
         arrays["alive"][:, 0] = ~self._resets_next
@@ -225,6 +227,17 @@ def autoreset_mode(vector: Any) -> str:
     return mode
 
 
+def _merged_masks(
+    infos: Mapping[str, Any], others: Mapping[str, Any], is_reset: np.ndarray
+) -> dict[str, Any]:
+    """Take the masks of environments that are not reset from the infos of the step."""
+    masks = [_info(infos if is_reset[env] else others, _MASK, env) for env in range(len(is_reset))]
+    has_mask = np.array([mask is not None for mask in masks])
+    if not has_mask.any():
+        return dict(infos)
+    return {**infos, _MASK: masks, f"_{_MASK}": has_mask}
+
+
 def _rows(vector: Any, observations: Any) -> Any:
     """Return each environment's observation."""
     from gymnasium.vector.utils import iterate
@@ -237,8 +250,11 @@ def _info_of(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
     final = infos.get(_FINAL_INFO, infos)  # where it is reset in the same step
     if not isinstance(final, Mapping):  # of each environment its own
         return final[env] or {}
-    values = {name: _info(final, name, env) for name in final if not name.startswith("_")}
-    return {name: value for name, value in values.items() if value is not None}
+    return {
+        name: _info(final, name, env)
+        for name, values in final.items()
+        if not name.startswith("_") and isinstance(values, np.ndarray | list | tuple)
+    }
 
 
 def _info(infos: Mapping[str, Any], name: str, env: int) -> Any:

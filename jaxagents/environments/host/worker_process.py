@@ -87,14 +87,21 @@ class WorkerProcess:
         return Failure(None, f"ended its worker process ({self._ending()})", "")
 
     def infos(self) -> list[EpisodeInfos]:
-        """Return the infos of its environments' first episodes; none if it has died since."""
+        """Return the infos of its environments' first episodes; none if it has died since.
+
+        A worker that does not answer in time is killed: a late answer would be taken for the next.
+        """
         self.send(INFOS)
-        with contextlib.suppress(OSError, EOFError):
+        try:
             if self._receive() == DONE:
                 self._channel.settimeout(self._timeout)
                 received = receive_object(self._channel)
                 self._channel.settimeout(min(self._timeout, _SECONDS_OF_SLICE))
                 return received
+        except TimeoutError:
+            self._process.kill()
+        except (OSError, EOFError):
+            pass
         return []
 
     def _receive(self) -> bytes:

@@ -1,6 +1,7 @@
 """Masks of environments outside of jax: where they are found, and which are refused."""
 
 import functools
+import itertools
 
 import gymnasium
 import jax
@@ -186,3 +187,29 @@ def test_waiting_players_of_a_box_have_no_log_probability_and_no_entropy():
         entropy = jax.device_get(agent.distribution.entropy(heads))
         np.testing.assert_allclose(entropy[:, 0], np.log(2 * np.pi * np.e), rtol=1e-6)
         np.testing.assert_array_equal(entropy[:, 1], 0)
+
+
+class OwnDoors(Doors):
+    """Episodes of two and of three steps, one after the other, the second door locked always."""
+
+    lengths = itertools.cycle((2, 3))
+
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset(seed=seed, options=options)
+        self._length, self._steps = next(self.lengths), 0
+        return observation, {"action_mask": np.array([0, 1, 0], np.int8)}
+
+    def step(self, action):
+        self._steps += 1
+        mask = {"action_mask": np.array([0, 1, 0], np.int8)}
+        return np.zeros(1, np.float32), 0.0, False, self._steps == self._length, mask
+
+
+def test_a_vector_that_resets_some_environments_keeps_the_masks_of_the_others():
+    make = functools.partial(vector, OwnDoors, "DISABLED")
+    with ja.HostEnvironment(make, vectorized=True) as env:
+        pool = env.make_pool(2, None, False)
+        pool.reset(np.zeros(2, np.uint32))
+        for _ in range(4):
+            frame = pool.step(np.ones((2, 1), np.int32), np.zeros(2, np.uint32))
+            assert frame["action_mask"].tolist() == [[[False, True, False]]] * 2
