@@ -182,7 +182,7 @@ class Policy:
             observation = [self._own(*each) for each in zip(actors, observation, strict=True)]
         try:
             features = np.asarray(observation, np.float32)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
             raise ValueError(f"the observation is no array of numbers: {error}") from error
         if not np.isfinite(features).all():
             raise ValueError("the observation has NaN or infinity, or exceeds float32")
@@ -249,7 +249,12 @@ def serve(policy, lines):
                 continue
             answer = policy.act(observation, elapsed=elapsed).tolist()
             elapsed += 1
-        except (TypeError, ValueError) as error:  # the next line may be right
+        except (
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:  # the next line may be right
             answer = {"error": str(error)}
         print(json.dumps(answer), flush=True)
 

@@ -46,6 +46,9 @@ class _Guarded:
 
     def write(self, text: str) -> int:
         """Write a text; return its length."""
+        encoding = getattr(self._stream, "encoding", None)
+        if encoding is not None:  # letters that the terminal lacks are written as escapes
+            text = text.encode(encoding, "backslashreplace").decode(encoding)
         self._try(lambda: self._stream.write(text))
         return len(text)
 

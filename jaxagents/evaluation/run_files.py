@@ -177,6 +177,12 @@ def read_summary(path: Path) -> dict[str, Any]:
     lengths = {len(value) for value in summary["returns"].values() if type(value) is list}
     if len(lengths) > 1:
         raise ExperimentError(f"{path}: its returns have different numbers of actors")
+    measured = _value(summary, "random_returns.mean")
+    n_actors = len(summary["returns"]["mean"])
+    is_list = type(measured) is list and all(map(_is_number, measured))
+    if measured is not _MISSING and not (is_list and len(measured) == n_actors):
+        place = _place(path, "random_returns.mean")
+        raise _wrong(place, "random_returns.mean", f"a list of {n_actors} numbers", measured)
     members = summary.get("diagnosis", [])
     if not _are_texts(members):
         raise _wrong(_place(path, "diagnosis"), "diagnosis", "a list of texts", members)

@@ -52,7 +52,7 @@ class Run(NamedTuple):
         """The mean return of random actions, per actor; None if it was not measured."""
         measured = (self.summary or {}).get("random_returns") or {}
         means = measured.get("mean") if isinstance(measured, Mapping) else None
-        return means if means and None not in means else None
+        return means or None
 
     @property
     def final_summary(self) -> dict[str, Any] | None:

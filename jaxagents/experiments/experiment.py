@@ -260,6 +260,7 @@ class Experiment:
                 f"{path} was written while this process started: another one has resumed the run; "
                 "resume it again."
             )
+        self._read = None  # from here on this process writes it
         check_same_beginning(self.config, self.directory)
         self._check_start()
         with explained():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxagents.environments.host.imports import import_options
-from jaxagents.evaluation.run_files import read_yaml
+from jaxagents.evaluation.run_files import read_run_config
 from jaxagents.evaluation.runs import configs_of
 from jaxagents.experiments.config_files.documented_fields import keys_of
 from jaxagents.experiments.config_files.schema import ExperimentConfig
@@ -24,9 +24,9 @@ def recipe(directory: Path) -> list[str]:
     (_, first), *resumed = configs_of(directory)
     options = import_options()
     commands = [f"jaxagents train {shlex.quote(str(first))}{options}"]
-    before = read_yaml(first) if resumed else {}
+    before = read_run_config(first) if resumed else {}
     for n_updates_done, path in resumed:
-        after = read_yaml(path)
+        after = read_run_config(path)
         if n_updates_done < _value(before, "agent.n_steps"):
             commands[-1] += f"  # unless it has ended, press Ctrl-C after update {n_updates_done}"
         changes = [

@@ -273,7 +273,10 @@ class IPPOBase(Agent):
             run_joint_epoch,
             batch=batch,
             losses=losses,
-            optimizers=tuple(map(self.config.make_optimizer, (actor_params, critic_params))),
+            optimizers=[
+                self.config.make_optimizer(params.replace(grad_clip=jnp.inf))
+                for params in (actor_params, critic_params)
+            ],
             grad_clip=actor_params.grad_clip,
             n_minibatches=self.config.count_minibatches(batch.weight.shape[1], n_devices()),
             unit=unit_of(self.config, self.config.recurrent is not None),

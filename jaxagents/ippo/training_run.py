@@ -246,9 +246,10 @@ class TrainingRun(Frozen):
         workload = Workload(
             n_samples=config.n_steps * n_samples,
             n_samples_at_once=n_samples,
-            # Actor and critic need each other with V-trace and with a shared torso only.
+            # Otherwise actor and critic need each other, or share a loop.
             has_independent_loops=(
-                config.advantages == "gae" and not config.shared_torso and not self._is_divided
+                config.advantages == "gae"
+                and not (config.shared_torso or config.joint_update or self._is_divided)
             ),
         )
         if overlapping_pays(workload, runner.n_updates_done):

@@ -104,7 +104,8 @@ class CheckpointWriter:
     def close(self) -> None:
         """Wait until everything is on disk and release the directory."""
         try:
-            self._thread.submit(self._add_missing_params)
+            if self._held.is_in_place:
+                self._thread.submit(self._add_missing_params)
             self._thread.shutdown()
         finally:
             self._held.__exit__()

@@ -53,13 +53,18 @@ class HeldDirectory:
             if self._n_holders == 0:
                 self._files.close()
 
+    @property
+    def is_in_place(self) -> bool:
+        """True if the directory is still the one at its path."""
+        return _is_at(self._folder, self.directory)
+
     def check(self) -> None:
         """Check that the directory is still in its place; make it anew if it alone was deleted.
 
         Raises:
             CheckpointError: it was moved, replaced, or deleted together with the folder around it.
         """
-        if _is_at(self._folder, self.directory):
+        if self.is_in_place:
             return
         is_deleted = not os.listdir(self._folder)  # or it would hold the lock's file
         if is_deleted and _is_at(self._parent, self.directory.parent):
@@ -136,8 +141,10 @@ def _holder(file: int) -> str:
 def _is_at(descriptor: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:  # of a network's file system, say: the next check may tell
+        return True
 
 
 def _place_of(descriptor: int) -> Path | None:

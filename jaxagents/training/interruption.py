@@ -143,7 +143,7 @@ class Interruption:
         if number in _HANGUPS and number == self._signal_number:
             return  # the shell and the kernel each send one when a terminal goes
         if self._signal_number is not None or not self.has_results:
-            self._at_once = number
+            self._at_once = self._signal_number = number
             raise Interrupted(number, at_once=True)
         self._signal_number = number
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
@@ -178,11 +178,11 @@ def ending_stuck_calls(status: int, complain: Callable[[], object]) -> Iterator[
         try:
             yield
         finally:
-            _answered.clear()
             signal.set_wakeup_fd(before)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             theirs.shutdown(socket.SHUT_WR)
             watch.join()
+            _answered.clear()
 
 
 def _watch(signals: socket.socket, status: int, complain: Callable[[], object]) -> None:
@@ -195,11 +195,3 @@ def _watch(signals: socket.socket, status: int, complain: Callable[[], object]) 
         if not _answered.wait(_SECONDS_TO_ANSWER):
             complain()
             os._exit(status)
-        signals.settimeout(_SECONDS_TO_ANSWER)
-        try:
-            if not signals.recv(1):
-                return
-        except TimeoutError:  # something has swallowed what the handler raised
-            os.kill(os.getpid(), signal.SIGINT)
-        finally:
-            signals.settimeout(None)

@@ -46,7 +46,7 @@ class Table:
         self.n_rows, self._names = stop, tuple(new)
 
     def columns(self, n_rows: int | None = None) -> Leaves:
-        """Return copies of the columns of the metrics that the last row has.
+        """Return copies of the columns of all metrics; NaN in the rows that lack one.
 
         Args:
             n_rows: Number of rows, of which the last are NaN if there are not as many.
@@ -54,7 +54,7 @@ class Table:
         n_rows = self.n_rows if n_rows is None else n_rows
         return {
             name: self._column(name, self._columns[name], n_rows)[:n_rows].copy()
-            for name in self._names
+            for name in self._columns
         }
 
     def last_row(self) -> Leaves:

@@ -203,6 +203,15 @@ def test_a_file_may_name_the_preset_and_change_it(tmp_path):
     assert config.hyperparams.critic_optimizer_params == hyperparams.critic_optimizer_params
 
 
+def test_a_size_of_minibatches_replaces_the_presets_number(tmp_path):
+    path = tmp_path / "textbook.yaml"
+    sizes = "{n_steps: 7, batch_size: 32, minibatch_size: 2}"
+    path.write_text(f"name: t\nenv: gymnax/CartPole-v1\npreset: textbook\nagent: {sizes}\n")
+    agent, _ = ja.textbook_ppo(n_steps=7, batch_size=32, minibatch_size=2)
+    assert ja.load_config(path).agent == agent
+    assert agent.minibatches_per_epoch == 16
+
+
 def test_the_agent_is_chosen_by_the_action_space():
     discrete = ja.make("gymnax/CartPole-v1")
     continuous = ja.make("gymnax/Pendulum-v1")

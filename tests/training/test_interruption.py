@@ -140,6 +140,7 @@ def test_a_signal_ends_work_without_results_at_once(default_handlers):
     with pytest.raises(Interrupted) as raised:
         interruption.run(work, has_results=False)
     assert (raised.value.signal_number, raised.value.at_once) == (signal.SIGTERM, True)
+    assert interruption.requested  # work that goes on in its thread ends at its next evaluation
     go_on.set()
 
 

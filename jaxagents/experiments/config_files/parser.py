@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from jaxagents.config import AgentConfig
 from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.documented_fields import Field, type_text, yaml_text
 from jaxagents.experiments.config_files.wrong_keys import describe_unknown_key, example_key_in
@@ -34,7 +35,10 @@ def parse(source: Source, fields: Mapping[str, Field]) -> dict[str, Any]:
 
 def _values_of_preset(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the values that a preset has instead of the defaults, by dotted key."""
-    agent = textbook_config({"recurrent": values["agent"]["recurrent"]})
+    given: dict[str, Any] = {"recurrent": values["agent"]["recurrent"]}
+    if values["agent"]["minibatch_size"] != AgentConfig.minibatch_size:
+        given["minibatch_size"] = values["agent"]["minibatch_size"]
+    agent = textbook_config(given)
     rates = {
         f"hyperparams.{network}_optimizer_params.learning_rate": TEXTBOOK_LEARNING_RATE
         for network in ("actor", "critic")

@@ -382,7 +382,8 @@ def _start_of(process_id: int) -> str | None:
         text = Path(f"/proc/{process_id}/stat").read_text()
     except OSError:
         return None
-    return text.rpartition(")")[2].split()[19]
+    state, *numbers = text.rpartition(")")[2].split()
+    return None if state == "Z" else numbers[18]
 
 
 @contextlib.contextmanager
