@@ -1,17 +1,19 @@
-"""Runs that were resumed with another configuration: what changed, and how to repeat them."""
+"""Runs that were resumed with another configuration: what changed, and how to repeat them.
+
+The schema is imported where it is used: reports of other runs need no jax.
+"""
 
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxagents.environments.host.imports import import_options
 from jaxagents.evaluation.run_files import read_run_config
 from jaxagents.evaluation.runs import configs_of
-from jaxagents.experiments.config_files.documented_fields import keys_of
-from jaxagents.experiments.config_files.schema import ExperimentConfig
-from jaxagents.hyperparameters import HyperParameters
-from jaxagents.ppo.schedules import factor_at
+
+if TYPE_CHECKING:
+    from jaxagents.experiments.config_files.schema import ExperimentConfig
 
 _NEW_RUN = "NEW_RUN"
 
@@ -38,7 +40,7 @@ def recipe(directory: Path) -> list[str]:
 
 
 def stretched_schedules(
-    before: ExperimentConfig, after: ExperimentConfig, n_updates_done: int
+    before: "ExperimentConfig", after: "ExperimentConfig", n_updates_done: int
 ) -> str:
     """Say in a line which hyperparameters jump because another ``n_steps`` stretches schedules.
 
@@ -65,7 +67,7 @@ def stretched_schedules(
     )
 
 
-def _scheduled(config: ExperimentConfig, n_updates_done: int) -> dict[str, Any]:
+def _scheduled(config: "ExperimentConfig", n_updates_done: int) -> dict[str, Any]:
     """Return the hyperparameters that follow a schedule, at an update."""
     agent, hyperparams = config.agent, config.hyperparams
     of_rate = "linear" if agent.anneal_learning_rate else agent.learning_rate_schedule
@@ -85,10 +87,12 @@ def _scheduled(config: ExperimentConfig, n_updates_done: int) -> dict[str, Any]:
 
 
 def _factor(schedule: str, n_updates_done: int, n_steps: int) -> float:
+    from jaxagents.ppo.schedules import factor_at
+
     return float(factor_at(schedule, n_updates_done / n_steps))  # type: ignore[arg-type]
 
 
-def _attribute(hyperparams: HyperParameters, name: str) -> Any:
+def _attribute(hyperparams: Any, name: str) -> Any:
     value: Any = hyperparams
     for part in name.split("."):
         value = getattr(value, part)
@@ -105,6 +109,9 @@ def _rounded(values: list[float]) -> str:
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """List the fields in which two configurations differ, with the later values."""
+    from jaxagents.experiments.config_files.documented_fields import keys_of
+    from jaxagents.experiments.config_files.schema import ExperimentConfig
+
     keys = [key for key, field in keys_of(ExperimentConfig) if not field.is_group]
     return [(key, _value(after, key)) for key in keys if _value(before, key) != _value(after, key)]
 
