@@ -5,6 +5,7 @@ does the first before there is an evaluation: it would wait for a compilation, w
 """
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from types import FrameType
-from typing import Any, NoReturn, TypeVar, final
+from typing import Any, TypeVar, final
 
 Result = TypeVar("Result")
 _POLL_SECONDS = 0.1
@@ -21,8 +22,13 @@ _SECONDS_TO_ANSWER = 3.0  # of the main thread to Ctrl-C, before it counts as st
 _answered = threading.Event()  # Ctrl-C has reached the main thread
 
 
-def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
+def raise_interrupt(number: int, frame: FrameType | None) -> None:
     """Raise `KeyboardInterrupt`: the handler of Ctrl-C within `ending_stuck_calls`."""
+    callbacks = [getattr(callback, "__code__", None) for callback in gc.callbacks]
+    if frame is not None and frame.f_code in callbacks:
+        # What a callback of the garbage collector raises is printed and lost: once more, later.
+        threading.Timer(_POLL_SECONDS, os.kill, (os.getpid(), number)).start()
+        return
     _answered.set()
     signal.default_int_handler(number, frame)
 

@@ -162,6 +162,33 @@ def test_ctrl_c_ends_a_command_whose_main_thread_does_not_answer():
     assert (finished.returncode, finished.stdout) == (130, "interrupted\n")
 
 
+COLLECTING = """
+import gc, os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from jaxagents.training import interruption
+def callback(phase, _):
+    if phase == "start" and not sent:
+        sent.append(True)
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):  # Python runs the handler in here
+            pass
+sent = []
+try:
+    with interruption.ending_stuck_calls(130, lambda: None):
+        gc.callbacks.append(callback)
+        gc.collect()
+        signal.pause()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
+    command = [sys.executable, "-c", COLLECTING]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (finished.stdout, finished.stderr) == ("interrupted\n", "")
+
+
 def test_signals_that_the_user_ignores_or_handles_are_left_alone(default_handlers):
     handled = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)
