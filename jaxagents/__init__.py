@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from jaxagents.training.interruption import Interrupted
     from jaxagents.training.trackers import Tracker, register_tracker
     from jaxagents.types import MetricStats, Observation, Runner
-    from jaxagents.visual.payoff_matrix import draw_cross_play, draw_payoffs
+    from jaxagents.visual.population_plots import draw_cross_play, draw_payoffs
 
 __version__ = "1.0.0"
 
@@ -87,8 +87,8 @@ _MODULE_OF = {
     "SuccessiveHalving": "ippo.population.successive_halving",
     "Tracker": "training.trackers",
     "cross_play": "evaluation.cross_play",
-    "draw_cross_play": "visual.payoff_matrix",
-    "draw_payoffs": "visual.payoff_matrix",
+    "draw_cross_play": "visual.population_plots",
+    "draw_payoffs": "visual.population_plots",
     "load_config": "experiments.config_files.file",
     "make": "environments.registry",
     "payoffs": "evaluation.payoffs",

@@ -18,7 +18,7 @@ TESTS, PACKAGE = Path(__file__).parent, Path(jaxagents.__file__).parent
 UNCHECKED = {
     "__main__",
     "config",
-    "environments.hunting.environment",
+    "environments.hunting",
     "experiments.config_files.schema",
     "experiments.experiment",
     "hyperparameters",

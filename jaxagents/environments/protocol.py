@@ -33,6 +33,9 @@ class Environment(abc.ABC):
     accepts any other class with ``n_actors``, ``action_space(params)``, ``reset(rng, params)`` and
     ``step(rng, state, action, params)`` as defined here.
 
+    Replays show what an optional ``draw(state, params)`` returns for each state of an episode: a
+    picture as bytes ``[height, width, 3]``, at ``frames_per_second``, by default 10.
+
     Attributes:
         n_actors: Number of actors, dead ones included.
         teams: Each actor's team, counted from 0, for ``parameter_sharing="team"``.

@@ -221,7 +221,7 @@ def _make_hunting(name: str, env_kwargs: dict[str, Any]) -> Any:
     if env_id not in HUNTING_IDS:
         raise _unknown(env_id)
 
-    from jaxagents.environments.hunting import environment as hunting
+    from jaxagents.environments import hunting
 
     variants = {"discrete": hunting.DiscreteHunting, "continuous": hunting.ContinuousHunting}
     return _construct(env_id, variants[name], env_kwargs, _PARAMS_REMEDY)

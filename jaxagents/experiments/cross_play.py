@@ -14,7 +14,7 @@ from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig
 from jaxagents.experiments.make_agent import make_environment, restored_agent
 from jaxagents.training.atomic_write import naming
-from jaxagents.visual.payoff_matrix import draw_cross_play
+from jaxagents.visual.population_plots import draw_cross_play
 
 _MARK = "jaxagents crossplay"  # the first cell of a table: only marked files are replaced
 

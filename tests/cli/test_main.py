@@ -594,7 +594,7 @@ def test_modules_named_by_import_register_for_commands_and_for_workers(tmp_path)
 def test_a_module_is_imported_from_the_current_directory(tmp_path, monkeypatch, capsys):
     (tmp_path / "registers_an_environment.py").write_text(
         "import jaxagents\n"
-        "from jaxagents.environments.hunting.environment import DiscreteHunting\n"
+        "from jaxagents.environments.hunting import DiscreteHunting\n"
         "jaxagents.register('of_a_module/hunting', DiscreteHunting)\n"
     )
     monkeypatch.chdir(tmp_path)

@@ -1,14 +1,12 @@
 import functools
-import itertools
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from PIL import Image
 
-from jaxagents.environments.hunting.environment import (
+from jaxagents.environments.hunting import (
     DIRECTIONS,
     ContinuousHunting,
     DiscreteHunting,
@@ -313,80 +311,3 @@ def test_by_default_pursuers_capture_and_random_walkers_seldom_do(
 def test_by_default_a_fleeing_prey_lives_longer_than_a_random_walker():
     fleeing, wandering = (last_states(pursue, policy).time.mean() for policy in (flee, wander))
     assert fleeing > 1.25 * wandering
-
-
-def frames_of(path):
-    with Image.open(path) as image:
-        frames, milliseconds = [], []
-        for index in range(image.n_frames):
-            image.seek(index)
-            frames.append(np.asarray(image.convert("RGB")).astype(int))
-            milliseconds.append(image.info["duration"])
-    return frames, milliseconds
-
-
-def stacked(*states):
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-
-
-def test_an_episode_becomes_a_gif_of_one_frame_per_state(tmp_path):
-    params = HuntingParams(max_steps_in_episode=5)
-    states = play(RNG, wander, flee, params)
-    path = DiscreteHunting().render(states, params, tmp_path / "episode.gif", fps=10)
-    assert path == tmp_path / "episode.gif"
-    frames, milliseconds = frames_of(path)
-    assert milliseconds == [100] * 5 + [1500]
-    assert all((one != other).any() for one, other in itertools.pairwise(frames))
-
-
-def test_a_gif_ends_with_the_episode_even_if_states_follow(tmp_path):
-    first, captured = (
-        state_of((0.0, 0.0), (0.5, 0.0), 0),
-        state_of((0.0, 0.0), (0.05, 0.0), 1),
-    )
-    reset = state_of((-0.5, 0.0), (0.5, 0.0), 0)
-    for number, following in enumerate((captured, reset)):
-        path = tmp_path / f"{number}.gif"
-        states = stacked(first, captured, following, following.replace(time=following.time + 1))
-        ContinuousHunting().render(states, DEFAULTS, path)
-        assert len(frames_of(path)[0]) == 2
-
-
-def pixels(frame, is_of_color):
-    """Return the mean row and column of the arena's pixels of a colour, as fractions."""
-    arena = frame[40:460, 30:450]
-    rows, columns = np.nonzero(is_of_color(*np.moveaxis(arena, -1, 0)))
-    return rows.mean() / 420, columns.mean() / 420
-
-
-def test_a_gif_shows_the_actors_where_they_are_in_their_colours(tmp_path):
-    states = stacked(state_of((-0.5, 0.75), (0.5, -0.25)))
-    path = DiscreteHunting().render(states, DEFAULTS, str(tmp_path / "one.gif"))
-    (frame,), _ = frames_of(path)
-    # As fractions of the arena, rows from its top.
-    orange = pixels(frame, lambda red, green, blue: (red > 180) & (green < 130) & (blue < 80))
-    blue = pixels(frame, lambda red, green, blue: (red < 60) & (blue > 140))
-    np.testing.assert_allclose(orange, [0.125, 0.25], atol=0.03)
-    np.testing.assert_allclose(blue, [0.625, 0.75], atol=0.03)
-
-
-def test_a_gif_marks_the_capture(tmp_path):
-    free, captured = state_of((0.0, 0.0), (0.15, 0.0), 0), state_of((0.0, 0.0), (0.05, 0.0), 1)
-    path = DiscreteHunting().render(stacked(free, captured), DEFAULTS, tmp_path / "capture.gif")
-    (before, after), _ = frames_of(path)
-    n_black = [(frame[40:460, 30:450].max(axis=-1) < 50).sum() for frame in (before, after)]
-    assert n_black[0] == 0
-    assert n_black[1] > 50
-
-
-def test_rendering_a_batch_of_episodes_is_refused(tmp_path):
-    states = stacked(play(RNG, wander, wander))
-    with pytest.raises(ValueError, match=r"\(1, 101, 2, 2\)"):
-        DiscreteHunting().render(states, DEFAULTS, tmp_path / "batch.gif")
-
-
-@pytest.mark.parametrize("fps", [0, 51])
-def test_frame_rates_that_viewers_cannot_show_are_refused(tmp_path, fps):
-    states = stacked(state_of((0.0, 0.0), (0.5, 0.0)))
-    with pytest.raises(ValueError, match=f"fps={fps}"):
-        DiscreteHunting().render(states, DEFAULTS, tmp_path / "fast.gif", fps=fps)

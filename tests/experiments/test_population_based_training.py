@@ -16,7 +16,7 @@ from jaxagents.experiments.config_files.schema import (
 )
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.training.trackers import read_json_lines
-from jaxagents.visual.lineages import draw_lineages
+from jaxagents.visual.population_plots import draw_lineages
 from tests.agents import assert_trees_equal
 from tests.experiments.test_experiment import TINY_AGENT
 

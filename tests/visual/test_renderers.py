@@ -8,18 +8,16 @@ import pytest
 from PIL import Image, ImageColor
 
 import jaxagents as ja
-from jaxagents.environments.gif import write_gif
-from jaxagents.environments.hunting.environment import Hunting
+from jaxagents.environments.hunting import Hunting
 from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.types import Observation
 from jaxagents.visual.renderers import registry
 from jaxagents.visual.renderers.canvas import Canvas, View, mixed, text_width
-from jaxagents.visual.renderers.film import write_mp4
-from jaxagents.visual.renderers.image_observations import last_active_channel
-from jaxagents.visual.renderers.printed_states import wrapped
+from jaxagents.visual.renderers.jaxmarl import shots
+from jaxagents.visual.renderers.pictures import last_active_channel, wrapped
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import DEAD, WIDTH, Actor, compose
-from jaxagents.visual.renderers.smax import shots
+from jaxagents.visual.replay import write_gif, write_mp4
 from jaxagents.visual.style import COLOURS
 
 BLUE, ORANGE, GREEN = COLOURS[:3]
@@ -286,6 +284,23 @@ class Unknown(ja.Environment):
         raise NotImplementedError
 
     step_env = reset_env
+
+
+class Painted(Unknown):
+    """An environment that draws itself: twice as wide as high, the darker the later."""
+
+    frames_per_second = 5.0
+
+    def draw(self, state, params):
+        return np.full((10, 20, 3), 255 - params * int(state), np.uint8)
+
+
+def test_an_environment_that_draws_itself_is_shown_as_it_draws():
+    trajectory = episode([np.array(time) for time in range(4)], n_actors=3)
+    scene = make_scene(Painted(), 50, trajectory)
+    image = scene.draw(2)
+    assert (image.size, scene.seconds_per_step) == ((WIDTH, WIDTH // 2), 0.2)
+    assert n_pixels(image, "#9B9B9B", tolerance=0) == WIDTH * WIDTH // 2  # 255 - 2 * 50
 
 
 def test_an_unknown_environment_is_drawn_as_strips_up_to_the_current_step():

@@ -51,7 +51,7 @@ def training_curves(groups: Groups) -> list[Markup]:
 
 def lineages(groups: Groups) -> list[Markup]:
     """Draw the lineages of each run of population-based training."""
-    from jaxagents.visual.lineages import draw_lineages
+    from jaxagents.visual.population_plots import draw_lineages
 
     drawn = [
         run

@@ -7,40 +7,31 @@ import numpy as np
 
 from jaxagents.environments.gymnax import GymnaxEnvironment
 from jaxagents.environments.host.environment import HostEnvironment
-from jaxagents.environments.hunting.environment import Hunting
+from jaxagents.environments.hunting import Hunting
 from jaxagents.environments.jaxmarl.adapter import JaxMARLEnvironment
 from jaxagents.environments.sides.side import Side
 from jaxagents.environments.spaces import Box, as_space
 from jaxagents.evaluation.trajectories import Trajectory
-from jaxagents.visual.renderers.classic_control import DRAWN, classic_control_scene
-from jaxagents.visual.renderers.coin_game import coin_game_scene
-from jaxagents.visual.renderers.host_pictures import picture_scene, pixel_scene
+from jaxagents.visual.renderers import jaxmarl, pictures
+from jaxagents.visual.renderers.gymnax import DRAWN, classic_control_scene, maze_scene
 from jaxagents.visual.renderers.hunting import hunting_scene
-from jaxagents.visual.renderers.image_observations import image_scene, shows_images
-from jaxagents.visual.renderers.jaxnav import jaxnav_scene
-from jaxagents.visual.renderers.mazes import maze_scene
-from jaxagents.visual.renderers.mpe import mpe_scene
-from jaxagents.visual.renderers.overcooked import overcooked_scene, overcooked_v2_scene
-from jaxagents.visual.renderers.printed_states import printed_scene
 from jaxagents.visual.renderers.scene import Actor, Scene, make_actors
-from jaxagents.visual.renderers.smax import smax_scene
-from jaxagents.visual.renderers.storm import storm_scene
 from jaxagents.visual.renderers.strip_charts import strip_scene
 
 # By the name of the library's class, so that the library need not be imported to look one up.
 _JAXMARL_RENDERERS: dict[str, Callable[[Any, Trajectory, list[Actor]], Scene]] = {
-    "SimpleMPE": mpe_scene,
-    "SMAX": smax_scene,
-    "EnemySMAX": smax_scene,
-    "CoinGame": coin_game_scene,
-    "JaxNav": jaxnav_scene,
-    "Overcooked": overcooked_scene,
-    "OvercookedV2": overcooked_v2_scene,
-    "InTheGrid": storm_scene,
-    "InTheGrid_2p": storm_scene,
-    "InTheMatrix": storm_scene,
-    "HanabiEnv": printed_scene,
-    "SwitchRiddle": printed_scene,
+    "SimpleMPE": jaxmarl.mpe_scene,
+    "SMAX": jaxmarl.smax_scene,
+    "EnemySMAX": jaxmarl.smax_scene,
+    "CoinGame": jaxmarl.coin_game_scene,
+    "JaxNav": jaxmarl.jaxnav_scene,
+    "Overcooked": pictures.overcooked_scene,
+    "OvercookedV2": pictures.overcooked_v2_scene,
+    "InTheGrid": pictures.storm_scene,
+    "InTheGrid_2p": pictures.storm_scene,
+    "InTheMatrix": pictures.storm_scene,
+    "HanabiEnv": pictures.printed_scene,
+    "SwitchRiddle": pictures.printed_scene,
 }
 
 
@@ -61,10 +52,10 @@ def make_scene(env: Any, params: Any, trajectory: Trajectory) -> Scene:
         scene = _scene_of_states(whole, params, trajectory, everyone)
         if scene is not None:
             return _of_side(scene, env.actors) if isinstance(env, Side) else scene
-    if isinstance(env, HostEnvironment) and (scene := pixel_scene(trajectory, actors)):
+    if isinstance(env, HostEnvironment) and (scene := pictures.pixel_scene(trajectory, actors)):
         return scene
-    if shows_images(trajectory):
-        return image_scene(trajectory, actors)
+    if pictures.shows_cells(trajectory):
+        return pictures.cell_scene(trajectory, actors)
     space = as_space(env.action_space(params))
     return strip_scene(trajectory, actors, None if isinstance(space, Box) else space.n_choices)
 
@@ -80,7 +71,9 @@ def _scene_of_states(
 ) -> Scene | None:
     """Draw the environment's states; return None if no renderer knows them."""
     if isinstance(env, HostEnvironment):
-        return picture_scene(env.frames_per_second, trajectory, actors)
+        return pictures.recorded_scene(env.frames_per_second, trajectory, actors)
+    if hasattr(env, "draw"):
+        return pictures.drawn_scene(env, params, trajectory, actors)
     if isinstance(env, Hunting):
         return hunting_scene(params, trajectory)
     if isinstance(env, GymnaxEnvironment):

@@ -2,8 +2,6 @@
 
 import abc
 import math
-import os
-from pathlib import Path
 from typing import final
 
 import jax
@@ -11,7 +9,6 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxagents.environments.hunting.pictures import write_hunting_gif
 from jaxagents.environments.protocol import Environment, StepResult
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.hyperparameters import ScalarLike
@@ -113,36 +110,6 @@ class Hunting(Environment):
             jnp.full(self.n_actors, truncated),
             {"captured": captured},
         )
-
-    def render(
-        self,
-        states: HuntingState,
-        params: HuntingParams,
-        path: str | os.PathLike[str],
-        fps: float = 20.0,
-    ) -> Path:
-        """Write an episode as an animated GIF.
-
-        Args:
-            states: Stacked along time, starting with the state after the reset. Record them with
-                `step_env`, as `step` replaces the last state of an episode by the first state of
-                the next. Only the first episode is shown.
-            params: The rules of the episode.
-            path: Of the file to write, in an existing folder.
-            fps: Steps shown per second, at most 50. The last frame is shown longer.
-
-        Returns:
-            The path of the file, which has one frame per state of the episode.
-
-        Raises:
-            ValueError: the states are not of one environment, or ``fps`` is out of range.
-        """
-        if states.positions.ndim != 3:
-            raise ValueError(
-                f"positions of shape {states.positions.shape} are not an episode; stack the states "
-                "of one environment along time, [time, 2, 2]."
-            )
-        return write_hunting_gif(states.positions, states.time, params, Path(path), fps)
 
 
 @final
