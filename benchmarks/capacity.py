@@ -94,7 +94,7 @@ def communication() -> None:
         counted = {n: communication_of(name, n) for n in DEVICES}
         fewest = counted[DEVICES[0]]
         cells = [f"{1e3 * Links().seconds(each, n):.2f}" for n, each in counted.items()]
-        runner = make(name, ENVIRONMENTS_OF_DEVICE)._runner_shapes()
+        runner = make(name, ENVIRONMENTS_OF_DEVICE).runners.shapes()
         parameters = jax.tree.leaves((runner.actor.params, runner.critic.params))
         print(
             f"| {name} | {sum(leaf.size for leaf in parameters):,} | "

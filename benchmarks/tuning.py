@@ -130,7 +130,7 @@ def begin(
         hyperparams: Its hyperparameters.
         context: In which its programs are traced and called.
     """
-    run = agent._run
+    run = agent.run
     with context():
         runner = agent.init(jax.random.key(0), hyperparams)
         update = run.updates_compiled_for(runner)

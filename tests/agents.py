@@ -72,7 +72,7 @@ def opinionated_runner(agent: ja.IPPOBase) -> ja.Runner:
 
     The initialisers of the networks, which take long to compile, are left out.
     """
-    shapes = agent._runner_shapes()
+    shapes = agent.runners.shapes()
 
     def draw(network: NetworkState, seed: int) -> NetworkState:
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), network)
@@ -84,7 +84,7 @@ def opinionated_runner(agent: ja.IPPOBase) -> ja.Runner:
 
 @partial(jax.jit, static_argnums=0)
 def _begin_without_networks(agent: ja.IPPOBase, rng: jax.Array) -> ja.Runner:
-    return agent._init(rng, as_arrays(FAST)).replace(actor=(), critic=())
+    return agent.runners.build(rng, as_arrays(FAST)).replace(actor=(), critic=())
 
 
 def _draw(params: Any, seed: int) -> Any:

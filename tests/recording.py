@@ -37,7 +37,7 @@ def recording_agent(
     agent = _agent()
     config = dataclasses.replace(RECORDED, checkpoint_dir=directory, **changes)
     # Compiled programs look the recorder up when they run, so that it can be exchanged.
-    recorder = Recorder(config, callbacks, agent._recorder._metadata)
+    recorder = Recorder(config, callbacks, agent.recorder._metadata)
     object.__setattr__(agent, "_recorder", recorder)
     return agent
 

@@ -201,7 +201,7 @@ class Experiment:
             rng, hyperparams = self._members.keys(), self._members.initial_hyperparams()
         self._check_start()
         together(lambda: self._create_directory() if is_first() else None)
-        with explained(kinds=OF_FILES), self.agent._recorder.holding():
+        with explained(kinds=OF_FILES), self.agent.recorder.holding():
             return self._finish(
                 lambda: self.agent.train(rng, hyperparams, selection=self._selection)
             )
@@ -249,7 +249,7 @@ class Experiment:
             )
         with contextlib.ExitStack() as holding:
             with explained():
-                holding.enter_context(self.agent._recorder.holding_run())
+                holding.enter_context(self.agent.recorder.holding_run())
             return self._resume()
 
     def _resume(self) -> dict[str, Any]:
@@ -335,7 +335,7 @@ class Experiment:
                 runner, metrics = train()
             finally:
                 self._trackers.close()
-            self.agent._recorder.check_directory()
+            self.agent.recorder.check_directory()
             seconds = time.perf_counter() - started
             if not is_first():
                 return {}

@@ -61,7 +61,9 @@ def memory_of_update(agent: IPPOBase) -> int | None:
 
     Compiles the update, and runs nothing.
     """
-    analysis = jax.jit(agent._step).lower(agent._runner_shapes()).compile().memory_analysis()
+    analysis = (
+        jax.jit(agent.step_and_check).lower(agent.runners.shapes()).compile().memory_analysis()
+    )
     if analysis is None:
         return None
     total = analysis.argument_size_in_bytes + analysis.output_size_in_bytes
@@ -69,10 +71,10 @@ def memory_of_update(agent: IPPOBase) -> int | None:
 
 
 def _measure(agent: IPPOBase, hyperparams: HyperParameters) -> MeasuredShare:
-    run = agent._run
+    run = agent.run
     one = jnp.ones((), jnp.int32)
     started = time.perf_counter()
-    runner = agent._begin(jax.random.key(0), agent._checked(hyperparams))
+    runner = agent.runners.begin(jax.random.key(0), agent.checked(hyperparams))
     update_repeatedly = run.updates_compiled_for(runner)
     updates = update_repeatedly(run, run.open_block(run.first_block(runner), one))
     jax.block_until_ready(updates)
@@ -93,9 +95,9 @@ def _measure(agent: IPPOBase, hyperparams: HyperParameters) -> MeasuredShare:
 def _measure_evaluation(agent: IPPOBase, updates: Updates) -> tuple[float, float]:
     """Return the seconds until the first is done, and of one of full length."""
     started = time.perf_counter()
-    lengths = np.asarray(agent._run._evaluate(updates)["episode_lengths"])
+    lengths = np.asarray(agent.run._evaluate(updates)["episode_lengths"])
     first = time.perf_counter()
-    jax.block_until_ready(agent._run._evaluate(updates))
+    jax.block_until_ready(agent.run._evaluate(updates))
     seconds = time.perf_counter() - first
     longest = lengths.max()  # an evaluation lasts until the last episode ends
     return first - started, seconds * (agent.environments.time_limit.n_steps or longest) / longest

@@ -196,7 +196,7 @@ def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) ->
     """
     return count_communication(
         skip_nonfinite(agent._update),
-        share._runner_shapes(),
+        share.runners.shapes(),
         axis=ENVIRONMENTS,
         n_devices=n_devices,
         n_iterations=agent.config.actor_epochs,

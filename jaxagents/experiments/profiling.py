@@ -149,7 +149,7 @@ def profile(agent: IPPOBase, hyperparams: HyperParameters, n_rounds: int = 20) -
 def _warm_up(agent: IPPOBase, runner: Runner) -> tuple[Runner, Metrics, Program]:
     """Do a few updates; return also their metrics, and a program for one more update per call."""
     started = time.perf_counter()
-    run = agent._run
+    run = agent.run
     update_repeatedly = run.updates_compiled_for(runner)
     n_updates = jnp.asarray(_N_WARM_UP_UPDATES, jnp.int32)
     updates = update_repeatedly(run, run.open_block(run.first_block(runner), n_updates))

@@ -72,12 +72,12 @@ def programs_of_block(agent: IPPOBase, runner: Runner, metrics: Metrics) -> dict
     programs = {}
     if agent.config.n_evals:
         rng = jax.random.key(agent.config.eval_seed)
-        evaluate = partial(agent._player.evaluate, n_evals=agent.config.n_evals, greedy=True)
+        evaluate = partial(agent.player.evaluate, n_evals=agent.config.n_evals, greedy=True)
         programs["evaluation"] = compiled(evaluate, rng, agent.networks.actor_of(runner))
         metrics = metrics | programs["evaluation"]()
-    if agent._recorder.has_work:
+    if agent.recorder.has_work:
         failed = jnp.zeros((), bool)
-        programs["callbacks"] = compiled(agent._run._report, runner, metrics, failed)
+        programs["callbacks"] = compiled(agent.run._report, runner, metrics, failed)
     return programs
 
 

@@ -1,19 +1,16 @@
 """The base class of agents: environment, policies, networks, and the methods that apply them."""
 
 import abc
-import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.errors import FlaxError
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt32
 
 from jaxagents.compiler.devices import Devices
-from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
 from jaxagents.compiler.forks import check_has_threads
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.platform import check_platform
@@ -32,7 +29,6 @@ from jaxagents.hyperparameters import (
     as_arrays,
     check_hyperparams,
     flat_items,
-    per_policy,
 )
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.cloning import Cloning
@@ -54,12 +50,11 @@ from jaxagents.ippo.rollout import (
     check_rollout,
     with_structure,
 )
-from jaxagents.ippo.runner_shapes import foreign_part, parts_of
+from jaxagents.ippo.runners import Runners
 from jaxagents.ippo.training_run import TrainingRun
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.networks.network import Network
 from jaxagents.ppo.finiteness import NonFinite, Residues, skip_nonfinite
-from jaxagents.ppo.normalization import init_normalizers
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
 from jaxagents.training.named_arrays import Leaves
@@ -98,6 +93,11 @@ class Agent(Frozen, abc.ABC):
         networks: The actor and critic networks.
         collector: Collects rollouts.
         replay: What updates learn from earlier rollouts; None: nothing.
+        runners: Builds and recognises runners.
+        recorder: Writes checkpoints, and calls callbacks and trackers.
+        player: Applies trained policies.
+        run: Trains.
+        member_run: Trains a member of a population; its programs report nothing.
         default_hyperparams: Of the kind that the agent learns by. A class whose agents have more
             hyperparameters sets it.
     """
@@ -155,6 +155,15 @@ class Agent(Frozen, abc.ABC):
         self.replay: Replay | None = None
         if config.replay_updates:
             self.replay = Replay(config, self.networks, self.policies)
+        self.runners: Runners = Runners(
+            config,
+            self.environments,
+            self.policies,
+            self.networks,
+            self.collector,
+            self.replay,
+            self.default_hyperparams,
+        )
         self.devices: Devices = Devices(
             config.devices, one_per_process=self.environments.one_device_per_process
         )
@@ -163,7 +172,7 @@ class Agent(Frozen, abc.ABC):
         )
         if config.n_evals and self.environments.time_limit.n_steps is None:
             warn_of_endless_episodes(env)
-        self._player = Player(self.environments.for_evaluation(), self.policies, self.networks)
+        self.player = Player(self.environments.for_evaluation(), self.policies, self.networks)
         structure = {
             "agent": type(self).__name__,
             **_names_of_environment(env),
@@ -171,12 +180,11 @@ class Agent(Frozen, abc.ABC):
             "observes_time": self.environments.time_limit.is_observed,
             **structure_of(config),
         }
-        self._recorder = Recorder(config, callbacks, structure)
-        self._run: TrainingRun = TrainingRun(self)
-        self._member_run: TrainingRun = self._run  # whose programs report nothing, either
-        if self._recorder.has_work:
-            self._member_run = TrainingRun(self, reports=False)
-        self._shapes: dict[int | None, Runner] = {}  # of runners, by the number of members
+        self.recorder = Recorder(config, callbacks, structure)
+        self.run: TrainingRun = TrainingRun(self)
+        self.member_run: TrainingRun = self.run  # whose programs report nothing, either
+        if self.recorder.has_work:
+            self.member_run = TrainingRun(self, reports=False)
         self._collected: tuple[Runner, Metrics | Leaves] | None = None
         self._freeze()
 
@@ -189,7 +197,7 @@ class Agent(Frozen, abc.ABC):
         """
 
     @abc.abstractmethod
-    def _step(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
+    def step_and_check(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
         """Do one update, compiled; also return which quantities are NaN or infinite."""
 
     @abc.abstractmethod
@@ -297,22 +305,22 @@ class Agent(Frozen, abc.ABC):
         if is_traced((rng, hyperparams, runner)):
             check_can_be_traced(self, runner, selection)
             rng = as_key(rng)
-            training, metrics = train_under_vmap(self._run, rng, self._checked(hyperparams))
+            training, metrics = train_under_vmap(self.run, rng, self.checked(hyperparams))
             return training.runner, metrics
         given = rng if runner is None else runner.rng
         n_members = count_members(given, hyperparams)
-        self._recorder.prepare(given)
+        self.recorder.prepare(given)
         if n_members is not None:
             return train_population(self, n_members, rng, hyperparams, runner, selection)
         if selection is not None:
             raise ValueError("selection needs a population to select among; give a key per member.")
-        self._run.check()
+        self.run.check()
         if runner is None:
             self.devices.check()
-            return self._run.train(self.init(rng, hyperparams), 0, initial)
+            return self.run.train(self.init(rng, hyperparams), 0, initial)
         rng = key_of(runner.rng, self.config.prng_impl)
-        runner = runner.replace(rng=rng, hyperparams=self._checked(hyperparams))
-        return self._run.train(runner, int(runner.n_updates_done), initial)
+        runner = runner.replace(rng=rng, hyperparams=self.checked(hyperparams))
+        return self.run.train(runner, int(runner.n_updates_done), initial)
 
     def resume(
         self,
@@ -334,15 +342,15 @@ class Agent(Frozen, abc.ABC):
             NonFiniteError: as for `train`.
             Interrupted: as for `train`.
         """
-        with self._recorder.holding_run():
-            n_members = self._recorder.saved.n_members()
+        with self.recorder.holding_run():
+            n_members = self.recorder.saved.n_members()
             if n_members is not None:
                 return resume_population(self, n_members, hyperparams, selection)
-            runner, history = self._recorder.restore_to_resume(self._runner_shapes())
+            runner, history = self.recorder.restore_to_resume(self.runners.shapes())
             if hyperparams is not None:
-                runner = runner.replace(hyperparams=self._checked(hyperparams))
+                runner = runner.replace(hyperparams=self.checked(hyperparams))
             n_updates_done = int(runner.n_updates_done)
-            return self._run.train(runner, n_updates_done, initial=False, history=history)
+            return self.run.train(runner, n_updates_done, initial=False, history=history)
 
     def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
         """Build the initial runner.
@@ -360,7 +368,7 @@ class Agent(Frozen, abc.ABC):
             HostEnvironmentError: an environment outside of JAX failed.
         """
         with self.environments.raising_faults():
-            return self._run.shared(self._begin(as_key(rng), self._checked(hyperparams)))
+            return self.run.shared(self.runners.begin(as_key(rng), self.checked(hyperparams)))
 
     def step(self, runner: Runner) -> tuple[Runner, Metrics]:
         """Do one update: collect a rollout and learn from it.
@@ -378,9 +386,9 @@ class Agent(Frozen, abc.ABC):
             ValueError: the devices cannot divide the environments.
             HostEnvironmentError: an environment outside of JAX failed.
         """
-        self._run.check()
-        with self._explaining(runner), self.environments.raising_faults():
-            runner, metrics, _ = self._step(self._run.with_environments(runner))
+        self.run.check()
+        with self.runners.explaining(runner), self.environments.raising_faults():
+            runner, metrics, _ = self.step_and_check(self.run.with_environments(runner))
             return runner, metrics
 
     def act(
@@ -410,7 +418,7 @@ class Agent(Frozen, abc.ABC):
                 f"the rollout has its {self.config.rollout_length} steps (rollout_length); call "
                 "update, and begin the next with carry=None."
             )
-        with self._explaining(runner):
+        with self.runners.explaining(runner):
             return self._act(self.networks.actor_of(runner), observation, acting)
 
     def update(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics]:
@@ -431,7 +439,7 @@ class Agent(Frozen, abc.ABC):
                 final observations.
         """
         check_rollout(rollout, self.environments, self.config, self.distribution.action_shape)
-        with self._explaining(runner):
+        with self.runners.explaining(runner):
             runner, metrics, _ = self._update_from(runner, rollout)
         return runner, metrics
 
@@ -457,54 +465,6 @@ class Agent(Frozen, abc.ABC):
             NonFiniteError: the loss is NaN or infinite.
         """
         return self._cloning.clone(runner, rollouts, self.hyperparams_of(runner), n_epochs)
-
-    @compiled_quickly(static_argnames=("self",), optimized=False)
-    def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
-        return self._init(rng, hyperparams)
-
-    def _init(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
-        """Build the runner with which training starts; traceable."""
-        config, n_policies = self.config, self.policies.n_policies
-        rng = key_of(rng, config.prng_impl)
-        rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
-        observation, env_state = self.environments.reset_part(
-            rng_env, config.batch_size, self.devices.n
-        )
-        params = per_policy(hyperparams, n_policies)
-        actor, critic = self.networks.init(rng_actor, rng_critic, params, config.make_optimizer)
-        runner = Runner(
-            actor=actor,
-            critic=critic,
-            env_state=env_state,
-            observation=observation,
-            memory=self.networks.initial_memory(config.batch_size, self.policies.n_actors),
-            normalizers=init_normalizers(
-                config,
-                observation_shape=self.networks.actor.observation.shape,
-                critic_shape=self.networks.critic.observation.shape,
-                policies_shape=(n_policies, self.policies.n_members),
-            ),
-            learning_rate=(
-                params.actor_optimizer_params.learning_rate
-                if config.learning_rate_schedule == "kl"
-                else None
-            ),
-            rng=rng,
-            hyperparams=hyperparams,
-            n_updates_done=jnp.zeros((), jnp.int32),
-            n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
-        )
-        runner = self._with_current_opponents(runner)
-        if self.replay is None:
-            return runner
-        after, transitions = jax.eval_shape(self.collector.collect, runner, rng_env)
-        return runner.replace(replay=self.replay.init(transitions, after))
-
-    def _with_current_opponents(self, runner: Runner) -> Runner:
-        """Pass the updated policy to the environments, which may play it as an opponent."""
-        actor = self.networks.actor_of(runner)
-        env_state = self.environments.after_update(runner.env_state, actor, runner.n_updates_done)
-        return runner.replace(env_state=env_state)
 
     @compiled_for_speed(static_argnames=("self",))
     def _update_from(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics, NonFinite]:
@@ -572,8 +532,8 @@ class Agent(Frozen, abc.ABC):
             raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
         runner = self._runner_or_collected(runner)
         actor = self.networks.actor_of(runner)
-        with self._explaining(runner), self.environments.raising_faults():
-            return self._player.evaluate(as_key(rng), actor, n_evals, greedy)
+        with self.runners.explaining(runner), self.environments.raising_faults():
+            return self.player.evaluate(as_key(rng), actor, n_evals, greedy)
 
     def eval_random(
         self, rng: PRNGKeyArray, n_evals: int | None = None, max_steps: int | None = None
@@ -596,7 +556,7 @@ class Agent(Frozen, abc.ABC):
         if n_evals < 1:
             raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
         with self.environments.raising_faults():
-            return self._player.evaluate_random(as_key(rng), n_evals, max_steps)
+            return self.player.evaluate_random(as_key(rng), n_evals, max_steps)
 
     def record(
         self,
@@ -627,8 +587,8 @@ class Agent(Frozen, abc.ABC):
         n_evals = max(n_episodes, self.config.n_evals if n_evals is None else n_evals)
         runner = self._runner_or_collected(runner)
         actor = self.networks.actor_of(runner)
-        with self._explaining(runner), self.environments.raising_faults():
-            return self._player.record(as_key(rng), actor, n_evals, greedy, n_episodes)
+        with self.runners.explaining(runner), self.environments.raising_faults():
+            return self.player.record(as_key(rng), actor, n_evals, greedy, n_episodes)
 
     def summarize(self, values: Any) -> MetricStats:
         """Compute a metric's statistics over episodes; see `evaluation.statistics.summarize`."""
@@ -688,8 +648,8 @@ class Agent(Frozen, abc.ABC):
         self.environments.check_mask(observation)
         rng = None if rng is None else as_key(rng)
         actor, critic = self.networks.actor_of(runner), self.networks.critic_of(runner)
-        with self._explaining(runner):
-            action, carry = self._player.act(actor, critic, observation, carry, rng)
+        with self.runners.explaining(runner):
+            action, carry = self.player.act(actor, critic, observation, carry, rng)
         return action if self.config.recurrent is None else (action, carry)
 
     def value(
@@ -711,8 +671,8 @@ class Agent(Frozen, abc.ABC):
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)
         critic = self.networks.critic_of(runner)
-        with self._explaining(runner):
-            return self._player.value(critic, runner.normalizers.value, observation, carry)
+        with self.runners.explaining(runner):
+            return self.player.value(critic, runner.normalizers.value, observation, carry)
 
     def initial_carry(self) -> Memory:
         """Return a recurrent agent's recurrent state at an episode's start."""
@@ -775,14 +735,14 @@ class Agent(Frozen, abc.ABC):
         """
         if mode not in ("best", "last"):
             raise ValueError(f"mode={mode!r} is unknown; choose 'best' or 'last'.")
-        n_members = self._recorder.saved.n_members()
+        n_members = self.recorder.saved.n_members()
         if n_members is not None:
             runner, history = self._restore_population(n_members, mode, best_fn, member)
         elif member is not None:
             raise ValueError(f"member={member!r}, but the run is not a population; leave it out.")
         else:
-            runner, history = self._recorder.saved.read(
-                self._runner_shapes(), mode, best_fn or highest_return
+            runner, history = self.recorder.saved.read(
+                self.runners.shapes(), mode, best_fn or highest_return
             )
         self.collect_training(runner, history)
         return runner, history
@@ -795,8 +755,8 @@ class Agent(Frozen, abc.ABC):
                 "best_fn chooses among the checkpoints of a single run; each member of a "
                 "population keeps the runner of its highest return."
             )
-        recorder = self._recorder.of_population(n_members)
-        runner, history = recorder.saved.read(self._runner_shapes(n_members), mode, highest_return)
+        recorder = self.recorder.of_population(n_members)
+        runner, history = recorder.saved.read(self.runners.shapes(n_members), mode, highest_return)
         metrics = members_first(history)
         if member is None:
             return runner, metrics
@@ -820,42 +780,8 @@ class Agent(Frozen, abc.ABC):
             _logger.info("%s = %s", name, value)
         return items
 
-    def _runner_shapes(self, n_members: int | None = None) -> Runner:
-        """Return the shapes of this agent's runner, for checkpoints to be read into.
-
-        Args:
-            n_members: Of a population; None: of a single run.
-        """
-        if n_members not in self._shapes:  # tracing takes a fraction of a second
-            hyperparams = as_arrays(self.default_hyperparams)
-            init, keys = self._init, jax.random.key(0)
-            if n_members is not None:
-                init, keys = jax.vmap(init, in_axes=(0, None)), jax.random.split(keys, n_members)
-            self._shapes[n_members] = jax.eval_shape(init, keys, hyperparams)
-        return self._shapes[n_members]
-
-    @contextlib.contextmanager
-    def _explaining(self, runner: Runner, n_members: int | None = None) -> Iterator[None]:
-        """Where it is why a call fails, say that a runner is another agent's, or memory is short.
-
-        Args:
-            runner: The runner.
-            n_members: Of a population; None: the runner is of a single run.
-
-        Raises:
-            ValueError: parameters have other shapes than this agent's.
-            MemoryError: the device's memory is exhausted.
-        """
-        try:
-            with explaining_exhausted_memory():
-                yield
-        except (TypeError, ValueError, FlaxError) as error:
-            own = self._runner_shapes(n_members)
-            if (foreign := foreign_part(parts_of(own), parts_of(runner))) is not None:
-                raise ValueError(foreign) from error
-            raise
-
-    def _checked(self, hyperparams: HyperParameters) -> HyperParameters:
+    def checked(self, hyperparams: HyperParameters) -> HyperParameters:
+        """Check hyperparameters, and return them as arrays."""
         check_hyperparams(hyperparams, self.policies.n_policies)
         if not is_traced(hyperparams.gamma):
             discounts = np.ravel(np.asarray(hyperparams.gamma, float)).tolist()

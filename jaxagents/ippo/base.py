@@ -23,7 +23,7 @@ from jaxagents.compiler.random_keys import to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.agent import Agent
 from jaxagents.ippo.empty_masks import count_empty_masks
-from jaxagents.ippo.runner_specs import specs_of
+from jaxagents.ippo.runners import specs_of
 from jaxagents.ppo.batches import Valuation, by_gae, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import NonFinite, Residues, residues_of, skip_nonfinite
 from jaxagents.ppo.losses import actor_loss, critic_loss, error_cost
@@ -443,10 +443,11 @@ class IPPOBase(Agent):
 
     # Compiled by itself so that it is traced once, for its result shapes and for the loop.
     @compiled_for_speed(static_argnames=("self",))
-    def _step(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
+    def step_and_check(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
+        """Do one update, compiled; also return which quantities are NaN or infinite."""
         specs = specs_of(runner)
         update = self.devices.split(
             skip_nonfinite(self._update), in_specs=(specs,), out_specs=(specs, WHOLE, WHOLE)
         )
         runner, metrics, nonfinite = update(runner)
-        return self._with_current_opponents(runner), metrics, nonfinite
+        return self.runners.with_current_opponents(runner), metrics, nonfinite

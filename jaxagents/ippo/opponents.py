@@ -13,7 +13,7 @@ from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors, u
 from jaxagents.environments.sides.side import Side
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.population.members import member_of
-from jaxagents.ippo.runner_shapes import foreign_part
+from jaxagents.ippo.runners import Runners, foreign_part
 from jaxagents.types import Inference, Observation, PyTree, Runner
 
 
@@ -31,7 +31,10 @@ class _TrainedAgent(Protocol):
         """Its networks."""
         ...
 
-    def _runner_shapes(self, n_members: int | None = None) -> Runner: ...
+    @property
+    def runners(self) -> Runners:
+        """Its runners' shapes."""
+        ...
 
 
 class Policies(Opponent):
@@ -148,7 +151,7 @@ class FrozenPolicies(Policies):
             raise ValueError("runners is empty; give at least one.")
         super().__init__(agent, names, greedy)
         actors = [agent.networks.actor_of(runner) for runner in members]
-        own = agent.networks.actor_of(agent._runner_shapes())
+        own = agent.networks.actor_of(agent.runners.shapes())
         for name, actor in zip(names, actors, strict=True):
             if (foreign := foreign_part(_named(own), _named(actor))) is not None:
                 raise ValueError(f"opponent {name!r}: {foreign}")

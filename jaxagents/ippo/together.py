@@ -110,7 +110,7 @@ def resume_together(agents: Mapping[str, IPPOBase]) -> Results:
     group = _Group(agents)
     with contextlib.ExitStack() as holding:
         for agent in group.agents.values():
-            holding.enter_context(agent._recorder.holding_run())
+            holding.enter_context(agent.recorder.holding_run())
         return group.train(*group.restore())
 
 
@@ -186,13 +186,13 @@ class _Group(Frozen):
         runners = {}
         for i, (name, agent) in enumerate(self.agents.items()):
             key = jax.random.fold_in(rng, i)
-            agent._recorder.prepare(key)
+            agent.recorder.prepare(key)
             runners[name] = agent.init(key, hyperparams[name])
         return self._seated(runners)
 
     def restore(self) -> tuple[dict[str, Runner], dict[str, Leaves]]:
         """Read the last checkpoint that all agents have, and their metrics."""
-        recorders = {name: agent._recorder for name, agent in self.agents.items()}
+        recorders = {name: agent.recorder for name, agent in self.agents.items()}
         while True:
             kept = [set(recorder.kept_steps()) for recorder in recorders.values()]
             if not (steps := set.intersection(*kept)):
@@ -203,7 +203,7 @@ class _Group(Frozen):
                 )
             try:
                 restored = {
-                    name: recorder.saved.read_step(self.agents[name]._runner_shapes(), max(steps))
+                    name: recorder.saved.read_step(self.agents[name].runners.shapes(), max(steps))
                     for name, recorder in recorders.items()
                 }
             except DamagedError:
@@ -224,9 +224,9 @@ class _Group(Frozen):
 
         def train() -> tuple[_GroupTraining, Metrics]:
             for name, agent in self.agents.items():
-                if agent._recorder.has_work and not initial and histories is None:
-                    agent._recorder.save(jax.device_get(strip_keys(runners[name])))
-            start = {name: self.agents[name]._run.first_block(runners[name]) for name in names}
+                if agent.recorder.has_work and not initial and histories is None:
+                    agent.recorder.save(jax.device_get(strip_keys(runners[name])))
+            start = {name: self.agents[name].run.first_block(runners[name]) for name in names}
             return run_blocks(
                 self._run_block,
                 _GroupTraining(start, jnp.zeros((), bool)),
@@ -235,7 +235,7 @@ class _Group(Frozen):
                 is_shown=False,
             )
 
-        recorders = [agent._recorder for agent in self.agents.values()]
+        recorders = [agent.recorder for agent in self.agents.values()]
         with contextlib.ExitStack() as faults:
             for agent in self.agents.values():
                 faults.enter_context(agent.environments.raising_faults())
@@ -252,7 +252,7 @@ class _Group(Frozen):
             if history:
                 mine = jax.tree.map(jnp.asarray, joined(history, mine))
             try:
-                results[name] = agent._run.finished(training.agents[name]), mine
+                results[name] = agent.run.finished(training.agents[name]), mine
             except NonFiniteError as error:
                 raise NonFiniteError(f"{name}: {error}") from None
         return results
@@ -262,12 +262,12 @@ class _Group(Frozen):
         here = {
             name: runners[name]
             if name in self.sides
-            else agent._run.with_environments(runners[name])
+            else agent.run.with_environments(runners[name])
             for name, agent in self.agents.items()
         }
         if not self.sides or self.sides[self.host].can_continue(runners[self.host].env_state):
             return here
-        anew = {name: self.agents[name]._run.begin_episodes(runners[name]) for name in self.sides}
+        anew = {name: self.agents[name].run.begin_episodes(runners[name]) for name in self.sides}
         return self._seated(here | anew)
 
     def _seated(self, runners: dict[str, Runner]) -> dict[str, Runner]:
@@ -286,7 +286,7 @@ class _Group(Frozen):
         for name, agent in self.agents.items():
             try:
                 runner = training.agents[name].runner
-                requests.append(agent._recorder.call_back(agent, runner))
+                requests.append(agent.recorder.call_back(agent, runner))
             except BaseException as error:
                 errors.append(error)
         if errors:
@@ -299,12 +299,12 @@ class _Group(Frozen):
         updates = self._update_repeatedly(self._open_block(training, n_updates))
         evaluations = self._evaluate(updates) if self._n_evals else {}
         failures = [
-            agent._run.has_failed(updates[name].nonfinite) for name, agent in self.agents.items()
+            agent.run.has_failed(updates[name].nonfinite) for name, agent in self.agents.items()
         ]
         has_failed = jnp.any(jnp.stack(failures))
         agents, rows = {}, {}
         for name, agent in self.agents.items():
-            agents[name], row = agent._run.close_block(
+            agents[name], row = agent.run.close_block(
                 training.agents[name], updates[name], evaluations.get(name, {}), has_failed
             )
             rows |= {f"{name}/{metric}": value for metric, value in row.items()}
@@ -341,7 +341,7 @@ class _Group(Frozen):
     def _update_repeatedly(self, updates: dict[str, Updates]) -> dict[str, Updates]:
         def unfinished(updates: dict[str, Updates]) -> Bool[Array, ""]:
             goes_on = [
-                (each.n_left > 0) & ~self.agents[name]._run.has_failed(each.nonfinite)
+                (each.n_left > 0) & ~self.agents[name].run.has_failed(each.nonfinite)
                 for name, each in updates.items()
             ]
             return jnp.all(jnp.stack(goes_on))
@@ -356,7 +356,7 @@ class _Group(Frozen):
     def _update(self, runners: dict[str, Runner]) -> dict[str, tuple[Runner, Metrics, NonFinite]]:
         """Do one update of every agent."""
         results = {
-            name: agent._step(runners[name])
+            name: agent.step_and_check(runners[name])
             for name, agent in self.agents.items()
             if name not in self.sides
         }
@@ -426,7 +426,7 @@ class _Group(Frozen):
         first = next(iter(self.agents.values())).config
         rng = jax.random.key(first.eval_seed)
         metrics = {
-            name: agent._player.evaluate(rng, actors[name], first.n_evals, True)
+            name: agent.player.evaluate(rng, actors[name], first.n_evals, True)
             for name, agent in self.agents.items()
             if name not in self.sides
         }

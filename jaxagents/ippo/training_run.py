@@ -1,7 +1,6 @@
 """A training run: blocks of updates, each followed by an evaluation and a report to the host."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -29,12 +28,11 @@ from jaxagents.compiler.processes import (
 )
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
-from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.player import Player
 from jaxagents.ippo.population.memory import check_fits
-from jaxagents.ippo.runner_specs import specs_of
+from jaxagents.ippo.runners import Runners, specs_of
 from jaxagents.ppo.finiteness import QUANTITIES, NonFinite, raise_nonfinite
 from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.training.blocks import (
@@ -59,14 +57,13 @@ class Trainee(Protocol):
     networks: ActorCritic
     policies: PolicyMap
     devices: Devices
-    _player: Player
-    _recorder: Recorder
+    player: Player
+    recorder: Recorder
+    runners: Runners
 
-    def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner: ...
-    def _explaining(
-        self, runner: Runner, n_members: int | None = None
-    ) -> AbstractContextManager[None]: ...
-    def _step(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]: ...
+    def step_and_check(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
+        """Do one update."""
+        ...
 
 
 def check_division(agent: Trainee, n_members: int = 1) -> None:
@@ -115,7 +112,7 @@ class TrainingRun(Frozen):
         self, runner: Runner, n_updates_done: int, initial: bool, history: Leaves | None = None
     ) -> tuple[Runner, Metrics]:
         """Run the remaining blocks, and record them if there are checkpoints or callbacks."""
-        agent, recorder = self.agent, self.agent._recorder
+        agent, recorder = self.agent, self.agent.recorder
         sizes = block_sizes(n_updates_done, agent.config, initial)
         self.check()
         check_agreement(
@@ -137,7 +134,7 @@ class TrainingRun(Frozen):
                     training = training._replace(runner=local(training.runner))
                 return training, metrics
 
-        with agent._explaining(runner), agent.environments.raising_faults():
+        with agent.runners.explaining(runner), agent.environments.raising_faults():
             runner = self.with_environments(runner)
             runner = agent.devices.put(runner, specs_of(runner))
             training, metrics = recorder.record(train, n_updates_done, history)
@@ -183,7 +180,7 @@ class TrainingRun(Frozen):
             lambda training, size: self.run_block(training, size, update),
             self.first_block(runner),
             sizes,
-            ends=lambda training: self.agent._recorder.call_back(self.agent, training.runner),
+            ends=lambda training: self.agent.recorder.call_back(self.agent, training.runner),
             is_shown=is_shown,
         )
 
@@ -200,13 +197,13 @@ class TrainingRun(Frozen):
         evaluation = self._evaluate(updates)
         if self._is_divided:
             self.agent.environments.share_faults((updates, evaluation))
-            evaluation = evaluation | self.agent._player.infos(evaluation, is_divided=True)
+            evaluation = evaluation | self.agent.player.infos(evaluation, is_divided=True)
         training, metrics = self.close_block(training, updates, evaluation)
         return self._reported(training, metrics), metrics
 
     def _reported(self, training: Training, metrics: Metrics) -> Training:
         """Report a block from the host, if its program has not."""
-        agent, recorder = self.agent, self.agent._recorder
+        agent, recorder = self.agent, self.agent.recorder
         if not self._reports_from_host or not recorder.has_work or training.stop:
             return training
         runner = gathered(strip_keys(training.runner))
@@ -226,7 +223,7 @@ class TrainingRun(Frozen):
         if self._is_divided:
             return self._evaluate_divided(rng, actor)
         n_updates_done = updates.runner.n_updates_done
-        return self.agent._player.evaluate(rng, actor, config.n_evals, True, n_updates_done)
+        return self.agent.player.evaluate(rng, actor, config.n_evals, True, n_updates_done)
 
     @compiled_quickly(static_argnames=("self",))
     def _evaluate_divided(self, rng: PRNGKeyArray, actor: Inference) -> Metrics:
@@ -235,7 +232,7 @@ class TrainingRun(Frozen):
 
         def play_all(rng: PRNGKeyArray, actor: Inference) -> Metrics:
             n_evals = config.n_evals // n_devices()
-            return concatenated_over_devices(agent._player.evaluate(rng, actor, n_evals, True))
+            return concatenated_over_devices(agent.player.evaluate(rng, actor, n_evals, True))
 
         return agent.devices.split(play_all, in_specs=(WHOLE, WHOLE), out_specs=WHOLE)(rng, actor)
 
@@ -259,13 +256,13 @@ class TrainingRun(Frozen):
     @compiled_quickly(static_argnames=("self",), optimized=False)
     def open_block(self, training: Training, n_updates: Int[Array, ""]) -> Updates:
         """Return the carry of the updates, before the first."""
-        shapes = jax.eval_shape(self.agent._step, training.runner)
+        shapes = jax.eval_shape(self.agent.step_and_check, training.runner)
         return open_block(training, n_updates, shapes)
 
     @compiled_for_speed(static_argnames=("self",))
     def update_repeatedly(self, updates: Updates) -> Updates:
         """Do the updates that are left."""
-        return update_repeatedly(self.agent._step, updates, self.has_failed)
+        return update_repeatedly(self.agent.step_and_check, updates, self.has_failed)
 
     @compiled_quickly(static_argnames=("self",), optimized=False)
     def close_block(
@@ -300,7 +297,7 @@ class TrainingRun(Frozen):
 
     def _report(self, runner: Runner, metrics: Metrics, failed: Bool[Array, ""]) -> Bool[Array, ""]:
         """Hand an evaluation to the host, which answers whether to stop."""
-        if not self.agent._recorder.has_work:
+        if not self.agent.recorder.has_work:
             return jnp.zeros((), bool)
         report = (strip_keys(runner), metrics, failed)
         shapes = jax.eval_shape(lambda: report)
@@ -310,7 +307,7 @@ class TrainingRun(Frozen):
     def _on_evaluation(self, shapes: PyTree, report: dict[str, Any]) -> np.bool_:
         runner, metrics, failed = unpack(report, shapes)
         # No checkpoint of a failed block: a run resumed from it would fail again.
-        return np.bool_(True) if failed else self.agent._recorder.on_evaluation(runner, metrics)
+        return np.bool_(True) if failed else self.agent.recorder.on_evaluation(runner, metrics)
 
     def has_failed(self, nonfinite: NonFinite) -> Bool[Array, ""]:
         """Return True if NaN or infinite quantities end the training."""

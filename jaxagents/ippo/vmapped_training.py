@@ -25,7 +25,7 @@ def check_can_be_traced(agent: Trainee, runner: Runner | None, selection: Select
             "train plays environments outside of JAX, which jax.vmap and jax.jit cannot contain; "
             "call agent.train once per seed."
         )
-    if agent._recorder.has_work:
+    if agent.recorder.has_work:
         raise ValueError(
             "train writes checkpoints or calls callbacks, which jax.vmap cannot do; use an "
             "agent with checkpoint_dir=None and without callbacks there."
@@ -66,7 +66,7 @@ def _train_members(
     run: TrainingRun, sizes: Sequence[int], members: Sequence[Member]
 ) -> list[tuple[Training, Metrics]]:
     """Train several members from the beginning, one per core."""
-    runners = [run.agent._begin(*member) for member in members]
+    runners = [run.agent.runners.begin(*member) for member in members]
     is_shown = run.agent.config.progress_bar
     if len(members) == 1:
         update = run.updates_compiled_for(runners[0])
@@ -91,5 +91,5 @@ def _train_as_one_program(
 
         shown = scan_tqdm(len(sizes), print_rate=1, desc="Training")(run_block)
     blocks = (jnp.arange(len(sizes)), jnp.asarray(sizes, jnp.int32))
-    first = run.first_block(run.agent._begin(rng, hyperparams))
+    first = run.first_block(run.agent.runners.begin(rng, hyperparams))
     return jax.lax.scan(shown, first, blocks)

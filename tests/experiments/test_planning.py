@@ -69,7 +69,7 @@ def test_a_function_without_collectives_exchanges_nothing():
 def test_gradients_are_exchanged_in_every_step_of_the_optimizer():
     agent = ja.DiscreteIPPO(Walk(), None, TINY)
     share = ja.DiscreteIPPO(Walk(), None, share_of(TINY, 2))
-    runner = share._runner_shapes()
+    runner = share.runners.shapes()
     n_steps = {"actor": 3 * 2, "critic": 2 * 2}  # epochs times minibatches
     gradients = sum(
         4 * n * sum(leaf.size for leaf in jax.tree.leaves(getattr(runner, network).params))

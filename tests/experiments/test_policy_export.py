@@ -268,7 +268,7 @@ def test_padding_and_dictionaries_are_described_and_served(tmp_path, serve):
     agent = ja.DiscreteIPPO(env, None, SMALL)
     params = agent.networks.init_actor(jax.random.key(0))
     params = jax.tree.map(lambda leaf: leaf[None], params)
-    runner = agent._runner_shapes()
+    runner = agent.runners.shapes()
     export_policy(agent, runner.replace(actor=runner.actor._replace(params=params)), tmp_path, "")
     (actor,) = json.loads((tmp_path / "policy.json").read_text())["actors"]
     assert actor == {"name": None, "shape": [5], "parts": [["far", 2], ["kind", 3]]}
@@ -284,7 +284,7 @@ def test_padding_and_dictionaries_are_described_and_served(tmp_path, serve):
 def test_networks_with_an_activation_of_the_users_are_exported_without_a_list_of_layers(tmp_path):
     network = PolicyNetwork(3, MLP(1, (8,), activation=nn.softplus))
     agent = ja.DiscreteIPPO(Walk(), None, dataclasses.replace(SMALL, actor_network=network))
-    runner = agent._runner_shapes()
+    runner = agent.runners.shapes()
     params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), runner.actor.params)
     export_policy(agent, runner.replace(actor=runner.actor._replace(params=params)), tmp_path, "")
     description = json.loads((tmp_path / "policy.json").read_text())

@@ -170,7 +170,7 @@ def test_hyperparameters_per_policy_are_restored(without_evaluation):
 
 def test_a_checkpoint_precedes_training_even_without_an_initial_evaluation(tmp_path):
     agent = recording_agent(tmp_path, keep_latest=9)
-    agent._run.train(agent.init(jax.random.key(0), FAST), 0, initial=False)
+    agent.run.train(agent.init(jax.random.key(0), FAST), 0, initial=False)
     assert Checkpoints(tmp_path).steps() == [0, 2, 4, 6, 8]
     runner, history = agent.restore(mode="last")
     np.testing.assert_array_equal(history["n_updates_done"], [2, 4, 6, 8])

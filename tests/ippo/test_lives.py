@@ -116,9 +116,9 @@ def test_evaluations_reset_hidden_states_where_a_life_begins():
     agent = whole_episode(recurrent="gru")
     runner = opinionated_runner(agent)
     actor = agent.networks.actor_of(runner)
-    play = agent._player.begin_play(jax.random.key(0), actor, 2, True)
+    play = agent.player.begin_play(jax.random.key(0), actor, 2, True)
     for step in range(6):
-        play, _ = agent._player.record_step(actor, play, 2, True)
+        play, _ = agent.player.record_step(actor, play, 2, True)
         is_reset = np.all(np.asarray(play.memory[0]) == 0, axis=-1)
         assert is_reset.tolist() == BEGINS[step]
 

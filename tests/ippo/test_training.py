@@ -238,7 +238,7 @@ def test_callbacks_are_refused_under_vmap(listened):
 def test_continuing_a_runner_is_refused_under_vmap():
     agent, rngs = shared_agent(), jax.random.split(jax.random.key(0))
     with pytest.raises(ValueError, match="cannot continue a runner under jax transformations"):
-        jax.vmap(lambda rng: agent.train(rng, FAST, agent._runner_shapes()))(rngs)
+        jax.vmap(lambda rng: agent.train(rng, FAST, agent.runners.shapes()))(rngs)
 
 
 @pytest.mark.parametrize("unit", ["time", "step"])  # whole trajectories: see above
@@ -347,7 +347,7 @@ def test_long_trainings_of_independent_networks_overlap_their_loops(monkeypatch,
     monkeypatch.setattr(compilation, "_MANY_SAMPLES", 1_000)
     monkeypatch.setattr(compilation, "_TOO_MANY_SAMPLES_AT_ONCE", 1_000)
     agent = ja.DiscreteIPPO(COORDINATION, None, tiny(**changes))
-    update = agent._run.updates_compiled_for(begin(coordinated()))
+    update = agent.run.updates_compiled_for(begin(coordinated()))
     assert (update is training_run._update_repeatedly_overlapping) == overlaps
 
 

@@ -74,7 +74,7 @@ def _necessary_arrays(agent: Any) -> Iterator[tuple[str, float]]:
     yield rollout, float(n_rollouts * config.steps_per_update * step)
     yield f"n_evals={config.n_evals:,}", float(config.n_evals * step)
     state = sum(
-        leaf.size * np.dtype(leaf.dtype).itemsize for leaf in _arrays(agent._runner_shapes())
+        leaf.size * np.dtype(leaf.dtype).itemsize for leaf in _arrays(agent.runners.shapes())
     )
     yield "the state of training (networks, optimizers and environments)", float(state)
 
@@ -88,7 +88,7 @@ def bytes_of_member(agent: Any, n_devices: int = 1) -> float:
     its samples; measured for feed-forward networks on a CPU.
     """
     config = agent.config
-    runner = agent._runner_shapes()
+    runner = agent.runners.shapes()
     n_samples = config.steps_per_update * agent.environments.n_actors
     features = runner.observation.features
     observation_size = math.prod(features.shape[2:])

@@ -39,7 +39,7 @@ from jaxagents.ippo.population.selection import (
     hyperparams_of,
     row_of,
 )
-from jaxagents.ippo.runner_specs import specs_of_training
+from jaxagents.ippo.runners import specs_of_training
 from jaxagents.ippo.training_run import Trainee, TrainingRun, check_division, local
 from jaxagents.ppo.finiteness import describe_nonfinite, raise_nonfinite
 from jaxagents.training.best_members import scores_of
@@ -63,10 +63,11 @@ class Members(NamedTuple):
 class PopulationTrainee(Trainee, Protocol):
     """What the training of a population uses of an agent beside that of a single run."""
 
-    _member_run: TrainingRun
+    member_run: TrainingRun
 
-    def _checked(self, hyperparams: HyperParameters) -> HyperParameters: ...
-    def _runner_shapes(self, n_members: int | None = None) -> Runner: ...
+    def checked(self, hyperparams: HyperParameters) -> HyperParameters:
+        """Check hyperparameters."""
+        ...
 
 
 def train_population(
@@ -90,7 +91,7 @@ def train_population(
         )
     n_updates_done = int(np.max(runner.n_updates_done))
     runner = runner.replace(hyperparams=stack(of_members))
-    with agent._explaining(runner, n_members):
+    with agent.runners.explaining(runner, n_members):
         return population.train(runner, n_updates_done, agent.config.initial_evaluation)
 
 
@@ -103,7 +104,7 @@ def resume_population(
     """Continue the population in the agent's directory; see `IPPOBase.resume`."""
     population = Population(agent, n_members, selection)
     recorder = population.recorder
-    runner, history = recorder.restore_to_resume(agent._runner_shapes(n_members))
+    runner, history = recorder.restore_to_resume(agent.runners.shapes(n_members))
     if hyperparams is not None:
         of_members = _checked_of_members(agent, hyperparams, n_members)
         runner = runner.replace(hyperparams=stack(of_members))
@@ -120,7 +121,7 @@ def _checked_of_members(
     agent: PopulationTrainee, hyperparams: HyperParameters, n_members: int
 ) -> list[HyperParameters]:
     each = split_hyperparams(hyperparams, n_members, agent.policies.n_policies)
-    return [agent._checked(of_member) for of_member in each]
+    return [agent.checked(of_member) for of_member in each]
 
 
 def check_can_be_population(agent: Trainee, n_members: int) -> None:
@@ -189,13 +190,13 @@ class Population(Frozen):
         if selection is not None:
             check_can_be_selected(agent, n_members, selection)
         self._agent = agent
-        self._member_run = agent._member_run
+        self._member_run = agent.member_run
         self._n_members = n_members
         self._devices = Devices(agent.config.devices, n_members)
         self._devices.check()
         check_fits(agent)
         self._selection = selection
-        self.recorder = agent._recorder.of_population(
+        self.recorder = agent.recorder.of_population(
             n_members, None if selection is None else selection.settings
         )
         self._freeze()
@@ -208,7 +209,9 @@ class Population(Frozen):
             hyperparams: Of each member.
         """
         keys = jnp.broadcast_to(as_key(rng), (self._n_members,))
-        return stack([self._agent._begin(*each) for each in zip(keys, hyperparams, strict=True)])
+        return stack(
+            [self._agent.runners.begin(*each) for each in zip(keys, hyperparams, strict=True)]
+        )
 
     def train(
         self,

@@ -86,9 +86,9 @@ def test_recordings_of_as_many_episodes_are_compiled_once():
     env, agent, runner = agent_of(drawn="rgb_array")
     with env:
         agent.record(jax.random.key(1), runner=runner)
-        first = agent._player._recorders[1]
+        first = agent.player._recorders[1]
         agent.record(jax.random.key(2), runner=runner)
-    assert agent._player._recorders[1] is first  # and so are its compiled programs
+    assert agent.player._recorders[1] is first  # and so are its compiled programs
     assert first._environments._pool is None
 
 

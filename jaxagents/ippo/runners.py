@@ -1,0 +1,198 @@
+"""The runners of an agent: how they start, how devices divide them, and whose one is."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+from flax.errors import FlaxError
+from jaxtyping import PRNGKeyArray
+
+from jaxagents.compiler.devices import DIVIDED, DIVIDED_AFTER_FIRST, WHOLE
+from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
+from jaxagents.compiler.jit import compiled_quickly
+from jaxagents.compiler.random_keys import key_of
+from jaxagents.config import AgentConfig
+from jaxagents.environments.batch import EnvironmentBatch
+from jaxagents.hyperparameters import HyperParameters, as_arrays, per_policy
+from jaxagents.ippo.actor_critic import ActorCritic
+from jaxagents.ippo.collector import Collector
+from jaxagents.ippo.frozen import Frozen
+from jaxagents.ippo.replay import Replay
+from jaxagents.ppo.normalization import init_normalizers
+from jaxagents.ppo.policy_map import PolicyMap
+from jaxagents.types import PyTree, Runner, Training
+
+
+@final
+class Runners(Frozen):
+    """Builds an agent's runners, and recognises them.
+
+    Args:
+        config: The agent's.
+        environments: Likewise.
+        policies: Likewise.
+        networks: Likewise.
+        collector: Likewise.
+        replay: Likewise.
+        hyperparams: With the structure of the agent's hyperparameters.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        environments: EnvironmentBatch,
+        policies: PolicyMap,
+        networks: ActorCritic,
+        collector: Collector,
+        replay: Replay | None,
+        hyperparams: HyperParameters,
+    ):
+        self._config = config
+        self._environments = environments
+        self._policies = policies
+        self._networks = networks
+        self._collector = collector
+        self._replay = replay
+        self._hyperparams = hyperparams
+        self._shapes: dict[int | None, Runner] = {}  # by the number of members
+        self._freeze()
+
+    @compiled_quickly(static_argnames=("self",), optimized=False)
+    def begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
+        """Build the runner with which training starts."""
+        return self.build(rng, hyperparams)
+
+    def build(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
+        """Build the runner with which training starts; traceable."""
+        config, n_policies = self._config, self._policies.n_policies
+        rng = key_of(rng, config.prng_impl)
+        rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
+        observation, env_state = self._environments.reset_part(
+            rng_env, config.batch_size, config.devices
+        )
+        params = per_policy(hyperparams, n_policies)
+        actor, critic = self._networks.init(rng_actor, rng_critic, params, config.make_optimizer)
+        runner = Runner(
+            actor=actor,
+            critic=critic,
+            env_state=env_state,
+            observation=observation,
+            memory=self._networks.initial_memory(config.batch_size, self._policies.n_actors),
+            normalizers=init_normalizers(
+                config,
+                observation_shape=self._networks.actor.observation.shape,
+                critic_shape=self._networks.critic.observation.shape,
+                policies_shape=(n_policies, self._policies.n_members),
+            ),
+            learning_rate=(
+                params.actor_optimizer_params.learning_rate
+                if config.learning_rate_schedule == "kl"
+                else None
+            ),
+            rng=rng,
+            hyperparams=hyperparams,
+            n_updates_done=jnp.zeros((), jnp.int32),
+            n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
+        )
+        runner = self.with_current_opponents(runner)
+        if self._replay is None:
+            return runner
+        after, transitions = jax.eval_shape(self._collector.collect, runner, rng_env)
+        return runner.replace(replay=self._replay.init(transitions, after))
+
+    def with_current_opponents(self, runner: Runner) -> Runner:
+        """Pass the updated policy to the environments, which may play it as an opponent."""
+        actor = self._networks.actor_of(runner)
+        env_state = self._environments.after_update(runner.env_state, actor, runner.n_updates_done)
+        return runner.replace(env_state=env_state)
+
+    def shapes(self, n_members: int | None = None) -> Runner:
+        """Return the shapes of the agent's runner, for checkpoints to be read into.
+
+        Args:
+            n_members: Of a population; None: of a single run.
+        """
+        if n_members not in self._shapes:  # tracing takes a fraction of a second
+            build, keys = self.build, jax.random.key(0)
+            if n_members is not None:
+                build, keys = jax.vmap(build, in_axes=(0, None)), jax.random.split(keys, n_members)
+            self._shapes[n_members] = jax.eval_shape(build, keys, as_arrays(self._hyperparams))
+        return self._shapes[n_members]
+
+    @contextlib.contextmanager
+    def explaining(self, runner: Runner, n_members: int | None = None) -> Iterator[None]:
+        """Where it is why a call fails, say that a runner is another agent's, or memory is short.
+
+        Args:
+            runner: The runner.
+            n_members: Of a population; None: the runner is of a single run.
+
+        Raises:
+            ValueError: parameters have other shapes than this agent's.
+            MemoryError: the device's memory is exhausted.
+        """
+        try:
+            with explaining_exhausted_memory():
+                yield
+        except (TypeError, ValueError, FlaxError) as error:
+            own = self.shapes(n_members)
+            if (foreign := foreign_part(_parts_of(own), _parts_of(runner))) is not None:
+                raise ValueError(foreign) from error
+            raise
+
+
+def _parts_of(runner: Runner) -> dict[str, PyTree]:
+    """Return a runner's parameters and statistics by name."""
+    return {
+        "actor": runner.actor.params,
+        "critic": runner.critic.params,
+        "normalizers": runner.normalizers,
+    }
+
+
+def foreign_part(own: Mapping[str, PyTree], given: Mapping[str, PyTree]) -> str | None:
+    """Name the first array whose shape is another than the agent's, with both; None: all fit.
+
+    Args:
+        own: The agent's arrays, or their shapes, by name.
+        given: Those of a runner.
+    """
+    own_shapes, given_shapes = _shapes_of(own), _shapes_of(given)
+    for name in sorted(own_shapes.keys() | given_shapes.keys()):
+        here, there = own_shapes.get(name, "missing"), given_shapes.get(name, "missing")
+        if here != there:
+            return (
+                f"the runner is of another agent: {name} is {there} there and {here} in this "
+                "agent; build the agent of the environment and configuration that the runner was "
+                "trained with."
+            )
+    return None
+
+
+def _shapes_of(parts: Mapping[str, PyTree]) -> dict[str, str]:
+    return {
+        f"{part}.{jax.tree_util.keystr(path, simple=True, separator='.')}": str(list(leaf.shape))
+        for part, tree in parts.items()
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def specs_of(runner: Runner) -> Any:
+    """Return how devices divide a runner: its environments, while each has all else."""
+    reward = runner.normalizers.reward
+    if reward is not None:
+        reward = reward._replace(statistics=WHOLE, discounted_return=DIVIDED_AFTER_FIRST)
+    normalizers = runner.normalizers._replace(
+        observation=WHOLE, critic_features=WHOLE, value=WHOLE, reward=reward
+    )
+    specs: dict[str, Any] = dict.fromkeys(runner.__dataclass_fields__, WHOLE)
+    specs |= dict.fromkeys(("env_state", "observation", "memory"), DIVIDED)
+    return Runner(**{**specs, "normalizers": normalizers})
+
+
+def specs_of_training(training: Training) -> Any:
+    """Return how devices divide a run between two blocks."""
+    specs: dict[str, Any] = dict.fromkeys(training._fields, WHOLE)
+    return Training(**{**specs, "runner": specs_of(training.runner)})
