@@ -14,11 +14,16 @@ import jax
 import numpy as np
 
 import jaxagents as ja
-from jaxagents.compiler.program_costs import Communication
+from jaxagents.compiler.program_costs import Costs
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.make_agent import agent_class, make_environment
-from jaxagents.experiments.measured_share import measure_share, memory_of_update
-from jaxagents.experiments.planning import Links, communication_of_update, share_of
+from jaxagents.experiments.planning import (
+    Links,
+    communication_of_update,
+    measure_share,
+    memory_of_update,
+    share_of,
+)
 from jaxagents.ippo.population.memory import bytes_of_member
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -103,7 +108,7 @@ def communication() -> None:
         )
 
 
-def communication_of(name: str, n_devices: int) -> Communication:
+def communication_of(name: str, n_devices: int) -> Costs:
     """Count what one of some devices exchanges in an update."""
     agent = make(name, n_devices * ENVIRONMENTS_OF_DEVICE, n_evals=0)
     share = type(agent)(agent.env, agent.env_params, share_of(agent.config, n_devices))

@@ -10,19 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, final
 
 import jaxagents
-from jaxagents.cli import (
-    environments,
-    first_steps,
-    planning,
-    policies,
-    profiling,
-    results,
-    sweeps,
-    training,
-)
+from jaxagents.cli import costs, first_steps, results, training
 from jaxagents.cli.arguments import add_imports, importing
-from jaxagents.cli.exit_status import FAILED, INTERRUPTED, USAGE_ERROR, complain
-from jaxagents.cli.streams import OutputError, guarded_streams
+from jaxagents.cli.streams import (
+    FAILED,
+    INTERRUPTED,
+    USAGE_ERROR,
+    OutputError,
+    complain,
+    guarded_streams,
+)
 from jaxagents.training.interruption import ending_stuck_calls
 
 _TRAINING = {"train", "resume", "demo", "sweep"}
@@ -163,16 +160,7 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, dest="command_name"
     )
-    for module in (
-        first_steps,
-        environments,
-        training,
-        sweeps,
-        profiling,
-        planning,
-        policies,
-        results,
-    ):
+    for module in (first_steps, training, costs, results):
         module.add_to(commands)
     for command in commands.choices.values():
         add_imports(command)

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from jaxagents.evaluation.cross_play import CrossPlay
     from jaxagents.experiments.config_files.schema import ExperimentConfig
     from jaxagents.experiments.experiment import Experiment
-    from jaxagents.experiments.profiling import Profile
     from jaxagents.training.callbacks import Evaluation
 
 _MOST_ACTORS_IN_A_LINE = 4
@@ -285,60 +284,6 @@ def cross_play_text(result: "CrossPlay") -> str:
     )
 
 
-def profile_text(profile: "Profile") -> str:
-    """Format a profile as a table."""
-    from jaxagents.experiments.profiling import PARTS
-
-    stages = profile.stages
-    labels = {name: name for name in PARTS} | {
-        "actor": f"actor, {_count(profile.actor_epochs, 'epoch')}",
-        "critic": f"critic, {_count(profile.critic_epochs, 'epoch')}",
-        "shuffle": "shuffle, within actor and critic",
-        "update": "whole update",
-    }
-    for name in stages.keys() - labels.keys():
-        seconds, every = _milliseconds(stages[name].seconds), stages[name].every
-        labels[name] = f"{name}, {seconds} ms every {_count(every, 'update')}"
-
-    def row(name: str) -> list[str]:
-        limit = profile.share_of_limit(name)
-        return [
-            labels[name],
-            _milliseconds(stages[name].seconds_per_update),
-            _percent(profile.share(name)),
-            "" if limit is None else _percent(limit),
-            f"{stages[name].compile_seconds:.1f}",
-        ]
-
-    remainder = profile.remainder
-    share = _percent(remainder / stages["update"].seconds)
-    rows = [
-        ["", "ms per update", "share", "of the limit", "s to compile"],
-        *map(row, PARTS),
-        ["remainder", _milliseconds(remainder), share, "", ""],
-        row("update"),
-        [""] * 5,
-        *[row(name) for name in stages if name not in (*PARTS, "update")],
-    ]
-    return "\n".join([table(rows, right_from=1), "", *_profile_notes(profile)])
-
-
-def _profile_notes(profile: "Profile") -> list[str]:
-    rate, size = profile.product_flops_per_second, profile.product_size
-    return [
-        f"An update is {_count(profile.n_envs, 'environment')} of "
-        f"{_count(profile.rollout_length, 'step')}: {profile.steps_per_second:,.0f} environment "
-        "steps/s,",
-        f"and {profile.steps_per_second_of_training:,.0f} including what runs between updates. "
-        "Each stage was compiled by itself; the remainder",
-        "is the time of the whole update beyond its stages, negative if compiling them together "
-        "saves time.",
-        f"The limit is the rate of matrix products: {rate / 1e9:,.0f} GFLOP/s, measured with "
-        f"{size:,} x {size:,} matrices on",
-        f"{profile.device}. All epochs ran, as without early stopping.",
-    ]
-
-
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.2f}"
 
@@ -346,15 +291,3 @@ def _number(value: float | None) -> str:
 def _clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes}:{seconds:02}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:,.2f}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -1,10 +1,18 @@
-"""Standard streams that are closed, full, or of a terminal that has gone."""
+"""Exit statuses, the error line, and standard streams that fail: closed, full, or gone."""
 
 import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, final
+
+FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+
+
+def complain(message: str, status: int) -> int:
+    """Print a message to stderr; return the exit status."""
+    print(f"jaxagents: {message}", file=sys.stderr)
+    return status
 
 
 class OutputError(Exception):

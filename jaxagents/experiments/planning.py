@@ -5,27 +5,31 @@ several devices exchange is not tried, but counted in their program.
 """
 
 import math
+import resource
+import statistics
+import sys
+import time
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 import jax
 
 from jaxagents.compiler.devices import ENVIRONMENTS
-from jaxagents.compiler.program_costs import Communication, count_communication
+from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
+from jaxagents.compiler.program_costs import Costs, count_costs
 from jaxagents.config import AgentConfig
-from jaxagents.experiments.measured_share import (
-    MeasuredShare,
-    measure_share,
-    memory_of_update,
-)
+from jaxagents.experiments.profiling import TimedTraining
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.population.memory import bytes_of_member, memory_of_device
-from jaxagents.ppo.finiteness import skip_nonfinite
+from jaxagents.ppo.finiteness import Residues, skip_nonfinite
 from jaxagents.training.blocks import block_sizes
+from jaxagents.types import Metrics, Runner
 
 _MOST_OF_ESTIMATED = 6  # convolutions need up to four times what the formula says
 _FAR_BEYOND = 20
+_N_ROUNDS = 3
+_SECONDS_OF_ROUND = 1.0
 
 
 class Links(NamedTuple):
@@ -39,11 +43,29 @@ class Links(NamedTuple):
     bytes_per_second: float = 25e9
     seconds_per_hop: float = 7e-6
 
-    def seconds(self, communication: Communication, n_devices: int) -> float:
+    def seconds(self, communication: Costs, n_devices: int) -> float:
         """Return the time of an exchange: its calls go up a tree, its bytes around a ring."""
         hops = communication.n_calls * math.ceil(math.log2(n_devices))
         sent = 2 * (n_devices - 1) / n_devices * communication.n_bytes
         return hops * self.seconds_per_hop + sent / self.bytes_per_second
+
+
+class MeasuredShare(NamedTuple):
+    """What a device's share of a training run costs.
+
+    Attributes:
+        start_seconds: Until the first update is done, mostly compilation.
+        update_seconds: Of an update: the median.
+        evaluation_start_seconds: Until the first evaluation is done, likewise.
+        evaluation_seconds: Of an evaluation whose longest episode lasts as long as it may.
+        memory: Peak in bytes: of the device, or of the whole process on a CPU.
+    """
+
+    start_seconds: float
+    update_seconds: float
+    evaluation_start_seconds: float
+    evaluation_seconds: float
+    memory: int
 
 
 @final
@@ -73,7 +95,7 @@ class Plan:
     estimated_memory: float
     memory_limit: int | None
     measured: MeasuredShare | None
-    communication: Communication
+    communication: Costs
     communication_seconds: float
 
     @property
@@ -148,7 +170,7 @@ def plan(
     n_devices = config.devices if n_devices is None else n_devices
     share = type(agent)(agent.env, agent.env_params, share_of(config, n_devices))
     limit = memory_of_device() if memory_limit is None else memory_limit
-    communication = Communication(0, 0)
+    communication = Costs()
     if n_devices > 1:
         communication = communication_of_update(agent, share, n_devices)
     estimated = _estimated_memory(share, limit)
@@ -186,7 +208,7 @@ def share_of(config: AgentConfig, n_devices: int) -> AgentConfig:
     )
 
 
-def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) -> Communication:
+def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) -> Costs:
     """Count what a device exchanges in an update in which no policy's epochs end early.
 
     Args:
@@ -194,13 +216,82 @@ def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) ->
         share: The agent of a device's share.
         n_devices: Number of devices.
     """
-    return count_communication(
-        skip_nonfinite(agent._update),
-        share.runners.shapes(),
-        axis=ENVIRONMENTS,
-        n_devices=n_devices,
-        n_iterations=agent.config.actor_epochs,
-    )
+
+    def update(runner: Runner) -> tuple[Runner, Metrics, Residues]:
+        keys = agent.split_key(runner)
+        return agent.learn(*agent.collector.collect(runner, keys.rollout), keys)
+
+    n_epochs = agent.config.actor_epochs
+    axis = (ENVIRONMENTS, n_devices)
+    shapes = share.runners.shapes()
+    return count_costs(skip_nonfinite(update), shapes, n_iterations=n_epochs, axis=axis)
+
+
+def measure_share(agent: IPPOBase, hyperparams: HyperParameters) -> MeasuredShare | None:
+    """Train for some seconds; nothing is written, and no callback is called.
+
+    Args:
+        agent: The agent of the share.
+        hyperparams: As for ``agent.train``.
+
+    Returns:
+        The measurements, or None if the device's memory is exhausted.
+    """
+    try:
+        with explaining_exhausted_memory():
+            training = TimedTraining(agent, hyperparams)
+            update_seconds = _seconds_of_update(training, agent.config.n_steps)
+            evaluation = (0.0, 0.0)
+            if agent.config.n_evals:
+                evaluation = _measure_evaluation(agent, training.runner)
+    except MemoryError:
+        return None
+    return MeasuredShare(training.start_seconds, update_seconds, *evaluation, _peak_memory())
+
+
+def _seconds_of_update(training: TimedTraining, n_most: int) -> float:
+    """Time a few rounds of so many updates that the start of a round is negligible."""
+
+    def seconds_of(n_updates: int) -> float:
+        started = time.perf_counter()
+        training.update(n_updates)
+        return (time.perf_counter() - started) / n_updates
+
+    n_updates = int(min(max(1, _SECONDS_OF_ROUND / seconds_of(1)), n_most))
+    return statistics.median(seconds_of(n_updates) for _ in range(_N_ROUNDS))
+
+
+def _measure_evaluation(agent: IPPOBase, runner: Runner) -> tuple[float, float]:
+    """Return the seconds until the first is done, and of one of full length."""
+
+    def evaluate() -> tuple[float, float]:
+        started = time.perf_counter()
+        evaluation = agent.eval(jax.random.key(agent.config.eval_seed), runner=runner)
+        longest = float(evaluation["episode_lengths"].max())  # it lasts until that one ends
+        return time.perf_counter() - started, longest
+
+    (first, _), (seconds, longest) = evaluate(), evaluate()
+    return first, seconds * (agent.environments.time_limit.n_steps or longest) / longest
+
+
+def _peak_memory() -> int:
+    peak = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    if peak is not None:
+        return peak
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def memory_of_update(agent: IPPOBase) -> int | None:
+    """Return the bytes that an update needs by XLA's account, if XLA keeps one on this device.
+
+    Compiles the update, and runs nothing.
+    """
+    analysis = jax.jit(agent.step).lower(agent.runners.shapes()).compile().memory_analysis()
+    if analysis is None:
+        return None
+    total = analysis.argument_size_in_bytes + analysis.output_size_in_bytes
+    return total + analysis.temp_size_in_bytes - analysis.alias_size_in_bytes
 
 
 def _estimated_memory(share: IPPOBase, limit: int | None) -> float:

@@ -3,20 +3,24 @@
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
 
-from jaxagents.compiler.program_costs import Program, compiled
-from jaxagents.experiments.update_stages import programs_of_block, programs_of_update
+from jaxagents.compiler.program_costs import count_costs
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
-from jaxagents.types import Metrics, Runner, Updates
+from jaxagents.ppo.batches import Valuation
+from jaxagents.ppo.policy_map import each_policy
+from jaxagents.training.named_arrays import strip_keys
+from jaxagents.types import Batch, PyTree, Runner, TimeStep, Transition
 
-PARTS = ("environment", "policy", "values", "advantages", "actor", "critic")
+PARTS = ("rollout", "values", "advantages", "actor", "critic")
 """The stages of an update, in order."""
 
 _N_WARM_UP_UPDATES = 3  # so that not all episodes are at their first step
@@ -38,15 +42,65 @@ class Stage(NamedTuple):
         return self.seconds / self.every
 
 
+class Program(NamedTuple):
+    """A compiled function and its arguments."""
+
+    function: Callable[..., PyTree]
+    arguments: tuple[PyTree, ...]
+    compile_seconds: float  # tracing included
+    flops: int | None = None  # of its matrix products, if these are most of its work
+
+    def __call__(self) -> PyTree:
+        """Run it and wait for its results."""
+        return jax.block_until_ready(self.function(*self.arguments))
+
+
+@final
+class TimedTraining:
+    """A training of which single updates can be timed: without evaluations, reports and files.
+
+    Attributes:
+        start_seconds: Until the first update was done, mostly compilation.
+        runner: State after the latest update.
+
+    Args:
+        agent: The agent.
+        hyperparams: As for ``agent.train``.
+    """
+
+    def __init__(self, agent: IPPOBase, hyperparams: HyperParameters):
+        config = agent.config
+        quiet = replace(
+            config,
+            n_evals=0,
+            eval_frequency=config.n_steps,
+            checkpoint_dir=None,
+            progress_bar=False,
+        )
+        self._agent = type(agent)(agent.env, agent.env_params, quiet)
+        self._hyperparams = hyperparams
+        started = time.perf_counter()
+        self.runner: Runner = self._agent.init(jax.random.key(0), hyperparams)
+        self.update()
+        self.start_seconds = time.perf_counter() - started
+
+    def update(self, n_updates: int = 1) -> None:
+        """Do the last updates of a training, as many as given."""
+        n_done = max(0, self._agent.config.n_steps - n_updates)
+        runner = self.runner.replace(n_updates_done=jnp.asarray(n_done, jnp.int32))
+        runner, _ = self._agent.train(None, self._hyperparams, runner)
+        self.runner = jax.block_until_ready(runner)
+
+
 @final
 @dataclass(frozen=True)
 class Profile:
     """Where an update's time goes, each stage measured as a compiled program of its own.
 
     Attributes:
-        stages: The `PARTS` by name; ``shuffle``, a part of ``actor`` and ``critic``; ``update``,
-            the whole update; and, if they are configured, the stages after a block of updates:
-            ``evaluation``, and ``callbacks``, which hands an evaluation to the host.
+        stages: The `PARTS` by name; ``environment``, a part of ``rollout``; ``update``, the whole
+            update; and, if they are configured, the stages after a block of updates:
+            ``evaluation``, and ``transfer``, which copies the runner to the host.
         n_envs: Number of parallel environments.
         rollout_length: Environment steps per trajectory.
         actor_epochs: Number of timed actor epochs: all, without early stopping.
@@ -82,7 +136,7 @@ class Profile:
     @property
     def steps_per_second_of_training(self) -> float:
         """Environment steps per second of training, the stages after a block included."""
-        names = ("update", "evaluation", "callbacks")
+        names = ("update", "evaluation", "transfer")
         stages = [self.stages[name] for name in names if name in self.stages]
         return self.n_envs * self.rollout_length / sum(each.seconds_per_update for each in stages)
 
@@ -118,14 +172,18 @@ def profile(agent: IPPOBase, hyperparams: HyperParameters, n_rounds: int = 20) -
     if n_rounds < 1:
         raise ValueError(f"n_rounds={n_rounds} is too small; time each stage at least once.")
     config = agent.config
-    runner = agent.init(jax.random.key(0), hyperparams.replace(kl_threshold=math.inf))
-    runner, metrics, update = _warm_up(agent, runner)
-    of_update = {**programs_of_update(agent, runner), "update": update}
-    of_block = programs_of_block(agent, runner, metrics)
+    training = TimedTraining(agent, hyperparams.replace(kl_threshold=math.inf))
+    for _ in range(_N_WARM_UP_UPDATES - 1):
+        training.update()
+    runner = jax.tree.map(jnp.copy, training.runner)
+    of_block = programs_of_block(agent, runner)
+    programs = {
+        **programs_of_update(agent, runner),
+        "update": Program(training.update, (), training.start_seconds),
+        **of_block,
+    }
     product, size = _large_product()
-    programs = {**of_update, **of_block}
     *seconds, product_seconds = _time_in_turn([*programs.values(), product], n_rounds)
-    device = jax.devices()[0]
     return Profile(
         stages={
             name: Stage(
@@ -142,28 +200,99 @@ def profile(agent: IPPOBase, hyperparams: HyperParameters, n_rounds: int = 20) -
         critic_epochs=config.critic_epochs,
         product_size=size,
         product_flops_per_second=2 * size**3 / product_seconds,
-        device=device.device_kind,
+        device=jax.devices()[0].device_kind,
     )
 
 
-def _warm_up(agent: IPPOBase, runner: Runner) -> tuple[Runner, Metrics, Program]:
-    """Do a few updates; return also their metrics, and a program for one more update per call."""
+def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
+    """Compile the stages of an agent's next update.
+
+    Args:
+        agent: The agent.
+        runner: State of its training. The ``kl_threshold`` should be infinite, because the
+            matrix products of all actor epochs are counted.
+    """
+    hyperparams, keys = agent.hyperparams_of(runner), agent.split_key(runner)
+    rollout = compiled(agent.collector.collect, runner, keys.rollout)
+    after, transitions = rollout()
+    values = compiled(agent.networks.value_rollout, after, transitions)
+    _, valuation = values()
+    advantages = compiled(partial(_estimate, agent), after, transitions, valuation, hyperparams)
+    batch = advantages()
+    n_epochs = agent.config.actor_epochs
+
+    def learning(update: Callable[..., Any], network: Any, rngs: PRNGKeyArray) -> Program:
+        arguments = (network, batch, hyperparams, rngs)
+        flops = count_costs(each_policy(update), *arguments, n_iterations=n_epochs).flops
+        return compiled(each_policy(update), *arguments)._replace(flops=flops)
+
+    return {
+        "rollout": rollout,
+        "values": values,
+        "advantages": advantages,
+        "actor": learning(agent._update_actor, runner.actor, keys.actor),
+        "critic": learning(agent._update_critic, runner.critic, keys.critic),
+        "environment": compiled(
+            partial(_step_environments, agent), runner, transitions.action, keys.rollout
+        ),
+    }
+
+
+def programs_of_block(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
+    """Compile the stages that follow a block of updates, if they are configured.
+
+    Args:
+        agent: The agent.
+        runner: State of its training.
+    """
+    programs = {}
+    if agent.config.n_evals:
+        started = time.perf_counter()
+        evaluation = Program(
+            agent.eval, (jax.random.key(agent.config.eval_seed), None, True, runner), 0.0
+        )
+        evaluation()
+        programs["evaluation"] = evaluation._replace(compile_seconds=time.perf_counter() - started)
+    if agent.config.checkpoint_dir is not None:
+        # Of a fresh copy: arrays keep what they have copied to the host.
+        copy = compiled(partial(jax.tree.map, jnp.copy), strip_keys(runner))
+        programs["transfer"] = copy._replace(
+            function=lambda tree: jax.device_get(copy.function(tree))
+        )
+    return programs
+
+
+def compiled(function: Callable[..., PyTree], *arguments: PyTree) -> Program:
+    """Compile a function for some arguments."""
     started = time.perf_counter()
-    run = agent.run
-    update_repeatedly = run.updates_compiled_for(runner)
-    n_updates = jnp.asarray(_N_WARM_UP_UPDATES, jnp.int32)
-    updates = update_repeatedly(run, run.open_block(run.first_block(runner), n_updates))
-    metrics = jax.block_until_ready(jax.tree.map(lambda leaf: leaf / n_updates, updates.total))
-    # The time of the few updates is negligible beside compilation.
-    seconds = time.perf_counter() - started
-    runner = jax.tree.map(jnp.copy, updates.runner)
+    executable = jax.jit(function).lower(*arguments).compile()
+    return Program(executable, arguments, time.perf_counter() - started)
 
-    def update() -> Updates:
-        nonlocal updates
-        updates = update_repeatedly(run, updates._replace(n_left=jnp.ones((), jnp.int32)))
-        return updates
 
-    return runner, metrics, Program(update, (), seconds)
+def _step_environments(
+    agent: IPPOBase, runner: Runner, actions: Array, rng: PRNGKeyArray
+) -> tuple[PyTree, TimeStep]:
+    """Step the environments with a rollout's actions ``[time, envs, actors, ...]``."""
+
+    def step(state: PyTree, now: tuple[PRNGKeyArray, Array]) -> tuple[PyTree, TimeStep]:
+        rng, action = now
+        step, state = agent.environments.step(rng, state, agent.distribution.to_environment(action))
+        return state, step._replace(info={}, final_state=None)
+
+    rngs, _ = agent.collector.draw(rng)
+    return jax.lax.scan(step, runner.env_state, (rngs, actions))
+
+
+def _estimate(
+    agent: IPPOBase,
+    runner: Runner,
+    transitions: Transition,
+    valuation: Valuation,
+    hyperparams: HyperParameters,
+) -> Batch:
+    """Estimate advantages and make the value targets."""
+    runner, batch = agent._estimate_advantages(runner, transitions, valuation, hyperparams)
+    return agent._make_targets(runner, batch, hyperparams)[1]
 
 
 def _time_in_turn(programs: Sequence[Program], n_rounds: int) -> list[float]:

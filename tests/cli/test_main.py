@@ -158,7 +158,7 @@ def test_warnings_for_the_user_are_one_line_without_the_programs(monkeypatch, ca
             print(warnings.formatwarning(warning, type(warning), "program.py", 1), end="")
 
     before = warnings.formatwarning
-    monkeypatch.setattr("jaxagents.cli.environments.envs", show)
+    monkeypatch.setattr("jaxagents.cli.first_steps.envs", show)
     assert cli.main(["envs"]) == 0
     of_user, of_python = capsys.readouterr().out.splitlines()
     assert of_user == "Warning: gamma looks far"

@@ -9,10 +9,17 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.cli import main as cli
-from jaxagents.cli.planning import plan_text
-from jaxagents.compiler.program_costs import Communication, count_communication
-from jaxagents.experiments.measured_share import MeasuredShare, memory_of_update
-from jaxagents.experiments.planning import Links, Plan, communication_of_update, plan, share_of
+from jaxagents.cli.costs import plan_text
+from jaxagents.compiler.program_costs import Costs, count_costs
+from jaxagents.experiments.planning import (
+    Links,
+    MeasuredShare,
+    Plan,
+    communication_of_update,
+    memory_of_update,
+    plan,
+    share_of,
+)
 from tests.agents import tiny
 from tests.cli.test_main import TINY as TINY_YAML
 from tests.probes import Walk
@@ -33,7 +40,7 @@ PLAN = Plan(
         evaluation_seconds=0.2,
         memory=500_000_000,
     ),
-    communication=Communication(n_calls=100, n_bytes=2_000_000),
+    communication=Costs(n_calls=100, n_bytes=2_000_000),
     communication_seconds=0.01,
 )
 
@@ -53,17 +60,15 @@ def test_calls_and_bytes_are_counted_once_per_iteration():
         _, looped = jax.lax.while_loop(lambda loop: loop[0] < 100, body, (0, scanned))
         return looped
 
-    counted = count_communication(
-        communicate, jnp.zeros(5), axis="devices", n_devices=4, n_iterations=7
-    )
-    assert counted == (3 + 7, 3 * 20 + 7 * 24)
+    counted = count_costs(communicate, jnp.zeros(5), axis=("devices", 4), n_iterations=7)
+    assert counted == (0, 3 + 7, 3 * 20 + 7 * 24)
 
 
 def test_a_function_without_collectives_exchanges_nothing():
-    counted = count_communication(
-        lambda x: jax.lax.map(jnp.sin, x), jnp.zeros(5), axis="d", n_devices=2, n_iterations=1
+    counted = count_costs(
+        lambda x: jax.lax.map(jnp.sin, x), jnp.zeros(5), axis=("d", 2), n_iterations=1
     )
-    assert counted == (0, 0)
+    assert counted == (0, 0, 0)
 
 
 def test_gradients_are_exchanged_in_every_step_of_the_optimizer():
@@ -92,8 +97,8 @@ def test_a_share_is_the_work_of_one_device():
 def test_links_take_a_time_per_hop_and_per_byte():
     links = Links(bytes_per_second=1e9, seconds_per_hop=1e-5)
     # A tree of 4 has 2 levels; in a ring of 4 a device sends 2 * 3 / 4 of its bytes.
-    assert links.seconds(Communication(50, 4_000_000), 4) == pytest.approx(2 * 50e-5 + 6e-3)
-    assert links.seconds(Communication(0, 0), 1) == 0
+    assert links.seconds(Costs(n_calls=50, n_bytes=4_000_000), 4) == pytest.approx(2 * 50e-5 + 6e-3)
+    assert links.seconds(Costs(), 1) == 0
 
 
 def test_a_plan_adds_up():
@@ -140,7 +145,7 @@ def test_a_share_is_measured():
     assert result.measured.evaluation_seconds > 0
     assert result.measured.memory > 100_000_000  # of the process
     assert result.n_evaluations == 4  # one before training
-    assert result.communication == (0, 0)
+    assert result.communication == (0, 0, 0)
 
 
 def test_the_command_prints_a_plan(tmp_path, capsys):

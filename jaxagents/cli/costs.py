@@ -1,20 +1,49 @@
-"""The command ``plan``."""
+"""The commands ``profile`` and ``plan``: what an update and a training cost."""
 
 import argparse
 from typing import TYPE_CHECKING
 
 from jaxagents.cli.arguments import Commands
-from jaxagents.cli.exit_status import FAILED
 from jaxagents.cli.output import table
+from jaxagents.cli.streams import FAILED
 
 if TYPE_CHECKING:
     from jaxagents.experiments.planning import Links, Plan
+    from jaxagents.experiments.profiling import Profile
 
 _GIGA, _MEGA, _MICRO = 1e9, 1e6, 1e-6
 
 
 def add_to(commands: Commands) -> None:
     """Add the commands of this module."""
+    _add_profile(commands)
+    _add_plan(commands)
+
+
+def _add_profile(commands: Commands) -> None:
+    command = commands.add_parser(
+        "profile",
+        help="measure where the time of an update goes",
+        description=(
+            "Time the stages of an update, each compiled as a program of its own, and the whole "
+            "update. Nothing is written. Every key listed by `jaxagents train --help` may be "
+            "overridden."
+        ),
+        usage="jaxagents profile CONFIG [--rounds N] [--KEY VALUE ...]",
+        allow_abbrev=False,
+    )
+    command.add_argument("config", metavar="CONFIG", help="a YAML file")
+    command.add_argument(
+        "--rounds",
+        type=int,
+        default=20,
+        metavar="N",
+        help="how often to time each stage; 20 by default",
+    )
+    command.set_defaults(command=profile, takes_overrides=True)
+
+
+def _add_plan(commands: Commands) -> None:
     command = commands.add_parser(
         "plan",
         help="tell what a training will cost: memory, steps per second, time",
@@ -51,6 +80,80 @@ def add_to(commands: Commands) -> None:
         help="microseconds from one device to the next, however little is sent; 7 by default",
     )
     command.set_defaults(command=plan, takes_overrides=True)
+
+
+def profile(parsed: argparse.Namespace) -> None:
+    """Print where the time of an update goes."""
+    from jaxagents.errors import ExperimentError
+    from jaxagents.experiments.config_files.file import load_config, locating_errors
+    from jaxagents.experiments.experiment import Experiment
+    from jaxagents.ippo.training_run import check_division
+
+    config = load_config(parsed.config, parsed.overrides)
+    if parsed.rounds < 1:
+        raise ExperimentError(f"--rounds {parsed.rounds} times nothing; give 1 or more")
+    with locating_errors(parsed.config, parsed.overrides):
+        experiment = Experiment(config, progress_bar=False)
+        check_division(experiment.agent)
+    print(f"{config.name}: {config.env}\n", flush=True)
+
+    from jaxagents.experiments.profiling import profile
+
+    print(profile_text(profile(experiment.agent, config.hyperparams, parsed.rounds)))
+
+
+def profile_text(profile: "Profile") -> str:
+    """Format a profile as a table."""
+    from jaxagents.experiments.profiling import PARTS
+
+    stages = profile.stages
+    labels = {name: name for name in PARTS} | {
+        "actor": f"actor, {_count(profile.actor_epochs, 'epoch')}",
+        "critic": f"critic, {_count(profile.critic_epochs, 'epoch')}",
+        "environment": "environment, within rollout",
+        "update": "whole update",
+    }
+    for name in stages.keys() - labels.keys():
+        seconds, every = _milliseconds(stages[name].seconds), stages[name].every
+        labels[name] = f"{name}, {seconds} every {_count(every, 'update')}"
+
+    def row(name: str) -> list[str]:
+        limit = profile.share_of_limit(name)
+        return [
+            labels[name],
+            f"{1e3 * stages[name].seconds_per_update:,.2f}",
+            _percent(profile.share(name)),
+            "" if limit is None else _percent(limit),
+            f"{stages[name].compile_seconds:.1f}",
+        ]
+
+    remainder = profile.remainder
+    share = _percent(remainder / stages["update"].seconds)
+    rows = [
+        ["", "ms per update", "share", "of the limit", "s to compile"],
+        *map(row, PARTS),
+        ["remainder", f"{1e3 * remainder:,.2f}", share, "", ""],
+        row("update"),
+        [""] * 5,
+        *[row(name) for name in stages if name not in (*PARTS, "update")],
+    ]
+    return "\n".join([table(rows, right_from=1), "", *_profile_notes(profile)])
+
+
+def _profile_notes(profile: "Profile") -> list[str]:
+    rate, size = profile.product_flops_per_second, profile.product_size
+    return [
+        f"An update is {_count(profile.n_envs, 'environment')} of "
+        f"{_count(profile.rollout_length, 'step')}: {profile.steps_per_second:,.0f} environment "
+        "steps/s,",
+        f"and {profile.steps_per_second_of_training:,.0f} including what runs between updates. "
+        "Each stage was compiled by itself; the remainder",
+        "is the time of the whole update beyond its stages, negative if compiling them together "
+        "saves time.",
+        f"The limit is the rate of matrix products: {rate / 1e9:,.0f} GFLOP/s, measured with "
+        f"{size:,} x {size:,} matrices on",
+        f"{profile.device}. All epochs ran, as without early stopping.",
+    ]
 
 
 def plan(parsed: argparse.Namespace) -> int:
@@ -137,3 +240,11 @@ def _duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
