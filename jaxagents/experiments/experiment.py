@@ -57,7 +57,7 @@ from jaxagents.experiments.run_directory import (
     read_training_summary,
     write_summary,
 )
-from jaxagents.hyperparameters import check_hyperparams
+from jaxagents.hyperparameters import check_hyperparams, flat_items, with_items
 from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn, mean_of_present
 from jaxagents.training.trackers import JsonLines, Tracker, Trackers
 
@@ -261,7 +261,8 @@ class Experiment:
                 "resume it again."
             )
         self._read = None  # from here on this process writes it
-        check_same_beginning(self.config, self.directory)
+        varied = () if self._selection is None else self._selection.varied
+        check_same_beginning(self.config, self.directory, varied)
         self._check_start()
         with explained():
             runner, metrics = self.agent.restore("last")
@@ -281,8 +282,10 @@ class Experiment:
                 self._track(self._metrics_if_writable())
                 self._start = describe_start() | {"resumed_after_update": self.n_updates_before}
             hyperparams = self.config.hyperparams
-            if self._selection is not None:  # which has changed them
-                hyperparams = None
+            if self._selection is not None:  # each member has its own of what it varies
+                own = flat_items(runner.hyperparams)
+                varied = {name: own[name] for name in self._selection.varied}
+                hyperparams = with_items(hyperparams, varied)
             return self._finish(lambda: self.agent.resume(hyperparams, self._selection))
 
     def _config_before(self) -> ExperimentConfig:

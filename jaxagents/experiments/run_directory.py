@@ -5,6 +5,7 @@ import itertools
 import json
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.runs import configs_of, read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
-from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
+from jaxagents.experiments.config_files.schema import ExperimentConfig, flat_keys, to_plain
 from jaxagents.training.atomic_write import write_atomically
 
 METRICS = "metrics.jsonl"
@@ -32,8 +33,15 @@ def numbered_if_taken(path: Path) -> Path:
     return next(each for each in itertools.chain([path], numbered) if not each.exists())
 
 
-def check_same_beginning(config: ExperimentConfig, directory: Path) -> None:
+def check_same_beginning(
+    config: ExperimentConfig, directory: Path, varied: Sequence[str] = ()
+) -> None:
     """Check that a run began with a configuration's environment and seed.
+
+    Args:
+        config: The configuration.
+        directory: Directory of the run.
+        varied: Dotted names of hyperparameters that the run varies from given first values.
 
     Raises:
         ExperimentError: it did not.
@@ -45,6 +53,14 @@ def check_same_beginning(config: ExperimentConfig, directory: Path) -> None:
             raise ExperimentError(
                 f"{name}={now!r}, but the run began with {before!r} and has learnt from that; "
                 f"leave {name} out, or train another run."
+            )
+    own, first = dict(flat_keys(to_plain(config))), dict(flat_keys(original))
+    for name in (f"hyperparams.{each}" for each in varied):
+        if own[name] != first.get(name, own[name]):
+            raise ExperimentError(
+                f"{name}={own[name]!r}, but population-based training varies it from "
+                f"{first[name]!r} on, and each member has its own; leave {name} out, or train "
+                "another run."
             )
 
 

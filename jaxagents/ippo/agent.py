@@ -330,7 +330,8 @@ class Agent(Frozen, abc.ABC):
         """Continue the run in ``checkpoint_dir`` from its last checkpoint to ``n_steps``.
 
         Args:
-            hyperparams: Replace those of the checkpoint.
+            hyperparams: Replace those of the checkpoint. Of those that a selection varies, give
+                each member's own, as ``restore("last")`` returns them.
             selection: That of the run, if it is of a population.
 
         Returns:

@@ -15,6 +15,7 @@ from jaxagents.experiments.config_files.schema import (
     PopulationBasedTrainingConfig,
 )
 from jaxagents.experiments.experiment import Experiment
+from jaxagents.experiments.resumption import recipe
 from jaxagents.training.trackers import read_json_lines
 from jaxagents.visual.population_plots import draw_lineages
 from tests.agents import assert_trees_equal
@@ -150,3 +151,25 @@ def test_training_without_evaluations_is_refused(tmp_path):
             agent=dataclasses.replace(config.agent, n_evals=0),
             evaluation=dataclasses.replace(config.evaluation, mode="last"),
         )
+
+
+def test_hyperparameters_that_are_varied_cannot_be_given_when_resuming(tmp_path):
+    first = Experiment(config_in(tmp_path, n_steps=2))
+    first.train()
+    before = sorted(path.name for path in first.directory.iterdir())
+    overrides = ["--agent.n_steps", "3", "--hyperparams.ent_coeff", "0.05"]
+    with pytest.raises(ExperimentError, match=r"hyperparams.ent_coeff=0.05, but .* from 0.01 on"):
+        Experiment.of_run(first.directory, overrides).resume()
+    assert sorted(path.name for path in first.directory.iterdir()) == before
+
+
+def test_other_hyperparameters_may_change_and_members_keep_their_own_of_the_varied(tmp_path):
+    first = Experiment(config_in(tmp_path, n_steps=2))
+    first.train()
+    overrides = ["--agent.n_steps", "3", "--hyperparams.gae_lambda", "0.5"]
+    resumed = Experiment.of_run(first.directory, overrides)
+    resumed.resume()
+    runner, _ = resumed.agent.restore("last")
+    np.testing.assert_array_equal(runner.hyperparams.gae_lambda, np.float32([0.5] * 4))
+    assert len(set(np.ravel(runner.hyperparams.gamma))) > 1
+    assert recipe(first.directory)[-1].endswith(" --agent.n_steps 3 --hyperparams.gae_lambda 0.5")

@@ -28,7 +28,7 @@ from jaxagents.compiler.processes import (
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.compiler.switch import is_plain
 from jaxagents.compiler.threads import is_on_cpu
-from jaxagents.hyperparameters import HyperParameters
+from jaxagents.hyperparameters import HyperParameters, flat_items
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.population.members import member_of, members_first, split_hyperparams, stack
 from jaxagents.ippo.population.memory import batch_size, check_fits, members_at_once
@@ -106,6 +106,7 @@ def resume_population(
     recorder = population.recorder
     runner, history = recorder.restore_to_resume(agent.runners.shapes(n_members))
     if hyperparams is not None:
+        _refuse_to_level(selection, hyperparams, runner.hyperparams)
         of_members = _checked_of_members(agent, hyperparams, n_members)
         runner = runner.replace(hyperparams=stack(of_members))
     return population.train(
@@ -115,6 +116,19 @@ def resume_population(
         history=history,
         best=recorder.saved.read_best_members(),
     )
+
+
+def _refuse_to_level(
+    selection: Selection | None, hyperparams: HyperParameters, saved: HyperParameters
+) -> None:
+    """Raise ValueError if members would lose their own values of what a rule varies."""
+    given, own = flat_items(hyperparams), flat_items(saved)
+    for name in selection.varied if selection is not None else ():
+        if np.shape(given[name]) != np.shape(own[name]):
+            raise ValueError(
+                f"{name} is varied by the selection, so each member has its own; give those, of "
+                f"shape {np.shape(own[name])}: change agent.restore('last')[0].hyperparams."
+            )
 
 
 def _checked_of_members(

@@ -1,5 +1,6 @@
 """Selection among a population's members."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -105,6 +106,18 @@ def test_a_resumed_population_selects_as_if_uninterrupted(tmp_path):
     assert_trees_equal(metrics, expected)
     assert not (metrics["parents"] == np.arange(4)[:, None]).all()
     agent(part).restore("best")
+
+
+def test_a_resumed_population_keeps_what_is_varied_per_member(tmp_path):
+    config = tiny(**{**EVALUATED, "checkpoint_dir": tmp_path, "n_steps": 4})
+    start = VARIED.spread(FAST, len(KEYS))
+    before, _ = ja.DiscreteIPPO(COORDINATION, None, config).train(KEYS, start, selection=VARIED)
+    agent = ja.DiscreteIPPO(COORDINATION, None, dataclasses.replace(config, n_steps=6))
+    with pytest.raises(ValueError, match="ent_coeff is varied by the selection, so each member"):
+        agent.resume(FAST.replace(gae_lambda=0.5), VARIED)
+    runner, _ = agent.resume(before.hyperparams.replace(gae_lambda=0.5), VARIED)
+    np.testing.assert_array_equal(runner.hyperparams.gae_lambda, np.float32([0.5] * len(KEYS)))
+    assert len(set(np.ravel(runner.hyperparams.ent_coeff))) > 1
 
 
 KILLED = """
