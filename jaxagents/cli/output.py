@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
@@ -93,13 +94,21 @@ def titled(config: "ExperimentConfig") -> str:
     return f"{text}, for each of {config.seeds} seeds"
 
 
+def shown_path(path: Path) -> Path:
+    """Return a path as seen from the current directory, if it is in there."""
+    with contextlib.suppress(OSError, ValueError):
+        return path.relative_to(Path.cwd())
+    return path
+
+
 def described(experiment: "Experiment") -> str:
     """Describe the agent of a training run and name the run's directory."""
     agent = experiment.agent
     n_actors, n_policies = agent.environments.n_actors, agent.policies.n_policies
     policies = "one policy" if n_policies == 1 else f"{n_policies} policies"
     actors = "one actor" if n_actors == 1 else f"{n_actors} actors"
-    return f"{type(agent).__name__}, {policies} for {actors}, in {experiment.directory}\n"
+    directory = shown_path(experiment.directory)
+    return f"{type(agent).__name__}, {policies} for {actors}, in {directory}\n"
 
 
 def summary_text(summary: dict[str, Any]) -> str:
@@ -170,7 +179,7 @@ def next_steps_text(experiment: "Experiment") -> str:
     from jaxagents.environments.host.imports import import_options, imported_modules
     from jaxagents.experiments.resumption import recipe
 
-    directory, options = experiment.directory, import_options()
+    directory, options = shown_path(experiment.directory), import_options()
     first, *then = recipe(directory)
     imports = ", ".join(["jaxagents as ja", *imported_modules()])
     rows = [

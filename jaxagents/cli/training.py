@@ -14,6 +14,7 @@ from jaxagents.cli.output import (
     diagnosis_text,
     early_end_text,
     next_steps_text,
+    shown_path,
     summary_text,
     titled,
 )
@@ -144,7 +145,7 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
     if not is_first():
         return 0
     if quiet:
-        print(experiment.directory)
+        print(shown_path(experiment.directory))
     else:
         texts = (
             early_end_text(experiment, summary),
@@ -157,7 +158,7 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
 
 def _what_is_left(experiment: "Experiment") -> str:
     if _has_checkpoint(experiment):
-        return f"The run so far is in {experiment.directory}"
+        return f"The run so far is in {shown_path(experiment.directory)}"
     return "This was before the first checkpoint: there is nothing to resume."
 
 
@@ -167,7 +168,7 @@ def _about_interruption(experiment: "Experiment") -> str:
     sys.stdout.flush()
     if not _has_checkpoint(experiment):
         return "interrupted before the first checkpoint: there is nothing to resume"
-    command = f"jaxagents resume {experiment.directory}{import_options()}"
+    command = f"jaxagents resume {shown_path(experiment.directory)}{import_options()}"
     return f"interrupted; resume with: {command}"
 
 

@@ -113,8 +113,8 @@ class Experiment:
     ):
         self.config = config
         if directory is None:
-            directory = from_first(str(new_run_directory(config)))
-        self.directory: Path = Path(directory)
+            directory = from_first(str(new_run_directory(config).absolute()))
+        self.directory: Path = Path(directory).absolute()  # wherever the process goes from here
         self.n_updates_before: int = 0  # of the run that is resumed
         self._read: tuple[Path, bytes] | None = None  # the file and text of the configuration
         self._own_trackers = tuple(trackers)
@@ -175,7 +175,7 @@ class Experiment:
         config = load_config(path, overrides)
         with locating_errors(path, overrides):
             experiment = cls(config, directory, callbacks, progress_bar, trackers)
-        experiment._read = (path, text)
+        experiment._read = (path.absolute(), text)
         return experiment
 
     def train(self) -> dict[str, Any]:

@@ -34,7 +34,9 @@ class SavedRun:
     def __init__(
         self, config: AgentConfig, metadata: Mapping[str, Any], n_members: int | None = None
     ):
+        directory = config.checkpoint_dir
         self._config = config
+        self._checkpoints = None if directory is None else Checkpoints(directory)
         self._metadata = metadata
         self._n_members = n_members
 
@@ -45,10 +47,9 @@ class SavedRun:
         Raises:
             ValueError: The agent has no directory.
         """
-        directory = self._config.checkpoint_dir
-        if directory is None:
+        if self._checkpoints is None:
             raise ValueError("the agent has checkpoint_dir=None; configure the run's directory.")
-        return Checkpoints(directory)
+        return self._checkpoints
 
     def read_to_resume(self, template: Runner) -> tuple[Runner, Leaves]:
         """Read the last checkpoint.

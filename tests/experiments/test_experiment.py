@@ -436,3 +436,15 @@ def test_what_fits_no_environment_or_agent_is_refused_in_one_line(changes, messa
 def test_a_name_that_cannot_be_a_directory_is_refused(name, tmp_path):
     with pytest.raises(ValueError, match="cannot name a directory"):
         tiny_config(tmp_path, name=name)
+
+
+def test_a_relative_run_stays_where_the_experiment_was_built(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    experiment = Experiment(tiny_config(tmp_path, runs_dir="runs"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    experiment.train()
+    assert experiment.directory.parent == tmp_path / "runs"
+    assert Checkpoints(experiment.directory / "checkpoints").steps()
+    assert (experiment.directory / "learning_curve.png").is_file()
+    assert not any((tmp_path / "elsewhere").iterdir())

@@ -224,3 +224,14 @@ def test_checkpoints_are_written_where_the_system_cannot_reserve_space(tmp_path,
     checkpoints = Checkpoints(tmp_path)
     checkpoints.write(0, {"leaf": np.arange(3)}, {}, {}, 0.0, with_params=False)
     np.testing.assert_array_equal(checkpoints.read_runner(0)["leaf"], [0, 1, 2])
+
+
+def test_a_relative_directory_is_where_the_agent_was_built(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    agent = agent_with("run")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    runner, _ = agent.train(jax.random.key(0), FAST)
+    assert Checkpoints(tmp_path / "run").steps() == [6, 8]
+    assert_trees_equal(agent.restore("last")[0], runner)
+    assert not any((tmp_path / "elsewhere").iterdir())
