@@ -36,6 +36,13 @@ class Observation(NamedTuple):
     elapsed: Int[Array, "*batch"] | None = None  # steps since the reset, for agents that observe it
     # Likewise since each actor's life began; None: with the episode
     age: Int[Array, "*batch actors"] | None = None
+    # False: the actor waits for others, and its action counts for nothing; None: all act
+    has_turn: Bool[Array, "*batch actors"] | None = None
+
+
+def to_be_valued(observation: Observation) -> Observation:
+    """Leave out what only who acts on an observation needs."""
+    return observation._replace(action_mask=None, has_turn=None)
 
 
 class TimeStep(NamedTuple):

@@ -310,7 +310,9 @@ class EnvironmentBatch(abc.ABC):
             features = append_time(features, own_share, n_axes)
             if global_state is not None:
                 global_state = append_time(global_state, share, global_state.ndim - share.ndim)
-        return Observation(features, observation.action_mask, global_state)
+        return Observation(
+            features, observation.action_mask, global_state, has_turn=observation.has_turn
+        )
 
     def global_features(self, observation: Observation) -> Array:
         """Return the global state with each actor's index, ``[*batch, actors, ...]``.

@@ -200,7 +200,12 @@ def _check_observation(
             f"{source} returns observations of shape {shape}; the first axis must be the "
             f"{n_actors} actors."
         )
-    mask = observation.action_mask
+    turn, mask = observation.has_turn, observation.action_mask
+    if turn is not None and (turn.shape, turn.dtype) != ((n_actors,), bool):
+        raise TypeError(
+            f"{source} returns has_turn of shape {turn.shape} and dtype {turn.dtype}; it must be "
+            f"({n_actors},) and bool, one value per actor."
+        )
     if mask is None:
         return
     size, of = mask_size(space), "dimensions" if isinstance(space, Box) else "actions"

@@ -12,7 +12,16 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.schedules import training_reward
-from jaxagents.types import Inference, Move, PyTree, RolloutLoop, Runner, TimeStep, Transition
+from jaxagents.types import (
+    Inference,
+    Move,
+    PyTree,
+    RolloutLoop,
+    Runner,
+    TimeStep,
+    Transition,
+    to_be_valued,
+)
 
 
 @final
@@ -105,7 +114,7 @@ class Collector(Frozen):
             truncated=truncated,
             active=step.active,
             begins=step.begins,
-            final_observation=None if final is None else final._replace(action_mask=None),
+            final_observation=None if final is None else to_be_valued(final),
         )
         runner = runner.replace(
             env_state=loop.env_state,

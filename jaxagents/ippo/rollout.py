@@ -14,7 +14,7 @@ from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.ppo.schedules import training_reward
 from jaxagents.training.atomic_write import naming
-from jaxagents.types import Observation, PyTree, Transition
+from jaxagents.types import Observation, PyTree, Transition, to_be_valued
 
 
 class Acting(NamedTuple):
@@ -257,7 +257,7 @@ def as_transitions(
         truncated=truncated,
         active=active,
         begins=_lives_begin(active, ended[0] | ended[1], over, rollout.last_active),
-        final_observation=None if time_limit.is_terminal else final._replace(action_mask=None),
+        final_observation=None if time_limit.is_terminal else to_be_valued(final),
     )
 
 

@@ -74,23 +74,26 @@ def make_batch(
         The batch, with value targets in units of reward, and the updated normalizers; the
         statistics of the value targets are updated later, by `normalize_targets`.
     """
-    weight = step.active * membership
-    value_weight = jnp.broadcast_to(membership, weight.shape) if rewards_after_death else weight
+    living = step.active * membership
+    weight = living  # of actions: what waiting actors do counts for nothing
+    if step.observation.has_turn is not None:
+        weight = living * step.observation.has_turn
+    value_weight = jnp.broadcast_to(membership, living.shape) if rewards_after_death else living
     path, reward_scale = _make_path(step, valuation, normalizers, value_weight, hyperparams)
     own, critics = step.observation.features, valuation.features
     critic_statistics = normalizers.of_critic_features(config.centralized_critic)
     # NaN in a sample makes the network's gradient NaN even if the sample has zero weight.
     batch = Batch(
         observation=step.observation._replace(
-            features=_zero_unweighted(normalize_features(normalizers.observation, own), weight)
+            features=_zero_unweighted(normalize_features(normalizers.observation, own), living)
         ),
         critic_features=_zero_unweighted(
             normalize_features(critic_statistics, critics), value_weight
         ),
-        actor=jnp.broadcast_to(jnp.arange(len(membership)), weight.shape),
+        actor=jnp.broadcast_to(jnp.arange(len(membership)), living.shape),
         begins=jnp.roll(step.begins, 1, axis=0).at[0].set(False),
         memory=Memory(
-            actor=_zero_unweighted(step.memory, weight),
+            actor=_zero_unweighted(step.memory, living),
             critic=_zero_unweighted(valuation.memory, value_weight),
         ),
         action=_zero_unweighted(step.action, weight),
@@ -106,7 +109,7 @@ def make_batch(
     batch = cut(batch, config.chunk_length)
     batch = batch._replace(memory=jax.tree.map(lambda leaf: leaf[:1], batch.memory))
     updated = normalizers._replace(
-        observation=_updated(normalizers.observation, own, weight),
+        observation=_updated(normalizers.observation, own, living),
         critic_features=_updated(normalizers.critic_features, critics, value_weight),
         reward=reward_scale,
     )
@@ -130,7 +133,7 @@ def with_estimates(
         advantage = advantages(path, hyperparams)
         estimates = Estimates(advantage=advantage, value_target=advantage + path.value)
     else:
-        # Dead actors choose nothing: their ratio is 1.
+        # Dead and waiting actors choose nothing: their ratio is 1.
         log_ratio = jnp.where(batch.weight > 0, log_ratio, 0.0)
         estimates = vtrace(
             **path._asdict(),

@@ -874,6 +874,18 @@ def test_a_mask_of_the_wrong_shape_is_an_error_with_both_shapes(shape):
         )
 
 
+def test_whose_turn_it_is_has_an_entry_for_each_actor():
+    right = Observation(SEEN, has_turn=jnp.array([True, False]))
+    fields = {"observation": right, "info": {"final_observation": right}}
+    environments = JaxEnvironmentBatch(Returning(resets=(right, STATE), **fields), None)
+    assert environments.observation.has_turn.shape == (2,)
+    wrong = Observation(SEEN, has_turn=jnp.ones(3, bool))
+    assert message_of(Returning(resets=(wrong, STATE))) == (
+        "Returning.reset returns has_turn of shape (3,) and dtype bool; it must be (2,) and bool, "
+        "one value per actor."
+    )
+
+
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (3, 6), (2, 2, 3)])
 def test_a_mask_of_continuous_actions_has_one_entry_for_each_dimension(shape):
     space = Box(-1.0, 1.0, (2, 3))

@@ -129,6 +129,20 @@ def test_a_policys_advantages_are_normalised_over_all_its_samples():
     np.testing.assert_allclose(batch.advantage, [[[-1.0, 1.0]], [[-1.0, 1.0]]], rtol=1e-6)
 
 
+def test_waiting_actors_act_for_nothing_and_their_critic_learns_as_ever():
+    # Of 1 and 3, the actor's own turns, the mean is 2 and the standard deviation 1.
+    step = transition(one_env_one_actor([1.0, 7.0, 3.0, 7.0]))
+    has_turn = jnp.asarray(one_env_one_actor([True, False, True, False]))
+    step = step._replace(observation=step.observation._replace(has_turn=has_turn))
+    batch, _ = batch_of(step, gamma=0.0)
+    np.testing.assert_array_equal(batch.weight[:, 0, 0], [1, 0, 1, 0])
+    np.testing.assert_allclose(batch.advantage[:, 0, 0], [-1, 0, 1, 0], rtol=1e-6)
+    np.testing.assert_array_equal(batch.value_weight[:, 0, 0], 1)
+    np.testing.assert_array_equal(batch.value_target[:, 0, 0], [1, 7, 3, 7])
+    # Recurrent networks see all steps again.
+    np.testing.assert_array_equal(batch.observation.features[:, 0, 0, 0], [0, 1, 2, 3])
+
+
 def test_each_policy_normalises_its_own_advantages_by_its_own_hyperparameters():
     reward = np.array([[1.0, 3.0], [10.0, 10.0]])[:, :, None, None]
     steps = transition(reward)  # [policies, time, envs, actors]

@@ -34,6 +34,7 @@ class Sight(NamedTuple):
     features: np.ndarray  # [actors, *obs]
     action_mask: np.ndarray | None  # [actors, n_actions]
     global_state: np.ndarray | None
+    has_turn: np.ndarray | None = None  # [actors]; None: all act
 
 
 class Encoding(NamedTuple):

@@ -320,7 +320,7 @@ class PettingZooAdapter(Adapter):
         sight = self._sight(seen, told, acts & ~waiting)
         if sight.action_mask is not None:
             sight.action_mask[waiting] = self.arrays.only_first_actions()
-        return sight
+        return sight._replace(has_turn=~waiting)
 
     def _lists_agents(self) -> bool:
         return bool(self._position)

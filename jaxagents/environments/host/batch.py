@@ -272,6 +272,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
             frame[f"{prefix}features"],
             frame.get(f"{prefix}action_mask"),
             frame.get(f"{prefix}global_state"),
+            has_turn=frame.get(f"{prefix}has_turn"),
         )
 
     def _shapes(self, n_envs: int, *names: str) -> dict[str, jax.ShapeDtypeStruct]:

@@ -171,4 +171,5 @@ def of_actors(observation: Observation, actors: Sequence[int]) -> Observation:
             None if observation.action_mask is None else observation.action_mask[:, index]
         ),
         age=None if observation.age is None else observation.age[:, index],
+        has_turn=None if observation.has_turn is None else observation.has_turn[:, index],
     )

@@ -141,7 +141,8 @@ def test_construction_leaves_the_global_generators_alone():
     assert np.random.rand() == expected  # noqa: NPY002
 
 
-def test_waiting_players_of_a_box_have_no_log_probability_and_no_entropy():
+def turns(space):
+    """Return a game of two players who act in turn, four times in all."""
     aec = pytest.importorskip("pettingzoo").AECEnv
 
     class Turns(aec):
@@ -153,7 +154,7 @@ def test_waiting_players_of_a_box_have_no_log_probability_and_no_entropy():
             return spaces.Box(-9, 9, (1,), np.float32)
 
         def action_space(self, agent):
-            return spaces.Box(-1, 1, (2,), np.float32)
+            return space
 
         def observe(self, agent):
             return np.zeros(1, np.float32)
@@ -174,7 +175,11 @@ def test_waiting_players_of_a_box_have_no_log_probability_and_no_entropy():
             self.terminations = dict.fromkeys(self.agents, self.time == 4)
             self.agent_selection = self.possible_agents[self.time % 2]
 
-    env = ja.HostEnvironment(Turns, n_workers=0)
+    return Turns
+
+
+def test_waiting_players_of_a_box_have_no_log_probability_and_no_entropy():
+    env = ja.HostEnvironment(turns(spaces.Box(-1, 1, (2,), np.float32)), n_workers=0)
     agent = ja.ContinuousIPPO(env, None, tiny(n_evals=0))
     with env:
         runner = begin(agent)
@@ -187,6 +192,28 @@ def test_waiting_players_of_a_box_have_no_log_probability_and_no_entropy():
         entropy = jax.device_get(agent.distribution.entropy(heads))
         np.testing.assert_allclose(entropy[:, 0], np.log(2 * np.pi * np.e), rtol=1e-6)
         np.testing.assert_array_equal(entropy[:, 1], 0)
+
+
+@pytest.mark.parametrize(
+    ("space", "entropy"),
+    [
+        (spaces.Discrete(2), np.log(2)),  # of the first policy, which is almost uniform
+        (spaces.Box(-1, 1, (2,), np.float32), np.log(2 * np.pi * np.e)),
+    ],
+    ids=["Discrete", "Box"],
+)
+@pytest.mark.parametrize("recurrent", [None, "gru"])
+def test_means_of_an_update_are_over_the_players_whose_turn_it_is(space, entropy, recurrent):
+    env = ja.HostEnvironment(turns(space), n_workers=0)
+    agent = ja.IPPO(
+        env, None, tiny(n_evals=0, actor_epochs=1, minibatch_size=4, recurrent=recurrent)
+    )
+    with env:
+        runner = begin(agent)
+        np.testing.assert_array_equal(runner.observation.has_turn, [[True, False]] * 4)
+        runner, metrics = agent.step(runner)
+        np.testing.assert_allclose(metrics["entropy"], entropy, rtol=1e-3)
+        np.testing.assert_allclose(metrics["kl"], 0, atol=1e-6)
 
 
 class OwnDoors(Doors):
