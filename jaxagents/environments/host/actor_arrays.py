@@ -29,11 +29,13 @@ _MOST_FEATURES = 10_000_000  # of a flattened observation
 
 
 class Sight(NamedTuple):
-    """One environment's observation, as an `Observation` of numpy arrays."""
+    """One environment's observation, as an `Observation` of numpy arrays, field by field."""
 
     features: np.ndarray  # [actors, *obs]
     action_mask: np.ndarray | None  # [actors, n_actions]
     global_state: np.ndarray | None
+    elapsed: None = None  # whoever plays counts steps
+    age: None = None
     has_turn: np.ndarray | None = None  # [actors]; None: all act
 
 

@@ -3,7 +3,6 @@
 import abc
 import contextlib
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, final
 
@@ -21,7 +20,6 @@ from jaxagents.environments.host.images import (
 )
 
 _FRAMES_PER_SECOND = 10.0  # of environments that do not say
-_EXPLORED_STEPS, _EXPLORED_SECONDS = 32, 1.0  # whichever comes first
 _ONE = (np.zeros(1, bool), np.ones(1, bool))  # False and True of a single actor
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # which would be printed by every worker
 
@@ -77,7 +75,7 @@ class Adapter(abc.ABC):
         """Choose what observations hold beside features."""
         self._has_mask, self._has_state = has_mask, has_state
 
-    def explore(self) -> Sight:
+    def explore(self, n_steps: int) -> Sight:
         """Play some steps to see what observations can hold, and observe all of it.
 
         Of the first observation, faults are raised; those of steps are left to who plays.
@@ -85,21 +83,19 @@ class Adapter(abc.ABC):
         self._has_mask, self._has_state = True, _has_state(self._env)
         sight, _ = self.reset(seed=0)
         with contextlib.suppress(Exception):
-            self._play_first_actions(sight)
+            self._play_first_actions(sight, n_steps)
         self._has_mask = self.arrays.needs_mask
         return sight if self._has_mask else sight._replace(action_mask=None)
 
-    def _play_first_actions(self, sight: Sight) -> None:
-        until, has_ended = time.monotonic() + _EXPLORED_SECONDS, False
-        for step in range(_EXPLORED_STEPS):
+    def _play_first_actions(self, sight: Sight, n_steps: int) -> None:
+        has_ended = False
+        for step in range(n_steps):
             assert sight.action_mask is not None  # so `explore` has chosen
             outcome = self.step(self.arrays.first_available(sight.action_mask))
             goes_on = outcome.alive.any() or self._lists_agents()
             has_ended |= not goes_on
             self.n_steps_without_end = 0 if has_ended else step + 1
             sight = outcome.sight if goes_on else self.reset(seed=step)[0]
-            if time.monotonic() > until:
-                return
 
     @abc.abstractmethod
     def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:

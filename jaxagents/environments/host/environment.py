@@ -50,6 +50,7 @@ _SETTINGS = (
     "scale_images",
     "vectorized",
     "infos",
+    "explored_steps",
 )
 _logger = logging.getLogger(__name__)
 
@@ -90,6 +91,9 @@ class HostEnvironment:
             `gymnasium.vector.VectorEnv`, which the training process steps.
         infos: Metrics of evaluations beside the scalars in infos: by name, a function of an actor's
             info at its last step that returns a number, or None if the actor has none.
+        explored_steps: Steps that are played at construction, to find masks that a reset does not
+            show, agents that come back, and episodes that end. Fewer make the construction of slow
+            environments shorter.
 
     Attributes:
         name: The environment's own name.
@@ -125,11 +129,14 @@ class HostEnvironment:
         make_drawn: Callable[[], Any] | None = None,
         vectorized: bool = False,
         infos: InfoFunctions | None = None,
+        explored_steps: int = 32,
     ):
         import cloudpickle
 
         _check(n_workers, timeout, on_worker_failure)
         _check_infos(infos)
+        if explored_steps < 0:
+            raise ValueError(f"explored_steps={explored_steps}; give at least 0.")
         if vectorized and (n_workers or on_worker_failure == "restart"):
             raise ValueError(
                 f"vectorized=True with n_workers={n_workers}, "
@@ -153,7 +160,7 @@ class HostEnvironment:
         _warn_of_own_statistics(adapter)
         try:
             with _keeping_global_generators():
-                sight = adapter.explore()
+                sight = adapter.explore(explored_steps)
         except WrongValueError as error:
             raise ValueError(f"{adapter.name} {error}.") from error
         finally:

@@ -12,7 +12,7 @@ ALL = ("host_0", "host_1", "guest_0")
 
 def explored(env):
     adapter = adapt(env)
-    adapter.explore()
+    adapter.explore(32)
     return adapter
 
 
@@ -217,7 +217,7 @@ def test_more_agents_than_are_possible_are_an_error():
 
 def test_the_global_state_is_the_environments_own():
     adapter = adapt(Party([ALL, ALL]))
-    np.testing.assert_array_equal(adapter.explore().global_state, [0, 3])
+    np.testing.assert_array_equal(adapter.explore(32).global_state, [0, 3])
     adapter.observe(has_mask=False, has_state=False)
     assert adapter.reset(0)[0].global_state is None
 

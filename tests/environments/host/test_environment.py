@@ -142,7 +142,7 @@ def test_environments_without_their_checking_wrappers_play_as_with_them(name):
     games = ja.make(f"pettingzoo/mpe2:{name}")[0].open(), adapt(module.parallel_env())
     n_actors = games[0].arrays.n_actors
     for game in games:
-        game.explore()
+        game.explore(32)
     for step in range(60):
         if step % 25 == 0:
             seen = [game.reset(seed=step) for game in games]
@@ -216,10 +216,11 @@ def test_turns_are_masks_and_waiting_actors_have_one_action():
     pytest.importorskip("pettingzoo")
     env, _ = ja.make("pettingzoo/pettingzoo.classic:tictactoe_v3")
     adapter = env.open()
-    adapter.explore()
+    adapter.explore(32)
     sight, _ = adapter.reset(0)
     assert sight.features.shape == (2, 3, 3, 2)
     assert sight.action_mask.sum(axis=1).tolist() == [9, 1]
+    assert ja.Observation(*sight).has_turn.tolist() == [True, False]
     outcome = adapter.step(np.array([4, 0]))
     assert outcome.sight.action_mask.sum(axis=1).tolist() == [1, 8]
     for action in ([0, 3], [0, 0], [0, 5], [8, 0]):  # the first player fills the diagonal

@@ -91,10 +91,10 @@ def test_global_states_that_are_images_are_encoded_as_observations_are():
     party.state_space = pixels(4, 6, 3)
     party.state = lambda: np.full((4, 6, 3), 255, np.uint8)
     for settings, shape in ((ImageSettings(size=(2, 3)), (2, 3, 3)), (AS_THEY_ARE, (4, 6, 3))):
-        state = adapt(party, settings).explore().global_state
+        state = adapt(party, settings).explore(32).global_state
         np.testing.assert_array_equal(state, np.ones(shape))
     party.state_space, party.state = pixels(4, 6), lambda: np.full((4, 6), 255, np.uint8)
-    state = adapt(party, ImageSettings(is_gray=True)).explore().global_state
+    state = adapt(party, ImageSettings(is_gray=True)).explore(32).global_state
     assert state.shape == (4, 6, 1)
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import time
 
 import gymnasium
 import jax
@@ -240,3 +241,15 @@ def test_a_vector_that_resets_some_environments_keeps_the_masks_of_the_others():
         for _ in range(4):
             frame = pool.step(np.ones((2, 1), np.int32), np.zeros(2, np.uint32))
             assert frame["action_mask"].tolist() == [[[False, True, False]]] * 2
+
+
+@pytest.mark.parametrize(("explored_steps", "has_mask"), [(12, True), (3, False)])
+def test_masks_are_found_in_as_many_steps_on_slow_machines(explored_steps, has_mask):
+    class Slow(Doors):
+        def step(self, action):
+            time.sleep(0.15)
+            return super().step(action)
+
+    make = functools.partial(Slow, first=8, limit=40)
+    env = ja.HostEnvironment(make, n_workers=0, explored_steps=explored_steps)
+    assert ("action_mask" in env.sight) == has_mask
