@@ -218,7 +218,11 @@ class PettingZooAdapter(Adapter):
         self._terminated, self._truncated, self._alive = np.zeros((3, n_actors), bool)
         self._is_new = np.zeros(n_actors, bool)  # another agent has taken the position
         self._all_ended = self._went_on = False  # in the episode: at the latest step; at any
-        self._turns = _turns_of(env)
+        wrapper = _aec_wrapper_of(env)
+        # An AEC environment lists who has ended until that agent's own next turn.
+        self._lists_ended = wrapper is not None
+        is_by_turns = type(wrapper).__name__ == "turn_based_aec_to_parallel_wrapper"
+        self._turns = wrapper.aec_env if is_by_turns else None
         self.arrays.needs_mask |= self._turns is not None
 
     def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:
@@ -292,7 +296,7 @@ class PettingZooAdapter(Adapter):
         for name, position in self._position.items():
             if name in acted:
                 # Some environments go on listing agents that have ended, and say so at every step.
-                begins_anew = goes_on and name not in had_ended
+                begins_anew = goes_on and not self._lists_ended and name not in had_ended
                 alive[position] = begins_anew or not ended[position]
             else:
                 alive[position] = self._is_new[position] = True
@@ -417,13 +421,14 @@ def _limit_of_wrapper(env: Any) -> int | None:
     return getattr(env, "_max_episode_steps", None)
 
 
-def _turns_of(env: Any) -> Any:
-    """Return the AEC environment whose agents take turns, or None; wrappers have an ``env``."""
-    while env is not None:
-        if type(env).__name__ == "turn_based_aec_to_parallel_wrapper":
-            return env.aec_env
+def _aec_wrapper_of(env: Any) -> Any:
+    """Return PettingZoo's wrapper of an AEC environment, or None; other wrappers have an ``env``.
+
+    Agents take turns in `turn_based_aec_to_parallel_wrapper`, and act together in the other one.
+    """
+    while env is not None and "aec_env" not in getattr(env, "__dict__", {}):
         env = getattr(env, "__dict__", {}).get("env")
-    return None
+    return env
 
 
 def _as_reward(reward: Any) -> float:

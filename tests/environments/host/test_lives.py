@@ -1,8 +1,12 @@
 """Agents of PettingZoo that come, leave and are replaced: lives, positions, rewards and ends."""
 
+import functools
+import os
+
 import jax
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -196,3 +200,168 @@ def test_an_environment_that_never_clears_its_list_is_reset_where_all_have_ended
     game = env.open()
     game.reset(seed=0)
     assert [game.step(no_action(game)).alive[0] for _ in range(3)] == [True, True, False]
+
+
+class Lingering(Visits):
+    """Visits that go on listing who has terminated, with a termination at every step."""
+
+    def reset(self, seed=None, options=None):
+        self._over = {}
+        return super().reset(seed)
+
+    def step(self, actions):
+        self.agents = list(self._visit)
+        present = {name: action for name, action in actions.items() if name in self.agents}
+        observations, rewards, terminations, *others = super().step(present)
+        self._over |= {name: True for name, is_over in terminations.items() if is_over}
+        self.agents = list(dict.fromkeys([*self._visit, *self._over])) if self._visit else []
+        return observations, rewards, terminations | self._over, *others
+
+
+def test_who_ends_at_its_first_step_and_stays_listed_is_gone_a_step_later():
+    plan = [({"a": "truncated"}, ("x",)), ({"x": "terminated"}, ()), ({}, ()), ({}, ()), ({}, ())]
+    game, *_ = opened(Lingering(plan))
+
+    steps = [game.step(no_action(game)) for _ in range(4)]
+
+    assert [step.truncated.tolist() for step in steps[:2]] == [[True, False], [False, False]]
+    assert [step.terminated[0] for step in steps] == [False, True, True, True]
+    # One step shows that x has not come back.
+    assert [step.alive.tolist() for step in steps] == [[True, True]] * 2 + [[False, True]] * 2
+    assert [step.reward.tolist() for step in steps] == [[101, 102], [203, 202], [0, 302], [0, 402]]
+
+
+class Crashing(Visits):
+    """Visits whose process ends at the third step, once."""
+
+    def __init__(self, once):
+        super().__init__(REPLACED)
+        self._once = once
+
+    def step(self, actions):
+        if self._time == 2 and self._once.exists():
+            self._once.unlink()
+            os._exit(3)
+        return super().step(actions)
+
+
+def test_a_restart_truncates_the_lives_that_go_on_and_begins_others(tmp_path):
+    once = tmp_path / "once"
+    env = ja.HostEnvironment(
+        functools.partial(Crashing, once), n_workers=1, on_worker_failure="restart"
+    )
+    agent = ja.DiscreteIPPO(env, None, tiny(rollout_length=4))
+    with env:
+        once.touch()
+        environments, action = agent.environments, np.zeros((1, 2), np.int32)
+        _, state = environments.reset(jax.random.key(0), 1)
+        steps = []
+        for i in range(4):
+            step, state = environments.step(jax.random.key(1 + i), state, action)
+            steps.append(jax.device_get(step))
+    # x took a's position at the end of the second step; the third restarts both episodes.
+    assert [step.truncated[0].tolist() for step in steps] == [
+        [False, False],
+        [True, False],
+        [True, True],
+        [False, False],
+    ]
+    assert [step.begins[0].tolist() for step in steps[1:]] == [[1, 0], [1, 1], [0, 0]]
+    np.testing.assert_array_equal(steps[2].final_observation.features[0], [[3, 2], [2, 2]])
+    np.testing.assert_array_equal(steps[2].reward, 0)
+    np.testing.assert_array_equal(steps[2].observation.features[0], [[1, 0], [2, 0]])
+    np.testing.assert_array_equal(steps[3].reward, [[101, 102]])
+
+
+class Stated(Visits):
+    """Visits with a global state: the time, and the number of visits so far."""
+
+    state_space = spaces.Box(0.0, 1e6, (2,), np.float32)
+
+    def state(self):
+        return np.array([self._time, len(self.ledger)], np.float32)
+
+
+@pytest.mark.parametrize("limit", [None, 2], ids=["a life", "a time limit"])
+def test_a_truncated_life_bootstraps_from_the_global_state_at_its_end(limit):
+    env = ja.HostEnvironment(lambda: Stated(REPLACED), n_workers=0)
+    config = tiny(rollout_length=4, centralized_critic=True, max_episode_steps=limit)
+    agent = ja.DiscreteIPPO(env, None, config)
+    with env:
+        environments, action = agent.environments, np.zeros((1, 2), np.int32)
+        _, state = environments.reset(jax.random.key(0), 1)
+        _, state = environments.step(jax.random.key(1), state, action)
+        step, state = environments.step(jax.random.key(2), state, action)
+    # A limit at the step in which x comes leaves x no step of its own.
+    assert step.truncated[0].tolist() == [True, limit == 2]
+    assert step.episode_over.tolist() == [limit == 2]
+    assert state.active[0].tolist() == [True, True]
+    assert step.begins[0].tolist() == [True, limit == 2]
+    np.testing.assert_array_equal(step.final_observation.features[0], [[1, 2], [2, 2]])
+    np.testing.assert_array_equal(step.final_observation.global_state[0], [2, 3])
+    following = [0, 2] if limit == 2 else [2, 3]  # after the reset, or as it was
+    np.testing.assert_array_equal(step.observation.global_state[0], following)
+
+
+def elimination():
+    """Return a game of three by turns; the first move ends the last player, who stays listed."""
+    aec = pytest.importorskip("pettingzoo").AECEnv
+
+    class Elimination(aec):
+        metadata = {"name": "elimination", "is_parallelizable": False}  # noqa: RUF012
+        render_mode = None
+        possible_agents = ("p_0", "p_1", "p_2")
+
+        def observation_space(self, agent):
+            return spaces.Box(0, 99, (1,), np.float32)
+
+        def action_space(self, agent):
+            return spaces.Discrete(2)
+
+        def observe(self, agent):
+            return np.array([self.time], np.float32)
+
+        def reset(self, seed=None, options=None):
+            self.agents, self.agent_selection, self.time = list(self.possible_agents), "p_0", 0
+            self.rewards = dict.fromkeys(self.agents, 0.0)
+            self._cumulative_rewards = dict(self.rewards)
+            self.terminations = dict.fromkeys(self.agents, False)
+            self.truncations = dict(self.terminations)
+            self.infos = {name: {} for name in self.agents}
+
+        def step(self, action):
+            name = self.agent_selection
+            if self.terminations[name]:
+                self._was_dead_step(action)
+                if self.agents:
+                    self.agent_selection = self._after(name)
+                return
+            self.time += 1
+            self.rewards = {other: 10.0 * (other == name) for other in self.agents}
+            if self.time == 1:
+                self.terminations["p_2"], self.rewards["p_2"] = True, -1.0
+            if self.time == 7:
+                self.terminations = dict.fromkeys(self.agents, True)
+            self.agent_selection = self._after(name)
+
+        def _after(self, name):
+            order = [*self.possible_agents, *self.possible_agents]
+            return next(each for each in order[order.index(name) + 1 :] if each in self.agents)
+
+    return Elimination
+
+
+def test_who_is_eliminated_in_a_game_of_turns_is_dead_at_once():
+    game, *_ = opened(elimination()())
+
+    steps = [game.step(no_action(game)) for _ in range(3)]
+
+    assert [step.alive.tolist() for step in steps] == [[True, True, False]] * 3
+    assert [step.terminated.tolist() for step in steps] == [[False, False, True]] * 3
+    assert [step.sight.has_turn.tolist() for step in steps] == [
+        [False, True, False],
+        [True, False, False],
+        [False, True, False],
+    ]
+    assert steps[0].reward.tolist() == [10, 0, -1]
+    assert steps[1].reward.tolist() == [0, 10, 0]
