@@ -247,7 +247,7 @@ class PettingZooAdapter(Adapter):
         agents = list(self._env.agents)
         reward = np.zeros(len(self._names), np.float32)
         for name, value in rewards.items():
-            if name in acted:
+            if name in acted and self._alive[acted[name]]:
                 reward[acted[name]] = _as_reward(value)
         self._book_ends(acted, set(agents), terminations, truncations)
         self._seat(agents)

@@ -203,7 +203,7 @@ def test_an_environment_that_never_clears_its_list_is_reset_where_all_have_ended
 
 
 class Lingering(Visits):
-    """Visits that go on listing who has terminated, with a termination at every step."""
+    """Visits that go on listing who has terminated, with a termination and 7 at every step."""
 
     def reset(self, seed=None, options=None):
         self._over = {}
@@ -213,6 +213,7 @@ class Lingering(Visits):
         self.agents = list(self._visit)
         present = {name: action for name, action in actions.items() if name in self.agents}
         observations, rewards, terminations, *others = super().step(present)
+        rewards |= dict.fromkeys(self._over, 7.0)
         self._over |= {name: True for name, is_over in terminations.items() if is_over}
         self.agents = list(dict.fromkeys([*self._visit, *self._over])) if self._visit else []
         return observations, rewards, terminations | self._over, *others
@@ -228,7 +229,7 @@ def test_who_ends_at_its_first_step_and_stays_listed_is_gone_a_step_later():
     assert [step.terminated[0] for step in steps] == [False, True, True, True]
     # One step shows that x has not come back.
     assert [step.alive.tolist() for step in steps] == [[True, True]] * 2 + [[False, True]] * 2
-    assert [step.reward.tolist() for step in steps] == [[101, 102], [203, 202], [0, 302], [0, 402]]
+    assert [step.reward.tolist() for step in steps] == [[101, 102], [203, 202], [7, 302], [0, 402]]
 
 
 class Crashing(Visits):
