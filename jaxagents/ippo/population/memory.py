@@ -1,8 +1,12 @@
 """What fits the memory: an agent's arrays, and how many members of a population at once."""
 
+import contextlib
+import functools
 import math
 import os
+import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +19,7 @@ _SHARE_OF_MEMORY = 0.8  # the rest is fragmented, or used by others
 _BYTES_PER_NUMBER = 12  # of an update's arrays: their values, gradients and permuted copies
 _SHARE_OF_HIDDEN = 0.8
 _NUMBERS_OF_A_SAMPLE = 4  # beside observation and activations
+_necessary: weakref.WeakKeyDictionary[Any, list[tuple[str, float]]] = weakref.WeakKeyDictionary()
 
 
 def members_at_once(agent: Any, n_devices: int = 1) -> int | None:
@@ -35,10 +40,33 @@ def memory_of_device() -> int | None:
     """Return the bytes that this device has, or the machine if it is a CPU; None: unknown."""
     if jax.default_backend() != "cpu":
         return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):  # not on this system
-        return None
+    return _memory_of_machine()
+
+
+@functools.cache
+def _memory_of_machine() -> int | None:
+    """Return the bytes that this process may use: the machine's, or its container's."""
+    limits = _limits_of_groups(Path("/"))
+    with contextlib.suppress(ValueError, OSError):  # not on this system
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min(limits, default=None)
+
+
+def _limits_of_groups(root: Path) -> list[int]:
+    """List the limits of this process's control groups (cgroups), those around them included."""
+    limits: list[int] = []
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            folder, name = root / "sys/fs/cgroup", "memory.max"
+            if controllers:  # version 1, of which each controller has groups of its own
+                folder, name = folder / controllers, "memory.limit_in_bytes"
+            inner = folder / group.lstrip("/")
+            for place in (inner, *inner.parents):
+                if place.is_relative_to(folder):
+                    with contextlib.suppress(OSError, ValueError):  # "max": none
+                        limits.append(int((place / name).read_text()))
+    return limits
 
 
 def check_fits(agent: Any) -> None:
@@ -53,7 +81,9 @@ def check_fits(agent: Any) -> None:
     if limit is None:
         return
     n_sharing = 1 if jax.default_backend() == "cpu" else agent.config.devices
-    for what, n_bytes in _necessary_arrays(agent):
+    if agent not in _necessary:  # every step of a training by hand asks
+        _necessary[agent] = list(_necessary_arrays(agent))
+    for what, n_bytes in _necessary[agent]:
         if n_bytes / n_sharing > limit:
             where = "this machine" if jax.default_backend() == "cpu" else "each device"
             raise ValueError(

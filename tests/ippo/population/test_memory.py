@@ -98,3 +98,30 @@ def test_parts_train_like_the_whole_batch(monkeypatch):
         strict=True,
     ):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_containers_limit_counts_if_it_is_lower_than_the_machines(tmp_path):
+    files = {
+        "proc/self/cgroup": "4:memory:/job\n1:cpu:/\n0::/outer/inner\n",
+        "sys/fs/cgroup/outer/inner/memory.max": "max\n",
+        "sys/fs/cgroup/outer/memory.max": "2000\n",
+        "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "3000\n",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+        "sys/memory.max": "1\n",  # not of a group
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert sorted(memory._limits_of_groups(tmp_path)) == [2000, 3000, 9223372036854771712]
+    assert memory._limits_of_groups(tmp_path / "elsewhere") == []
+
+
+def test_the_arrays_of_an_agent_are_counted_once(monkeypatch):
+    agent, calls = shared_agent(COORDINATION, batch_size=8), []
+    count = memory._necessary_arrays
+    monkeypatch.setattr(
+        memory, "_necessary_arrays", lambda each: [calls.append(each), count(each)][1]
+    )
+    memory.check_fits(agent)
+    memory.check_fits(agent)
+    assert len(calls) <= 1
