@@ -119,7 +119,12 @@ def _check_is_one_run(
 def _keep_compiled_programs() -> None:
     """Turn on jax's persistent compilation cache, in a directory of the user's choice if set."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(caches, "jaxagents"))
+    folder = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(caches, "jaxagents"))
+    while folder and not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder or ".") or not os.access(folder or ".", os.W_OK):
+        # jax would warn of each program.
+        os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 
 
 @contextlib.contextmanager

@@ -236,9 +236,12 @@ def _keep_program(cache: str) -> str:
 
     from jaxagents.compiler.jit import keeps_compiled_programs
 
-    if not cache or not keeps_compiled_programs():
-        return "not kept, by JAX_ENABLE_COMPILATION_CACHE or JAX_COMPILATION_CACHE_DIR"
+    not_kept = "not kept, by JAX_ENABLE_COMPILATION_CACHE or JAX_COMPILATION_CACHE_DIR"
+    if not cache:
+        return not_kept
     with _temporary_folder(Path(cache)) as folder:
+        if not keeps_compiled_programs():
+            return not_kept
         settings = {
             "jax_compilation_cache_dir": str(folder),
             "jax_persistent_cache_min_compile_time_secs": 0.0,

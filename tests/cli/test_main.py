@@ -105,6 +105,17 @@ def test_a_command_finds_what_an_earlier_one_compiled(commands):
     assert first == second
 
 
+@pytest.mark.parametrize(("cache", "keeps"), [("new/caches", None), ("file/caches", "false")])
+def test_programs_are_kept_where_their_folder_can_be_written(cache, keeps, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.delenv("JAX_ENABLE_COMPILATION_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+    cli._keep_compiled_programs()
+    assert os.environ["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / cache / "jaxagents")
+    assert os.environ.pop("JAX_ENABLE_COMPILATION_CACHE", None) == keeps
+
+
 def fail(arguments: list[str], capsys) -> str:
     """Run a command that fails; return its one line of output."""
     try:
