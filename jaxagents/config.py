@@ -14,7 +14,7 @@ import optax
 from flax import linen as nn
 from flax.core import FrozenDict
 
-from jaxagents.hyperparameters import OPTIMIZERS, OptimizerParams
+from jaxagents.hyperparameters import OptimizerParams
 
 
 def _check_choice(name: str, value: Any, hint: Any) -> None:
@@ -499,23 +499,8 @@ class AgentConfig:
 
     @property
     def minibatches_per_epoch(self) -> int:
-        """Minibatches of an epoch over the new rollout alone."""
+        """Minibatches of an epoch over a single rollout."""
         return self.n_minibatches or self.batch_size // self.minibatch_size
-
-    def count_minibatches(self, n_sequences: int, n_devices: int = 1) -> int:
-        """Return the minibatches of an epoch over the sequences of one or more rollouts.
-
-        Args:
-            n_sequences: Trajectories, or chunks of them, on each device.
-            n_devices: Number of devices.
-        """
-        n_rollouts = n_sequences * n_devices // (self.batch_size * self.n_chunks)
-        return n_rollouts * self.minibatches_per_epoch
-
-    def make_optimizer(self, params: OptimizerParams) -> optax.GradientTransformation:
-        """Build the configured optimizer of a network."""
-        make = self.optimizer if callable(self.optimizer) else OPTIMIZERS[self.optimizer]
-        return make(params)
 
     @property
     def steps_per_update(self) -> int:

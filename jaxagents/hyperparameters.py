@@ -8,13 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import struct
 from jax.core import Tracer
 from jaxtyping import Array, Float
-
-from jaxagents.compiler.reductions import global_norm
-from jaxagents.types import PyTree
 
 ScalarLike = float | Float[Array, ""]
 """A Python number or a traced one."""
@@ -96,62 +92,6 @@ def _naming_optimizers(init: Callable[..., None]) -> Callable[..., None]:
 
 HyperParameters.__init__ = _naming_optimizers(HyperParameters.__init__)
 
-
-def clip_by_global_norm(max_norm: ScalarLike) -> optax.GradientTransformation:
-    """Scale gradients down to the global norm ``max_norm`` if they exceed it.
-
-    Source: Pascanu et al. 2013, https://arxiv.org/abs/1211.5063.
-    """
-    return optax.stateless(lambda gradients, _: _within(gradients, max_norm))
-
-
-def clip_by_root_mean_square(max_root_mean_square: ScalarLike) -> optax.GradientTransformation:
-    """Scale an update of all parameters together down to a root mean square.
-
-    Source: Shazeer and Stern 2018, https://arxiv.org/abs/1804.04235, section 6.
-    """
-
-    def clip(updates: PyTree, params: PyTree) -> PyTree:
-        del params
-        n_parameters = sum(leaf.size for leaf in jax.tree.leaves(updates))
-        return _within(updates, max_root_mean_square * math.sqrt(n_parameters))
-
-    return optax.stateless(clip)
-
-
-def _within(tree: PyTree, max_norm: ScalarLike) -> PyTree:
-    """Scale a tree down to a global norm if it exceeds it."""
-    norm = global_norm(tree)
-    scale = jnp.where(norm < max_norm, 1.0, max_norm / norm)
-    return jax.tree.map(lambda leaf: (leaf * scale).astype(leaf.dtype), tree)
-
-
-def adam(params: OptimizerParams) -> optax.GradientTransformation:
-    """Build Adam with gradients clipped by their global norm."""
-    return optax.chain(
-        clip_by_global_norm(params.grad_clip), optax.adam(params.learning_rate, eps=params.eps)
-    )
-
-
-def clipped_adam(params: OptimizerParams) -> optax.GradientTransformation:
-    """Build Adam with clipped gradients and clipped steps.
-
-    The root mean square of a step is at most the learning rate: Adam's own would be several times
-    larger when a large gradient follows many small ones, as when a policy that has solved its task
-    fails once, and one update would destroy the policy.
-    """
-    return optax.chain(
-        clip_by_global_norm(params.grad_clip),
-        optax.chain(  # with the state of optax.adam
-            optax.scale_by_adam(eps=params.eps),
-            clip_by_root_mean_square(1.0),
-            optax.scale_by_learning_rate(params.learning_rate),
-        ),
-    )
-
-
-OPTIMIZERS = {"clipped_adam": clipped_adam, "adam": adam}
-"""The optimizers that a configuration may name."""
 
 _UNIT_INTERVAL = ("gamma", "gae_lambda")
 _NON_NEGATIVE = ("ent_coeff", "vf_coeff", "learning_rate")

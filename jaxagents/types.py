@@ -127,7 +127,7 @@ class Batch(NamedTuple):
     log_prob: Float[Array, "*batch"]
     path: Path
     advantage: Float[Array, "*batch"]  # standardised, or in units of reward
-    loss_scale: Float[Array, "*batch"]  # of the actor's loss; the same for all samples
+    loss_scale: Float[Array, ""]  # of the actor's loss
     value: Float[Array, "*batch"]  # the critic's output at the rollout
     value_target: Float[Array, "*batch"]
     weight: Float[Array, "*batch"]
@@ -213,22 +213,13 @@ class UpdateKeys(NamedTuple):
     next_update: PRNGKeyArray
 
 
-class ActorLoop(NamedTuple):
-    """Carry of the early-stopped actor epochs of one policy."""
+class FitLoop(NamedTuple):
+    """Carry of the epochs in which one policy's actor, its critic, or both are trained."""
 
-    network: Any  # the actor's NetworkState, or actor and critic
+    networks: dict[str, NetworkState]  # by name
     stats: Metrics  # means over the latest epoch's active samples
     gradient_norm: Float[Array, ""]  # before clipping
     epoch: Int[Array, ""]  # epochs completed
-    rng: PRNGKeyArray
-
-
-class CriticLoop(NamedTuple):
-    """Carry of the critic epochs of one policy."""
-
-    critic: NetworkState
-    stats: Metrics  # means over the latest epoch's active samples
-    gradient_norm: Float[Array, ""]  # before clipping
     rng: PRNGKeyArray
 
 

@@ -19,7 +19,6 @@ import jax
 
 import jaxagents as ja
 from jaxagents.ippo.base import IPPOBase
-from jaxagents.ppo import optimization
 
 PACKAGE = Path(ja.__file__).parent
 EXPERIENCE = ("TimeStep", "Move", "Transition", "Record", "RecordedStep", "Rollout", "Batch")
@@ -56,7 +55,6 @@ def files_of_gradient_step(agent: IPPOBase) -> list[str]:
         if event == "call" and name.startswith(str(PACKAGE)):
             files.add(str(Path(name).relative_to(PACKAGE)))
 
-    run_minibatch = optimization.descend
     runner = agent.init(jax.random.key(0), ja.HyperParameters())
 
     def traced(runner: ja.Runner) -> Any:
@@ -64,17 +62,16 @@ def files_of_gradient_step(agent: IPPOBase) -> list[str]:
         after, transitions = agent.collector.collect(runner, keys.rollout)
         after, valuation = agent.networks.value_rollout(after, transitions)
         hyperparams = agent.hyperparams_of(runner)
-        _, batch = agent._estimate_advantages(after, transitions, valuation, hyperparams)
+        _, batch = agent.estimate_advantages(after, transitions, valuation, hyperparams)
         return batch, hyperparams, keys
 
     batch, hyperparams, keys = jax.eval_shape(traced, runner)
-    update = jax.vmap(agent._update_actor, axis_name="policies")
+    fit = jax.vmap(agent.fit, axis_name="policies")
     sys.setprofile(note)
     try:
-        jax.eval_shape(update, runner.actor, batch, hyperparams, keys.actor)
+        jax.eval_shape(fit, {"actor": runner.actor}, batch, hyperparams, keys.actor)
     finally:
         sys.setprofile(None)
-    assert run_minibatch is optimization.descend
     return sorted(files)
 
 
@@ -126,7 +123,7 @@ def main() -> None:
         for _, tree, _ in every
         for node in ast.walk(tree)
     )
-    page = (IPPOBase._update, IPPOBase.learn, IPPOBase._fit)
+    page = (IPPOBase.collect_and_learn, IPPOBase.learn)
     rows = {
         "frames from train to jax.grad": frames_to_gradient(agent),
         "files of a gradient step": f"{len(files)}: {', '.join(files)}",

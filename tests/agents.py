@@ -115,7 +115,7 @@ def make_batch(
     """Do what an update does between its rollout and the epochs of its actors."""
     hyperparams = per_policy(runner.hyperparams, agent.policies.n_policies)
     runner, valuation = agent.networks.value_rollout(runner, transitions)
-    return agent._estimate_advantages(runner, transitions, valuation, hyperparams)
+    return agent.estimate_advantages(runner, transitions, valuation, hyperparams)
 
 
 def with_hyperparams(runner: ja.Runner, **hyperparams: Any) -> ja.Runner:

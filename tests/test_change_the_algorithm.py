@@ -30,7 +30,7 @@ def minibatch_of(agent, seed=0):
         after, transitions = agent.collector.collect(runner, agent.split_key(runner).rollout)
         after, valuation = agent.networks.value_rollout(after, transitions)
         hyperparams = agent.hyperparams_of(runner)
-        return agent._estimate_advantages(after, transitions, valuation, hyperparams)[1]
+        return agent.estimate_advantages(after, transitions, valuation, hyperparams)[1]
 
     return jax.tree.map(
         lambda leaf: leaf[0], (runner.actor.params, runner.critic.params, estimate(runner))

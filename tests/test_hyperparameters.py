@@ -11,13 +11,12 @@ import pytest
 from jaxagents.hyperparameters import (
     HyperParameters,
     OptimizerParams,
-    adam,
     as_arrays,
     check_hyperparams,
-    clip_by_global_norm,
     flat_items,
     per_policy,
 )
+from jaxagents.ppo.optimization import adam, clip_by_global_norm
 from jaxagents.ppo.schedules import scale_learning_rates
 
 NAMES = [

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from jaxagents.ippo.base import IPPOBase
 from jaxagents.ppo.batches import Valuation
 from jaxagents.ppo.policy_map import each_policy
 from jaxagents.training.named_arrays import strip_keys
-from jaxagents.types import Batch, PyTree, Runner, TimeStep, Transition
+from jaxagents.types import Batch, NetworkState, PyTree, Runner, TimeStep, Transition
 
 PARTS = ("rollout", "values", "advantages", "actor", "critic")
 """The stages of an update, in order."""
@@ -221,17 +221,17 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
     batch = advantages()
     n_epochs = agent.config.actor_epochs
 
-    def learning(update: Callable[..., Any], network: Any, rngs: PRNGKeyArray) -> Program:
-        arguments = (network, batch, hyperparams, rngs)
-        flops = count_costs(each_policy(update), *arguments, n_iterations=n_epochs).flops
-        return compiled(each_policy(update), *arguments)._replace(flops=flops)
+    def learning(networks: dict[str, NetworkState], rngs: PRNGKeyArray) -> Program:
+        fit, arguments = each_policy(agent.fit), (networks, batch, hyperparams, rngs)
+        flops = count_costs(fit, *arguments, n_iterations=n_epochs).flops
+        return compiled(fit, *arguments)._replace(flops=flops)
 
     return {
         "rollout": rollout,
         "values": values,
         "advantages": advantages,
-        "actor": learning(agent._update_actor, runner.actor, keys.actor),
-        "critic": learning(agent._update_critic, runner.critic, keys.critic),
+        "actor": learning({"actor": runner.actor}, keys.actor),
+        "critic": learning({"critic": runner.critic}, keys.critic),
         "environment": compiled(
             partial(_step_environments, agent), runner, transitions.action, keys.rollout
         ),
@@ -291,7 +291,7 @@ def _estimate(
     hyperparams: HyperParameters,
 ) -> Batch:
     """Estimate advantages and make the value targets."""
-    runner, batch = agent._estimate_advantages(runner, transitions, valuation, hyperparams)
+    runner, batch = agent.estimate_advantages(runner, transitions, valuation, hyperparams)
     return agent._make_targets(runner, batch, hyperparams)[1]
 
 

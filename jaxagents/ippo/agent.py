@@ -15,7 +15,7 @@ from jaxagents.compiler.forks import check_has_threads
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.platform import check_platform
 from jaxagents.compiler.random_keys import as_key, key_of
-from jaxagents.config import AgentConfig
+from jaxagents.config import AgentConfig, MakeOptimizer
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.factory import batch_of, warn_of_endless_episodes
 from jaxagents.environments.sides.side import Side
@@ -55,6 +55,7 @@ from jaxagents.ippo.training_run import TrainingRun
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.networks.network import Network
 from jaxagents.ppo.finiteness import NonFinite, Residues, skip_nonfinite
+from jaxagents.ppo.optimization import optimizer_of
 from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
 from jaxagents.training.named_arrays import Leaves
@@ -92,6 +93,8 @@ class Agent(Frozen, abc.ABC):
         policies: Which policy each actor has.
         networks: The actor and critic networks.
         collector: Collects rollouts.
+        optimizer: Builds a network's optimizer.
+        n_minibatches: Of an epoch over one rollout.
         replay: What updates learn from earlier rollouts; None: nothing.
         runners: Builds and recognises runners.
         recorder: Writes checkpoints, and calls callbacks and trackers.
@@ -164,6 +167,8 @@ class Agent(Frozen, abc.ABC):
             self.replay,
             self.default_hyperparams,
         )
+        self.optimizer: MakeOptimizer = optimizer_of(config)
+        self.n_minibatches: int = config.minibatches_per_epoch
         self.devices: Devices = Devices(
             config.devices, one_per_process=self.environments.one_device_per_process
         )

@@ -9,7 +9,6 @@ Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2
 https://arxiv.org/abs/1707.06347.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from jaxagents.compiler.devices import WHOLE, n_devices
+from jaxagents.compiler.devices import WHOLE
 from jaxagents.compiler.jit import compiled_for_speed
 from jaxagents.compiler.random_keys import to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
@@ -27,16 +26,14 @@ from jaxagents.ippo.runners import specs_of
 from jaxagents.ppo.batches import Valuation, by_gae, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import NonFinite, Residues, residues_of, skip_nonfinite
 from jaxagents.ppo.losses import actor_loss, critic_loss, error_cost
-from jaxagents.ppo.minibatches import unit_of
 from jaxagents.ppo.normalization import RunningStatistics
-from jaxagents.ppo.optimization import Epoch, run_epoch, run_joint_epoch, weighed
+from jaxagents.ppo.optimization import Objective, run_epoch, unit_of
 from jaxagents.ppo.policy_map import each_policy, while_any_policy
 from jaxagents.ppo.schedules import adapt_learning_rate, scheduled
 from jaxagents.ppo.statistics import explained_variance, value_statistics
 from jaxagents.types import (
-    ActorLoop,
     Batch,
-    CriticLoop,
+    FitLoop,
     Metrics,
     NetworkState,
     Path,
@@ -69,62 +66,61 @@ class IPPOBase(Agent):
 
     # One update.
 
-    def _update(self, runner: Runner) -> tuple[Runner, Metrics, Residues]:
+    def collect_and_learn(self, runner: Runner) -> tuple[Runner, Metrics, Residues]:
         """Do one update: collect a rollout, and learn from it."""
         keys = self.split_key(runner)
         runner, transitions = self.collector.collect(runner, keys.rollout)
         return self.learn(runner, transitions, keys)
 
     def learn(
-        self, runner: Runner, transitions: Transition, keys: UpdateKeys
+        self, runner: Runner, transitions: Transition, keys: UpdateKeys, replays: bool | None = None
     ) -> tuple[Runner, Metrics, Residues]:
-        """Estimate advantages, and train the networks on them."""
+        """Estimate advantages, then train the actors, then the critics.
+
+        Args:
+            runner: After the rollout, except for its critics' recurrent state.
+            transitions: The rollout, ``[time, envs, actors, ...]``.
+            keys: Of this update.
+            replays: Learn from earlier rollouts too; None: if there are enough of them.
+        """
+        if self.replay is not None and replays is None:
+            return self.replay.learn(self.learn, runner, transitions, keys)
         before, hyperparams = runner, self.hyperparams_of(runner)
-        estimate = partial(self._estimate_advantages, hyperparams=hyperparams)
-        fit = partial(self._fit, hyperparams=hyperparams, keys=keys)
+        estimate = partial(self.estimate_advantages, hyperparams=hyperparams)
         runner, valuation = self.networks.value_rollout(runner, transitions)
         runner, batch = estimate(runner, transitions, valuation)
-        if self.replay is not None:  # earlier rollouts widen the batch
-            fit = partial(self.replay.learn, fit, estimate, before, transitions)
-        runner, metrics, residues = fit(runner, batch)
-        counts = count_empty_masks(transitions, self.environments.space, self.policies)
-        return runner, metrics | counts, residues
+        if self.replay is not None and replays:  # earlier rollouts widen the batch
+            batch = self.replay.with_earlier(batch, before, runner.normalizers, estimate)
+        fit = each_policy(
+            partial(self.fit, n_rollouts=1 + self.config.replay_updates * bool(replays))
+        )
 
-    def _fit(
-        self,
-        runner: Runner,
-        batch: Batch,
-        hyperparams: HyperParameters,
-        keys: UpdateKeys,
-    ) -> tuple[Runner, Metrics, Residues]:
-        """Train the actors, then the critics, on a batch ``[policies, ...]``."""
         if self.config.joint_update:
             runner, batch, value_metrics = self._make_targets(runner, batch, hyperparams)
-            actor, critic, metrics = each_policy(self._update_jointly)(
-                runner.actor, runner.critic, batch, hyperparams, keys.actor
-            )
+            networks = {"actor": runner.actor, "critic": runner.critic}
+            networks, metrics = fit(networks, batch, hyperparams, keys.actor)
         else:
-            actor, actor_metrics = each_policy(self._update_actor)(
-                runner.actor, batch, hyperparams, keys.actor
+            actor, metrics = fit({"actor": runner.actor}, batch, hyperparams, keys.actor)
+            runner, batch, value_metrics = self._make_targets(
+                runner.replace(**actor), batch, hyperparams
             )
-            runner = runner.replace(actor=actor)
-            runner, batch, value_metrics = self._make_targets(runner, batch, hyperparams)
-            critic, critic_metrics = each_policy(self._update_critic)(
-                runner.critic, batch, hyperparams, keys.critic
+            networks, critic_metrics = fit(
+                {"critic": runner.critic}, batch, hyperparams, keys.critic
             )
-            metrics = actor_metrics | critic_metrics
+            metrics |= critic_metrics
+
         metrics |= value_metrics
         runner = runner.replace(
-            actor=actor,
-            critic=critic,
-            rng=to_store(keys.next_update),
-            n_updates_done=runner.n_updates_done + 1,
+            **networks, rng=to_store(keys.next_update), n_updates_done=runner.n_updates_done + 1
         )
-        residues = each_policy(residues_of)(batch, actor, critic, runner.normalizers, metrics)
+        residues = each_policy(residues_of)(
+            batch, runner.actor, runner.critic, runner.normalizers, metrics
+        )
+        metrics |= count_empty_masks(transitions, self.environments.space, self.policies)
         metrics["learning_rate"] = jnp.asarray(hyperparams.actor_optimizer_params.learning_rate)
         return self.adapted(runner, metrics), metrics, residues
 
-    # Its stages.
+    # Its stages, in their order.
 
     def split_key(self, runner: Runner) -> UpdateKeys:
         """Split a runner's key for the consumers of one update."""
@@ -145,16 +141,7 @@ class IPPOBase(Agent):
         progress = runner.n_updates_done / self.config.n_steps
         return scheduled(runner.hyperparams, self.config, progress, runner.learning_rate)
 
-    def adapted(self, runner: Runner, metrics: Metrics) -> Runner:
-        """Change a runner after its update, by the update's metrics ``[policies]``.
-
-        With the schedule "kl" the actor's learning rate adapts to the KL divergence.
-        """
-        target = per_policy(runner.hyperparams, self.policies.n_policies).kl_target
-        rate = adapt_learning_rate(runner.learning_rate, metrics["kl"], target)
-        return runner.replace(learning_rate=rate)
-
-    def _estimate_advantages(
+    def estimate_advantages(
         self,
         runner: Runner,
         transitions: Transition,
@@ -184,114 +171,104 @@ class IPPOBase(Agent):
         )
         return runner.replace(normalizers=normalizers), batch
 
-    def _update_actor(
-        self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray
-    ) -> tuple[NetworkState, Metrics]:
-        """Train one policy's actor until ``actor_epochs`` or ``kl_threshold`` is reached."""
-        optimizer = self.config.make_optimizer(hyperparams.actor_optimizer_params)
-        loss = partial(self.actor_loss, hyperparams=hyperparams)
+    def advantages(self, path: Path, hyperparams: HyperParameters) -> Float[Array, "time *batch"]:
+        """Estimate one policy's advantages, in units of reward.
 
-        def train_epoch(actor: NetworkState, rng: PRNGKeyArray) -> Epoch:
-            samples = self._reestimated(actor, batch, hyperparams)
-            return run_epoch(
-                actor,
-                samples,
-                # The scale is one number, which no minibatch need gather.
-                weighed(loss, "weight", samples.loss_scale[0, 0, 0]),
-                optimizer,
-                rng,
-                n_minibatches=self.config.count_minibatches(batch.weight.shape[1], n_devices()),
-                unit=unit_of(self.config, self.networks.actor.recurrent),
-                standardizes=self.config.normalize_advantages == "minibatch",
-            )
-
-        stats = jax.eval_shape(loss, actor.params, batch)[1]
-        loop = self._train_until_kl(train_epoch, actor, stats, hyperparams, rng)
-        epochs = {"actor_gradient_norm": loop.gradient_norm, "actor_epochs": loop.epoch}
-        return loop.network, loop.stats | epochs
-
-    def _train_until_kl(
-        self,
-        train_epoch: Callable[[Any, PRNGKeyArray], Epoch],
-        network: Any,
-        stats: Metrics,
-        hyperparams: HyperParameters,
-        rng: PRNGKeyArray,
-    ) -> ActorLoop:
-        """Train one policy's actor, or actor and critic, in early-stopped epochs.
+        Value targets are these advantages plus the values. ``advantages="vtrace"`` estimates both
+        in its own way.
 
         Args:
-            train_epoch: Does an epoch.
-            network: The actor, or both networks.
-            stats: Shapes of the statistics of an epoch; ``kl`` is one of them.
+            path: Rewards, values and ends of a rollout, ``[time, envs, actors]``.
+            hyperparams: One value each.
+        """
+        return by_gae(path, hyperparams)
+
+    def fit(
+        self,
+        networks: dict[str, NetworkState],
+        batch: Batch,
+        hyperparams: HyperParameters,
+        rng: PRNGKeyArray,
+        n_rollouts: int = 1,
+    ) -> tuple[dict[str, NetworkState], Metrics]:
+        """Train one policy's actor, its critic, or both in the same minibatches.
+
+        A critic trains for ``critic_epochs``. An actor, or both together, train until
+        ``actor_epochs`` or ``kl_threshold`` is reached.
+
+        Args:
+            networks: By name: "actor", "critic" or both.
+            batch: The policy's samples, ``[time, sequences, actors, ...]``.
             hyperparams: One value each.
             rng: Random key.
+            n_rollouts: Number of rollouts in the batch.
         """
+        config, names, trains_actor = self.config, list(networks), "actor" in networks
+        objectives = self._objectives(names, hyperparams)
+        descend = partial(
+            run_epoch,
+            objectives=objectives,
+            n_minibatches=self.n_minibatches * n_rollouts,
+            unit=unit_of(config, getattr(self.networks, names[0]).recurrent),
+            standardizes=trains_actor and config.normalize_advantages == "minibatch",
+            grad_clip=hyperparams.actor_optimizer_params.grad_clip if len(names) > 1 else None,
+        )
 
-        def unfinished(loop: ActorLoop) -> Bool[Array, ""]:
+        def train_epoch(_: Any, loop: FitLoop) -> FitLoop:
+            rng, rng_epoch = jax.random.split(loop.rng)
+            samples = batch
+            if trains_actor:
+                samples = self._reestimated(loop.networks["actor"], batch, hyperparams)
+            networks, stats, norm = descend(loop.networks, samples, rng=rng_epoch)
+            return FitLoop(networks, stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng)
+
+        def unfinished(loop: FitLoop) -> Bool[Array, ""]:
             # Stop on the whole epoch's KL: one minibatch's estimate is too noisy. Each minibatch's
             # is computed before its own step.
-            return (loop.epoch < self.config.actor_epochs) & (
+            return (loop.epoch < config.actor_epochs) & (
                 loop.stats["kl"] <= hyperparams.kl_threshold
             )
 
-        def advance(loop: ActorLoop) -> ActorLoop:
-            rng, rng_epoch = jax.random.split(loop.rng)
-            network, stats, norm = train_epoch(loop.network, rng_epoch)
-            return ActorLoop(
-                network=network, stats=stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng
-            )
-
-        loop = ActorLoop(
-            network=network,
-            stats=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), stats),
+        shapes = {
+            name: shape
+            for each in names
+            for name, shape in objectives[each].shapes_of_stats(networks[each], batch).items()
+        }
+        loop = FitLoop(
+            networks=networks,
+            stats=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes),
             gradient_norm=jnp.zeros(()),
             epoch=jnp.zeros((), jnp.int32),
             rng=rng,
         )
-        return while_any_policy(unfinished, advance, loop, self.policies.n_policies)
+        if trains_actor:
+            advance = partial(train_epoch, None)
+            loop = while_any_policy(unfinished, advance, loop, self.policies.n_policies)
+        else:
+            loop = jax.lax.fori_loop(0, config.critic_epochs, train_epoch, loop)
+        norms = {f"{name}_gradient_norm": loop.gradient_norm for name in names}
+        epochs = {"actor_epochs": loop.epoch} if trains_actor else {}
+        return loop.networks, loop.stats | norms | epochs
 
-    def _update_jointly(
-        self,
-        actor: NetworkState,
-        critic: NetworkState,
-        batch: Batch,
-        hyperparams: HyperParameters,
-        rng: PRNGKeyArray,
-    ) -> tuple[NetworkState, NetworkState, Metrics]:
-        """Train one policy's actor and critic in the same minibatches, as if on a summed loss."""
-        actor_params = hyperparams.actor_optimizer_params
-        critic_params = hyperparams.critic_optimizer_params
-        hooks = [
-            partial(hook, hyperparams=hyperparams) for hook in (self.actor_loss, self.critic_loss)
-        ]
-        losses = (
-            weighed(hooks[0], "weight", batch.loss_scale[0, 0, 0]),
-            weighed(hooks[1], "value_weight"),
-        )
-        train_epoch = partial(
-            run_joint_epoch,
-            batch=batch,
-            losses=losses,
-            optimizers=[
-                self.config.make_optimizer(params.replace(grad_clip=jnp.inf))
-                for params in (actor_params, critic_params)
-            ],
-            grad_clip=actor_params.grad_clip,
-            n_minibatches=self.config.count_minibatches(batch.weight.shape[1], n_devices()),
-            unit=unit_of(self.config, self.config.recurrent is not None),
-            standardizes=self.config.normalize_advantages == "minibatch",
-        )
-        networks = (actor, critic)
-        pairs = zip(hooks, networks, strict=True)
-        parts = [jax.eval_shape(hook, each.params, batch)[1] for hook, each in pairs]
-        loop = self._train_until_kl(train_epoch, networks, parts[0] | parts[1], hyperparams, rng)
-        metrics = loop.stats | {
-            "actor_gradient_norm": loop.gradient_norm,
-            "critic_gradient_norm": loop.gradient_norm,
-            "actor_epochs": loop.epoch,
+    def _objectives(self, names: list[str], hyperparams: HyperParameters) -> dict[str, Objective]:
+        """Say what each network is trained for."""
+
+        def scaled_actor_loss(params: PyTree, minibatch: Batch) -> Any:
+            loss, stats = self.actor_loss(params, minibatch, hyperparams)
+            return loss * minibatch.loss_scale, stats
+
+        losses = {
+            "actor": scaled_actor_loss,
+            "critic": partial(self.critic_loss, hyperparams=hyperparams),
         }
-        return *loop.network, metrics
+        weights = {"actor": "weight", "critic": "value_weight"}
+        params = {name: getattr(hyperparams, f"{name}_optimizer_params") for name in names}
+        if len(names) > 1:  # their gradients are clipped by the common norm
+            params = {name: each.replace(grad_clip=jnp.inf) for name, each in params.items()}
+        return {
+            name: Objective(losses[name], weights[name], self.optimizer(params[name]))
+            for name in names
+        }
 
     def actor_loss(
         self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
@@ -322,18 +299,6 @@ class IPPOBase(Agent):
             kl_weight=minibatch.kl_weight,
         )
         return loss, stats._asdict()
-
-    def advantages(self, path: Path, hyperparams: HyperParameters) -> Float[Array, "time *batch"]:
-        """Estimate one policy's advantages, in units of reward.
-
-        Value targets are these advantages plus the values. ``advantages="vtrace"`` estimates both
-        in its own way.
-
-        Args:
-            path: Rewards, values and ends of a rollout, ``[time, envs, actors]``.
-            hyperparams: One value each.
-        """
-        return by_gae(path, hyperparams)
 
     def _reestimated(
         self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters
@@ -386,36 +351,6 @@ class IPPOBase(Agent):
         normalizers = normalizers._replace(value=value)
         return runner.replace(critic=critic, normalizers=normalizers), batch, metrics
 
-    def _update_critic(
-        self, critic: NetworkState, batch: Batch, hyperparams: HyperParameters, rng: PRNGKeyArray
-    ) -> tuple[NetworkState, Metrics]:
-        """Train one policy's critic for ``critic_epochs``."""
-        optimizer = self.config.make_optimizer(hyperparams.critic_optimizer_params)
-        loss = partial(self.critic_loss, hyperparams=hyperparams)
-
-        def train_epoch(_: Array, loop: CriticLoop) -> CriticLoop:
-            rng, rng_epoch = jax.random.split(loop.rng)
-            critic, stats, norm = run_epoch(
-                loop.critic,
-                batch,
-                weighed(loss, "value_weight"),
-                optimizer,
-                rng_epoch,
-                n_minibatches=self.config.count_minibatches(batch.weight.shape[1], n_devices()),
-                unit=unit_of(self.config, self.networks.critic.recurrent),
-            )
-            return CriticLoop(critic=critic, stats=stats, gradient_norm=norm, rng=rng)
-
-        stats = jax.eval_shape(loss, critic.params, batch)[1]
-        loop = CriticLoop(
-            critic=critic,
-            stats=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), stats),
-            gradient_norm=jnp.zeros(()),
-            rng=rng,
-        )
-        loop = jax.lax.fori_loop(0, self.config.critic_epochs, train_epoch, loop)
-        return loop.critic, loop.stats | {"critic_gradient_norm": loop.gradient_norm}
-
     def critic_loss(
         self, params: PyTree, minibatch: Batch, hyperparams: HyperParameters
     ) -> tuple[Float[Array, ""], Metrics]:
@@ -441,13 +376,24 @@ class IPPOBase(Agent):
         )
         return loss, {"critic_loss": loss}
 
+    def adapted(self, runner: Runner, metrics: Metrics) -> Runner:
+        """Change a runner after its update, by the update's metrics ``[policies]``.
+
+        With the schedule "kl" the actor's learning rate adapts to the KL divergence.
+        """
+        target = per_policy(runner.hyperparams, self.policies.n_policies).kl_target
+        rate = adapt_learning_rate(runner.learning_rate, metrics["kl"], target)
+        return runner.replace(learning_rate=rate)
+
     # Compiled by itself so that it is traced once, for its result shapes and for the loop.
     @compiled_for_speed(static_argnames=("self",))
     def step_and_check(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
         """Do one update, compiled; also return which quantities are NaN or infinite."""
         specs = specs_of(runner)
         update = self.devices.split(
-            skip_nonfinite(self._update), in_specs=(specs,), out_specs=(specs, WHOLE, WHOLE)
+            skip_nonfinite(self.collect_and_learn),
+            in_specs=(specs,),
+            out_specs=(specs, WHOLE, WHOLE),
         )
         runner, metrics, nonfinite = update(runner)
         return self.runners.with_current_opponents(runner), metrics, nonfinite

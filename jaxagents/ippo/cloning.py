@@ -21,10 +21,10 @@ from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.rollout import Rollout, as_transitions, check_shapes, with_structure
 from jaxagents.ppo.batches import Valuation, make_batch
 from jaxagents.ppo.finiteness import NonFiniteError
+from jaxagents.ppo.losses import weighted_mean
 from jaxagents.ppo.normalization import Normalizers
-from jaxagents.ppo.optimization import init_network, run_epoch
+from jaxagents.ppo.optimization import Objective, init_network, optimizer_of, run_epoch
 from jaxagents.ppo.policy_map import PolicyMap, each_policy
-from jaxagents.ppo.statistics import weighted_mean
 from jaxagents.types import Batch, Metrics, NetworkState, PyTree, Runner, Transition
 
 
@@ -197,24 +197,24 @@ class Cloning(Frozen):
         n_epochs: int,
     ) -> tuple[NetworkState, Metrics]:
         """Train one policy's actor."""
-        optimizer = config.make_optimizer(hyperparams.actor_optimizer_params)
-        n_minibatches = config.count_minibatches(batch.weight.shape[1])
+        optimizer = optimizer_of(config)(hyperparams.actor_optimizer_params)
+        objective = Objective(self._loss, "weight", optimizer)
+        n_rollouts = batch.weight.shape[1] // (config.batch_size * config.n_chunks)
+        n_minibatches = n_rollouts * config.minibatches_per_epoch
         unit = "sequence" if self._networks.actor.recurrent else "step"
 
         def train_epoch(loop: CloningLoop, _: None) -> tuple[CloningLoop, Metrics]:
             rng, rng_epoch = jax.random.split(loop.rng)
-            actor, metrics, _norm = run_epoch(
-                loop.actor, batch, self._loss, optimizer, rng_epoch, n_minibatches, unit
+            networks, metrics, _norm = run_epoch(
+                {"actor": loop.actor}, batch, {"actor": objective}, rng_epoch, n_minibatches, unit
             )
-            return CloningLoop(actor=actor, rng=rng), metrics
+            return CloningLoop(actor=networks["actor"], rng=rng), metrics
 
         loop = CloningLoop(actor=init_network(actor.params, optimizer), rng=rng)
         loop, metrics = jax.lax.scan(train_epoch, loop, length=n_epochs)
         return init_network(loop.actor.params, optimizer), metrics
 
-    def _loss(
-        self, params: PyTree, minibatch: Batch
-    ) -> tuple[Float[Array, ""], tuple[Metrics, Float[Array, ""]]]:
+    def _loss(self, params: PyTree, minibatch: Batch) -> tuple[Float[Array, ""], Metrics]:
         head, weight = self._networks.batch_head(params, minibatch), minibatch.weight
         loss = -weighted_mean(self._distribution.log_prob(head, minibatch.action), weight)
         stats = {"cloning_loss": loss}
@@ -222,4 +222,4 @@ class Cloning(Frozen):
             is_mode = self._distribution.mode(head) == minibatch.action
             agrees = jnp.all(is_mode.reshape(*weight.shape, -1), axis=-1)
             stats["cloning_accuracy"] = weighted_mean(agrees.astype(jnp.float32), weight)
-        return loss, (stats, jnp.sum(weight))
+        return loss, stats

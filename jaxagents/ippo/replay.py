@@ -12,15 +12,23 @@ from jaxagents.config import AgentConfig
 from jaxagents.errors import pip_install
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen
-from jaxagents.ppo.batches import Valuation
+from jaxagents.ppo.batches import Valuation, beside
 from jaxagents.ppo.finiteness import Residues
-from jaxagents.ppo.minibatches import beside
 from jaxagents.ppo.normalization import Normalizers, reward_divisor
 from jaxagents.ppo.policy_map import PolicyMap, each_policy
-from jaxagents.types import Batch, Memory, Metrics, Observation, PyTree, Runner, Transition
+from jaxagents.types import (
+    Batch,
+    Memory,
+    Metrics,
+    Observation,
+    PyTree,
+    Runner,
+    Transition,
+    UpdateKeys,
+)
 
 Estimate = Callable[[Runner, Transition, Valuation], tuple[Runner, Batch]]
-Fit = Callable[[Runner, Batch], tuple[Runner, Metrics, Residues]]
+Learnt = tuple[Runner, Metrics, Residues]
 
 
 class Experience(NamedTuple):
@@ -90,30 +98,26 @@ class Replay(Frozen):
 
     def learn(
         self,
-        fit: Fit,
-        estimate: Estimate,
-        before: Runner,
-        transitions: Transition,
+        learn: Callable[..., Learnt],
         runner: Runner,
-        batch: Batch,
-    ) -> tuple[Runner, Metrics, Residues]:
-        """Learn from a new rollout, with the earlier ones beside it once there are enough.
+        transitions: Transition,
+        keys: UpdateKeys,
+    ) -> Learnt:
+        """Learn from a new rollout, and from the earlier ones too once there are enough.
 
         Args:
-            fit: Trains the networks of a runner on a batch.
-            estimate: Makes a batch of transitions: `IPPOBase._estimate_advantages`.
-            before: The runner before the new rollout.
+            learn: `IPPOBase.learn`.
+            runner: After the new rollout, except for its critics' recurrent state.
             transitions: The new rollout, which is kept in place of the oldest.
-            runner: After it.
-            batch: Of it, ``[policies, ...]``.
+            keys: Of the update.
         """
-        new = self.as_experience(runner, before, transitions)
-        runner, metrics, residues = jax.lax.cond(
-            self.has_begun(before),
-            lambda: fit(runner, self.with_earlier(batch, before, runner.normalizers, estimate)),
-            lambda: fit(runner, batch),
+        new = self.as_experience(runner, transitions)
+        after, metrics, residues = jax.lax.cond(
+            self.has_begun(runner),
+            lambda: learn(runner, transitions, keys, replays=True),
+            lambda: learn(runner, transitions, keys, replays=False),
         )
-        return runner.replace(replay=self._buffer.add(runner.replay, new)), metrics, residues
+        return after.replace(replay=self._buffer.add(runner.replay, new)), metrics, residues
 
     def with_earlier(
         self, batch: Batch, before: Runner, normalizers: Normalizers, estimate: Estimate
@@ -122,9 +126,9 @@ class Replay(Frozen):
 
         Args:
             batch: Of the new rollout, ``[policies, ...]``.
-            before: The runner before the new rollout.
-            normalizers: After it.
-            estimate: Makes a batch of transitions: `IPPOBase._estimate_advantages`.
+            before: The runner before its networks and statistics learn from the new rollout.
+            normalizers: After the new rollout.
+            estimate: Makes a batch of transitions: `IPPOBase.estimate_advantages`.
         """
         earlier = self._earlier(before.replay)
         transitions = earlier.transitions
@@ -140,25 +144,24 @@ class Replay(Frozen):
         _, old = estimate(runner, transitions, valuation)
         return each_policy(partial(_beside, n_chunks=self._n_chunks))(batch, old)
 
-    def as_experience(self, runner: Runner, before: Runner, transitions: Transition) -> Experience:
+    def as_experience(self, runner: Runner, transitions: Transition) -> Experience:
         """Collect what is kept of a new rollout.
 
         Args:
-            runner: After the rollout.
-            before: Before it.
+            runner: After the rollout, except for its critics' recurrent state.
             transitions: The rollout.
 
         Raises:
             ValueError: the runner has no buffer; or a rollout by hand has other parts than the
                 environments' own.
         """
-        if before.replay is None:
+        if runner.replay is None:
             raise ValueError(
                 "the runner holds no earlier rollouts, as an agent with replay_updates=0 made it; "
                 "begin with this agent's init."
             )
-        new = Experience(transitions, runner.observation, before.memory.critic)
-        stored = before.replay.experience
+        new = Experience(transitions, runner.observation, runner.memory.critic)
+        stored = runner.replay.experience
         if jax.tree.structure(new) != jax.tree.structure(stored):
             raise ValueError(
                 "the rollout has other parts (action masks, global state, final observations) than "

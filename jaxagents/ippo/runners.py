@@ -21,6 +21,7 @@ from jaxagents.ippo.collector import Collector
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.replay import Replay
 from jaxagents.ppo.normalization import init_normalizers
+from jaxagents.ppo.optimization import optimizer_of
 from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.types import PyTree, Runner, Training
 
@@ -73,7 +74,7 @@ class Runners(Frozen):
             rng_env, config.batch_size, config.devices
         )
         params = per_policy(hyperparams, n_policies)
-        actor, critic = self._networks.init(rng_actor, rng_critic, params, config.make_optimizer)
+        actor, critic = self._networks.init(rng_actor, rng_critic, params, optimizer_of(config))
         runner = Runner(
             actor=actor,
             critic=critic,

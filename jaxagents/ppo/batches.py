@@ -1,6 +1,6 @@
 """One policy's batch: its transitions with values, advantages and targets. Time-major."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -8,10 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxagents.config import AgentConfig
-from jaxagents.hyperparameters import HyperParameters, ScalarLike
+from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo.advantages import Estimates, generalized_advantages, vtrace
 from jaxagents.ppo.losses import probability_ratio
-from jaxagents.ppo.minibatches import cut, join
 from jaxagents.ppo.normalization import (
     VALUE_DECAY,
     Normalizers,
@@ -100,7 +99,7 @@ def make_batch(
         log_prob=_zero_unweighted(step.log_prob, weight),
         path=path,
         advantage=jnp.zeros_like(path.value),
-        loss_scale=jnp.zeros_like(path.value),
+        loss_scale=jnp.ones(()),
         value=valuation.value,
         value_target=jnp.zeros_like(path.value),
         weight=weight,
@@ -144,18 +143,14 @@ def with_estimates(
             c_clip=hyperparams.c_clip,
         )
     advantage, value_target = cut(estimates, len(batch.weight))
-    scale: ScalarLike = 1.0
+    scale = jnp.ones(())
     if config.scale_actor_loss:
         scale = relative_deviation(advantage, batch.path.reward, batch.weight)
     if config.normalize_advantages == "batch":
         advantage = standardize(advantage, batch.weight)
     else:
         advantage = jnp.where(batch.weight > 0, advantage, 0.0)
-    return batch._replace(
-        advantage=advantage,
-        loss_scale=jnp.broadcast_to(scale, advantage.shape),
-        value_target=value_target,
-    )
+    return batch._replace(advantage=advantage, loss_scale=scale, value_target=value_target)
 
 
 def normalize_targets(
@@ -170,6 +165,48 @@ def normalize_targets(
     updated = update_statistics(statistics, batch.value_target, batch.value_weight, VALUE_DECAY)
     batch = batch._replace(value_target=normalize(updated, batch.value_target))
     return batch, updated, rescaling(statistics, updated)
+
+
+def cut(tree: PyTree, chunk_length: int) -> PyTree:
+    """Cut trajectories ``[time, envs, ...]`` into chunks ``[chunk_length, chunks * envs, ...]``.
+
+    Scalars stay as they are.
+    """
+
+    def cut_leaf(leaf: Array) -> Array:
+        if not leaf.ndim:
+            return leaf
+        chunks = leaf.reshape(-1, chunk_length, *leaf.shape[1:])
+        return jnp.moveaxis(chunks, 1, 0).reshape(chunk_length, -1, *leaf.shape[2:])
+
+    return jax.tree.map(cut_leaf, tree)
+
+
+def join(tree: PyTree, n_chunks: int) -> PyTree:
+    """Undo `cut`."""
+
+    def join_leaf(leaf: Array) -> Array:
+        chunks = leaf.reshape(len(leaf), n_chunks, -1, *leaf.shape[2:])
+        joined = jnp.moveaxis(chunks, 1, 0)
+        return joined.reshape(-1, *joined.shape[2:])
+
+    return jax.tree.map(join_leaf, tree)
+
+
+def beside(batches: Sequence[PyTree], n_chunks: int) -> PyTree:
+    """Join batches ``[time, chunks * envs, ...]`` along their environments.
+
+    Scalars are the first batch's.
+    """
+
+    def join_envs(*leaves: Array) -> Array:
+        if not leaves[0].ndim:
+            return leaves[0]
+        parts = [leaf.reshape(len(leaf), n_chunks, -1, *leaf.shape[2:]) for leaf in leaves]
+        joined = jnp.concatenate(parts, axis=2)
+        return joined.reshape(len(joined), -1, *joined.shape[3:])
+
+    return jax.tree.map(join_envs, *batches)
 
 
 def _make_path(

@@ -1,6 +1,9 @@
-"""PPO's losses: one formula, one function."""
+"""PPO's losses: one formula, one function.
 
-from collections.abc import Callable
+Means over samples are `weighted_mean`: those of one device, whose gradients are averaged later.
+"""
+
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -8,12 +11,32 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxagents.compiler.reductions import weighted_sums
 from jaxagents.hyperparameters import ScalarLike
-from jaxagents.ppo.statistics import weighted_mean, weighted_means
 
 LARGEST_LOG_RATIO = 80.0  # its exponential is still a float32
 
 ErrorCost = Callable[[Float[Array, "*batch"]], Float[Array, "*batch"]]
+
+
+def weighted_mean(
+    values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
+) -> Float[Array, ""]:
+    """Average over the samples of positive weight; 0 if there are none.
+
+    Samples of weight 0 may hold anything, infinities and NaN included.
+    """
+    total = jnp.sum(weight)
+    return jnp.sum(weight * jnp.where(weight > 0, values, 0)) / jnp.where(total > 0, total, 1)
+
+
+def weighted_means(
+    values: Sequence[Float[Array, "*batch"]], weight: Float[Array, "*batch"]
+) -> tuple[Float[Array, ""], ...]:
+    """Average several quantities, each as `weighted_mean` does."""
+    total = jnp.sum(weight)
+    sums = weighted_sums([jnp.where(weight > 0, each, 0) for each in values], weight)
+    return tuple(sums / jnp.where(total > 0, total, 1))
 
 
 class ActorStats(NamedTuple):

@@ -1,8 +1,14 @@
-"""Gradient descent over a policy's batch, for the actor and the critic alike."""
+"""Gradient descent over a policy's batch, for actors and critics alike.
 
-from collections.abc import Callable, Sequence
+An epoch divides a batch into minibatches, at random, and takes an optimizer's step on each. The
+units that are divided are trajectories, time rows or single steps, never actors: a policy's actors
+stay together. Recurrent networks learn from sequences: trajectories, or chunks of them.
+"""
+
+import math
+from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,40 +16,170 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import weighted_means_of_units
-from jaxagents.compiler.devices import mean_over_devices
+from jaxagents.compiler.devices import key_of_device, mean_over_devices
 from jaxagents.compiler.reductions import global_norm
-from jaxagents.hyperparameters import ScalarLike, clip_by_global_norm
-from jaxagents.ppo.minibatches import draw_minibatches, replace_units, take_minibatch, take_units
-from jaxagents.ppo.statistics import standardize, weighted_mean
+from jaxagents.config import AgentConfig, MakeOptimizer
+from jaxagents.hyperparameters import OptimizerParams, ScalarLike
+from jaxagents.ppo.losses import weighted_mean
+from jaxagents.ppo.statistics import standardize
 from jaxagents.types import Batch, NetworkState, PyTree
 
-Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], tuple[PyTree, Float[Array, ""]]]]
-"""From parameters and a minibatch to the loss, its statistics and the samples' total weight.
-
-Loss and statistics are weighted means over the samples, so that a minibatch's can be computed from
-those of its parts."""
+# Minibatches.
 
 
-def weighed(
-    loss: Callable[..., tuple[Float[Array, ""], PyTree]], weight: str, scale: ScalarLike = 1.0
-) -> Loss:
-    """Make a `Loss` of a loss of parameters and minibatch.
+def unit_of(config: AgentConfig, is_recurrent: bool) -> str:
+    """Return what a network's minibatches are drawn over: whole sequences if it is recurrent."""
+    return "sequence" if is_recurrent else config.minibatch_unit
 
-    Args:
-        loss: Returns the loss and its statistics, means over the samples.
-        weight: The field of `Batch` that the means are weighted by.
-        scale: Multiplies the loss.
+
+def draw_minibatches(
+    rng: PRNGKeyArray, rollout_length: int, batch_size: int, n_minibatches: int, unit: str
+) -> Int[Array, "minibatches units"]:
+    """Divide the units of a batch into minibatches of equal size, at random on each device."""
+    n_units = {
+        "sequence": batch_size,
+        "trajectory": batch_size,
+        "time": rollout_length,
+        "step": rollout_length * batch_size,
+    }[unit]
+    return jax.random.permutation(key_of_device(rng), n_units).reshape(n_minibatches, -1)
+
+
+def take_minibatch(batch: PyTree, indices: Int[Array, " units"], unit: str) -> PyTree:
+    """Gather units of a batch ``[time, envs, actors, ...]`` as samples ``[samples, ...]``.
+
+    Matrix products are a tenth faster on flat samples. Sequences keep their axes: ``[time, units,
+    actors, ...]``. Scalars stay as they are.
+    """
+    units = take_units(batch, indices, unit)
+    if unit == "sequence":
+        return units
+    n_axes = 2 if unit == "step" else 3
+    return jax.tree.map(
+        lambda leaf: leaf.reshape(-1, *leaf.shape[n_axes:]) if leaf.ndim else leaf, units
+    )
+
+
+def take_units(batch: PyTree, indices: Int[Array, " units"], unit: str) -> PyTree:
+    """Gather units of a batch ``[time, envs, actors, ...]``; all but steps keep their axes."""
+
+    def take(leaf: Array) -> Array:
+        if not leaf.ndim:
+            return leaf
+        if unit in ("sequence", "trajectory"):
+            return jnp.take(leaf, indices, axis=1, mode="clip")
+        if unit == "step":
+            leaf = leaf.reshape(-1, *leaf.shape[2:])
+        return jnp.take(leaf, indices, axis=0, mode="clip")
+
+    return jax.tree.map(take, batch)
+
+
+def replace_units(leaf: Array, indices: Int[Array, " units"], values: Array, unit: str) -> Array:
+    """Put values where `take_units` takes them from."""
+    if unit in ("sequence", "trajectory"):
+        return leaf.at[:, indices].set(values)
+    if unit == "step":
+        return leaf.reshape(-1, *leaf.shape[2:]).at[indices].set(values).reshape(leaf.shape)
+    return leaf.at[indices].set(values)
+
+
+def standardize_minibatches(
+    batch: Batch, indices: Int[Array, "minibatches units"], unit: str
+) -> Batch:
+    """Standardise the advantages of a batch over each of its minibatches."""
+
+    def standardize_minibatch(advantage: Array, units: Int[Array, " units"]) -> tuple[Array, None]:
+        of_units, weight = take_units((batch.advantage, batch.weight), units, unit)
+        return replace_units(advantage, units, standardize(of_units, weight), unit), None
+
+    advantage, _ = jax.lax.scan(standardize_minibatch, batch.advantage, indices)
+    return batch._replace(advantage=advantage)
+
+
+# Optimizers.
+
+
+def clip_by_global_norm(max_norm: ScalarLike) -> optax.GradientTransformation:
+    """Scale gradients down to the global norm ``max_norm`` if they exceed it.
+
+    Source: Pascanu et al. 2013, https://arxiv.org/abs/1211.5063.
+    """
+    return optax.stateless(lambda gradients, _: _within(gradients, max_norm))
+
+
+def clip_by_root_mean_square(max_root_mean_square: ScalarLike) -> optax.GradientTransformation:
+    """Scale an update of all parameters together down to a root mean square.
+
+    Source: Shazeer and Stern 2018, https://arxiv.org/abs/1804.04235, section 6.
     """
 
-    def weighed_loss(params: PyTree, minibatch: Batch) -> Any:
-        value, stats = loss(params, minibatch)
-        return value * scale, (stats, jnp.sum(getattr(minibatch, weight)))
+    def clip(updates: PyTree, params: PyTree) -> PyTree:
+        del params
+        n_parameters = sum(leaf.size for leaf in jax.tree.leaves(updates))
+        return _within(updates, max_root_mean_square * math.sqrt(n_parameters))
 
-    return weighed_loss
+    return optax.stateless(clip)
 
 
-Epoch = tuple[Any, Any, Float[Array, ""]]
-"""The network after an epoch, the statistics of its loss, and the gradients' norm."""
+def _within(tree: PyTree, max_norm: ScalarLike) -> PyTree:
+    """Scale a tree down to a global norm if it exceeds it."""
+    norm = global_norm(tree)
+    scale = jnp.where(norm < max_norm, 1.0, max_norm / norm)
+    return jax.tree.map(lambda leaf: (leaf * scale).astype(leaf.dtype), tree)
+
+
+def adam(params: OptimizerParams) -> optax.GradientTransformation:
+    """Build Adam with gradients clipped by their global norm."""
+    return optax.chain(
+        clip_by_global_norm(params.grad_clip), optax.adam(params.learning_rate, eps=params.eps)
+    )
+
+
+def clipped_adam(params: OptimizerParams) -> optax.GradientTransformation:
+    """Build Adam with clipped gradients and clipped steps.
+
+    The root mean square of a step is at most the learning rate: Adam's own would be several times
+    larger when a large gradient follows many small ones, as when a policy that has solved its task
+    fails once, and one update would destroy the policy.
+    """
+    return optax.chain(
+        clip_by_global_norm(params.grad_clip),
+        optax.chain(  # with the state of optax.adam
+            optax.scale_by_adam(eps=params.eps),
+            clip_by_root_mean_square(1.0),
+            optax.scale_by_learning_rate(params.learning_rate),
+        ),
+    )
+
+
+OPTIMIZERS = {"clipped_adam": clipped_adam, "adam": adam}
+"""The optimizers that a configuration may name."""
+
+
+def optimizer_of(config: AgentConfig) -> MakeOptimizer:
+    """Return what builds the configured optimizer of a network."""
+    return config.optimizer if callable(config.optimizer) else OPTIMIZERS[config.optimizer]
+
+
+# Steps and epochs.
+
+Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], dict[str, Array]]]
+"""From parameters and a minibatch to the loss and its statistics by name: means over samples."""
+Epoch = tuple[dict[str, NetworkState], dict[str, Array], Float[Array, ""]]
+"""The networks after an epoch, the statistics of their losses, and the gradients' norm."""
+
+
+class Objective(NamedTuple):
+    """What a network is trained for, and how."""
+
+    loss: Loss
+    weight: str  # the field of `Batch` that the means of loss and statistics are weighted by
+    optimizer: optax.GradientTransformation
+
+    def shapes_of_stats(self, network: NetworkState, batch: Batch) -> dict[str, Any]:
+        """Return the shapes of the loss's statistics."""
+        return jax.eval_shape(self.loss, network.params, batch)[1]
 
 
 def init_network(params: PyTree, optimizer: optax.GradientTransformation) -> NetworkState:
@@ -66,123 +202,64 @@ def descend(
     return jax.tree.map(lambda new, old: jnp.where(weight > 0, new, old), stepped, network)
 
 
-def standardize_minibatches(
-    batch: Batch, indices: Int[Array, "minibatches units"], unit: str
-) -> Batch:
-    """Standardise the advantages of a batch over each of its minibatches."""
-
-    def standardize_minibatch(advantage: Array, units: Int[Array, " units"]) -> tuple[Array, None]:
-        of_units, weight = take_units((batch.advantage, batch.weight), units, unit)
-        return replace_units(advantage, units, standardize(of_units, weight), unit), None
-
-    advantage, _ = jax.lax.scan(standardize_minibatch, batch.advantage, indices)
-    return batch._replace(advantage=advantage)
-
-
 def run_epoch(
-    network: NetworkState,
+    networks: dict[str, NetworkState],
     batch: Batch,
-    loss: Loss,
-    optimizer: optax.GradientTransformation,
+    objectives: dict[str, Objective],
     rng: PRNGKeyArray,
     n_minibatches: int,
     unit: str,
     standardizes: bool = False,
+    grad_clip: ScalarLike | None = None,
 ) -> Epoch:
     """Pass once over a batch ``[time, envs, actors, ...]`` in freshly drawn minibatches.
 
     Args:
-        network: Its parameters and the optimizer's state.
+        networks: By name: one network, or several that learn from the same minibatches.
         batch: The samples.
-        loss: Of a minibatch.
-        optimizer: Takes a step per minibatch.
+        objectives: Of each network.
         rng: Draws the minibatches.
-        n_minibatches: Their number.
+        n_minibatches: Their number; the optimizers take a step for each.
         unit: What they are drawn over.
         standardizes: Standardise the advantages of each minibatch.
+        grad_clip: Clip the gradients of all networks by their common norm.
 
     Returns:
-        The network; the statistics of the loss and the gradients' global norm, as means over the
+        The networks; the statistics of the losses and the gradients' common norm, as means over the
         epoch's samples, each minibatch's computed before its own step.
     """
-    (network,), stats, norm = _run_epoch(
-        (network,), rng, batch, (loss,), (optimizer,), n_minibatches, unit, standardizes
-    )
-    return network, stats, norm
-
-
-def run_joint_epoch(
-    networks: Sequence[NetworkState],
-    rng: PRNGKeyArray,
-    batch: Batch,
-    losses: Sequence[Loss],
-    optimizers: Sequence[optax.GradientTransformation],
-    grad_clip: ScalarLike,
-    n_minibatches: int,
-    unit: str,
-    standardizes: bool,
-) -> Epoch:
-    """Do as `run_epoch`, for several networks in the same minibatches.
-
-    Their gradients are clipped by their common norm, as those of one network with the sum of the
-    losses. The norm returned is the common one.
-    """
-    clip = clip_by_global_norm(grad_clip)
-    return _run_epoch(
-        networks, rng, batch, losses, optimizers, n_minibatches, unit, standardizes, clip
-    )
-
-
-def _run_epoch(
-    networks: Sequence[NetworkState],
-    rng: PRNGKeyArray,
-    batch: Batch,
-    losses: Sequence[Loss],
-    optimizers: Sequence[optax.GradientTransformation],
-    n_minibatches: int,
-    unit: str,
-    standardizes: bool,
-    clip: optax.GradientTransformation | None = None,
-) -> Epoch:
     rollout_length, batch_size, n_actors = batch.weight.shape
     indices = draw_minibatches(rng, rollout_length, batch_size, n_minibatches, unit)
     n_samples = rollout_length * batch_size * n_actors // n_minibatches
     if standardizes:
         batch = standardize_minibatches(batch, indices, unit)
 
-    def differentiate(
-        loss: Loss, params: PyTree, units: Int[Array, " units"]
-    ) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
-        minibatch = take_minibatch(batch, units, unit)
-        gradients, (stats, weight) = jax.grad(loss, has_aux=True)(params, minibatch)
-        return (gradients, stats), weight
+    def differentiate(name: str, params: PyTree, units: Int[Array, " units"]) -> Any:
+        """Return the gradients and statistics of some units, means, and the units' weight."""
+        minibatch, objective = take_minibatch(batch, units, unit), objectives[name]
+        gradients, stats = jax.grad(objective.loss, has_aux=True)(params, minibatch)
+        return (gradients, stats), jnp.sum(getattr(minibatch, objective.weight))
 
-    def run_minibatch(
-        networks: tuple[NetworkState, ...], units: Int[Array, " units"]
-    ) -> tuple[tuple[NetworkState, ...], Any]:
-        gradients, stats, weights = [], [], []
-        for network, loss in zip(networks, losses, strict=True):
-            own = weighted_means_of_units(
-                partial(differentiate, loss, network.params), units, n_samples
+    def run_minibatch(networks: dict[str, NetworkState], units: Int[Array, " units"]) -> Any:
+        gradients, stats, weights = {}, {}, {}
+        for name, network in networks.items():
+            means = weighted_means_of_units(
+                partial(differentiate, name, network.params), units, n_samples
             )
-            (gradient, statistics), weight = mean_over_devices(*own)
-            gradients.append(gradient)
-            stats.append(statistics)
-            weights.append(weight)
+            (gradients[name], stats[name]), weights[name] = mean_over_devices(*means)
         norm = global_norm(gradients)
-        if clip is not None:
-            clipped, _ = clip.update(gradients, clip.init(gradients))
-            gradients = cast(list[PyTree], clipped)
-        steps = zip(networks, gradients, optimizers, weights, strict=True)
-        return tuple(descend(*step) for step in steps), (stats, norm, weights)
+        if grad_clip is not None:
+            gradients = _within(gradients, grad_clip)
+        stepped = {
+            name: descend(network, gradients[name], objectives[name].optimizer, weights[name])
+            for name, network in networks.items()
+        }
+        return stepped, (stats, norm, weights)
 
-    networks, (stats, norms, weights) = jax.lax.scan(run_minibatch, tuple(networks), indices)
-    pairs = zip(stats, weights, strict=True)
-    means = [
-        jax.tree.map(partial(weighted_mean, weight=weight), statistics)
-        for statistics, weight in pairs
-    ]
-    if len(means) == 1:
-        return networks, means[0], weighted_mean(norms, weights[0])
-    merged = {name: value for each in means for name, value in each.items()}
-    return networks, merged, weighted_mean(norms, weights[0])
+    after, (stats, norms, weights) = jax.lax.scan(run_minibatch, networks, indices)
+    means = {
+        statistic: weighted_mean(values, weights[name])
+        for name in networks
+        for statistic, values in stats[name].items()
+    }
+    return after, means, weighted_mean(norms, weights[next(iter(networks))])

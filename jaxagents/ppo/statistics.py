@@ -1,11 +1,5 @@
-"""Weighted statistics of samples, traced inside an update.
+"""Weighted statistics of a policy's advantages and values, over the samples of all devices."""
 
-Every mean over samples is a `weighted_mean`, or one of several `weighted_means`. Those of a loss
-are over the samples of one device, whose gradients are averaged later; all others are over the
-samples of all devices.
-"""
-
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -13,29 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxagents.compiler.devices import max_over_devices, mean_over_devices
-from jaxagents.compiler.reductions import weighted_sums
+from jaxagents.ppo.losses import weighted_mean
 
 _EPSILON = 1e-8  # added to a standard deviation before dividing by it
-
-
-def weighted_mean(
-    values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
-) -> Float[Array, ""]:
-    """Average over the samples of positive weight; 0 if there are none.
-
-    Samples of weight 0 may hold anything, infinities and NaN included.
-    """
-    total = jnp.sum(weight)
-    return jnp.sum(weight * jnp.where(weight > 0, values, 0)) / jnp.where(total > 0, total, 1)
-
-
-def weighted_means(
-    values: Sequence[Float[Array, "*batch"]], weight: Float[Array, "*batch"]
-) -> tuple[Float[Array, ""], ...]:
-    """Average several quantities, each as `weighted_mean` does."""
-    total = jnp.sum(weight)
-    sums = weighted_sums([jnp.where(weight > 0, each, 0) for each in values], weight)
-    return tuple(sums / jnp.where(total > 0, total, 1))
 
 
 def _mean_of_all(

@@ -283,7 +283,7 @@ def test_every_tuned_form_turned_the_other_way_is_another_program(driver, monkey
     def lowered(context):
         agent = tuning.make_agent(workload)
         with context:
-            update = jax.jit(agent._update).trace(agent.runners.shapes())
+            update = jax.jit(agent.collect_and_learn).trace(agent.runners.shapes())
         return update.lower(lowering_platforms=("cuda" if backend == "gpu" else "cpu",)).as_text()
 
     usual = lowered(contextlib.nullcontext())

@@ -35,7 +35,7 @@ def on_backend(name):
 def traced_update(backend, plain, **changes):
     agent = ja.DiscreteIPPO(Walk((2, 100), limit=5), None, tiny(**LARGE, **changes))
     with on_backend(backend), mock.patch.object(switch, "_is_plain", plain):
-        return jax.jit(agent._update).trace(agent.runners.shapes())
+        return jax.jit(agent.collect_and_learn).trace(agent.runners.shapes())
 
 
 def lowered_update(platform, plain=False, **changes):

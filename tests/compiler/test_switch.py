@@ -37,7 +37,7 @@ def test_plain_jax_trains_as_the_tuned_programs_do_up_to_rounding(sharing):
 def primitives_of_an_update(**changes):
     agent = new_agent(**changes)
     runner = agent.runners.shapes()
-    text = str(jax.make_jaxpr(agent._update)(runner))
+    text = str(jax.make_jaxpr(agent.collect_and_learn)(runner))
     return {name for name in TUNED_PRIMITIVES if name in text}
 
 

@@ -101,7 +101,8 @@ def test_losses_of_a_copy_beside_its_original_are_those_of_the_original():
     agent = shared_agent(**REPLAY)
     before, _ = agent.update(begin(agent, **STILL), logged())
     batch = wide_batch(agent, before, logged())
-    alone = jax.tree.map(lambda leaf: leaf[:, :4], batch)._replace(kl_weight=None)
+    alone = jax.tree.map(lambda leaf: leaf[:, :4] if leaf.ndim else leaf, batch)
+    alone = alone._replace(kl_weight=None)
     params, hyperparams = of_policy((before.actor.params, agent.hyperparams_of(before)), 0)
     # Another policy than the one that acted.
     params = jax.tree.map(
@@ -132,7 +133,7 @@ def wide_batch(agent, before, rollout):
     )
     last = agent.environments.as_prepared(rollout.last_observation)
     after, valuation = agent.networks.value_rollout(before.replace(observation=last), transitions)
-    estimate = partial(agent._estimate_advantages, hyperparams=agent.hyperparams_of(before))
+    estimate = partial(agent.estimate_advantages, hyperparams=agent.hyperparams_of(before))
     after, batch = estimate(after, transitions, valuation)
     return of_policy(agent.replay.with_earlier(batch, before, after.normalizers, estimate), 0)
 

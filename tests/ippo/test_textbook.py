@@ -7,13 +7,15 @@ import optax
 import pytest
 
 import jaxagents as ja
-from jaxagents.hyperparameters import adam, clip_by_global_norm, clipped_adam
-from jaxagents.ppo.minibatches import take_minibatch
 from jaxagents.ppo.optimization import (
+    Objective,
+    adam,
+    clip_by_global_norm,
+    clipped_adam,
     init_network,
     run_epoch,
-    run_joint_epoch,
     standardize_minibatches,
+    take_minibatch,
 )
 from jaxagents.types import Batch
 from tests.agents import shared_agent, tiny
@@ -56,7 +58,7 @@ def linear_loss(slope):
 
     def loss(params, minibatch):
         mean = jnp.mean(minibatch.advantage)
-        return slope * params * mean, ({f"loss_{slope}": mean}, jnp.sum(minibatch.weight))
+        return slope * params * mean, {f"loss_{slope}": mean}
 
     return loss
 
@@ -64,33 +66,26 @@ def linear_loss(slope):
 def test_a_joint_epoch_clips_gradients_by_their_common_norm():
     """Gradients 3 and 4 have the norm 5, and become 3/5 and 4/5; apart each would become 1."""
     batch, sgd = batch_of(jnp.ones((1, 1, 1))), optax.sgd(1.0)
-    networks = [init_network(jnp.zeros(()), sgd) for _ in range(2)]
-    (actor, critic), stats, norm = run_joint_epoch(
-        networks,
-        jax.random.key(0),
+    rng, slopes = jax.random.key(0), {"actor": 3.0, "critic": 4.0}
+    networks, stats, norm = run_epoch(
+        {name: init_network(jnp.zeros(()), sgd) for name in slopes},
         batch,
-        losses=(linear_loss(3.0), linear_loss(4.0)),
-        optimizers=(sgd, sgd),
-        grad_clip=1.0,
+        {name: Objective(linear_loss(slope), "weight", sgd) for name, slope in slopes.items()},
+        rng,
         n_minibatches=1,
         unit="time",
-        standardizes=False,
+        grad_clip=1.0,
     )
-    np.testing.assert_allclose([actor.params, critic.params], [-0.6, -0.8], rtol=1e-6)
+    moves = [networks["actor"].params, networks["critic"].params]
+    np.testing.assert_allclose(moves, [-0.6, -0.8], rtol=1e-6)
     np.testing.assert_allclose(norm, 5.0, rtol=1e-6)
     assert stats == {"loss_3.0": 1.0, "loss_4.0": 1.0}
 
     clipped = optax.chain(clip_by_global_norm(1.0), sgd)
-    alone, _, _ = run_epoch(
-        init_network(jnp.zeros(()), clipped),
-        batch,
-        linear_loss(3.0),
-        clipped,
-        jax.random.key(0),
-        n_minibatches=1,
-        unit="time",
-    )
-    np.testing.assert_allclose(alone.params, -1.0, rtol=1e-6)
+    network = {"actor": init_network(jnp.zeros(()), clipped)}
+    objective = {"actor": Objective(linear_loss(3.0), "weight", clipped)}
+    alone, *_ = run_epoch(network, batch, objective, rng, n_minibatches=1, unit="time")
+    np.testing.assert_allclose(alone["actor"].params, -1.0, rtol=1e-6)
 
 
 def test_plain_adam_steps_beyond_the_learning_rate_after_a_calm():
@@ -121,7 +116,7 @@ def test_advantages_are_normalised_and_the_loss_scaled_as_configured(normalize, 
         keys = agent.split_key(runner)
         after, transitions = agent.collector.collect(runner, keys.rollout)
         after, valuation = agent.networks.value_rollout(after, transitions)
-        return agent._estimate_advantages(
+        return agent.estimate_advantages(
             after, transitions, valuation, agent.hyperparams_of(runner)
         )[1]
 

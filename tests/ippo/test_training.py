@@ -13,9 +13,8 @@ from flax import linen as nn
 import jaxagents as ja
 from jaxagents.compiler import batch_parts
 from jaxagents.compiler import jit as compilation
-from jaxagents.hyperparameters import clipped_adam
 from jaxagents.ippo import base, training_run
-from jaxagents.ppo.optimization import run_epoch
+from jaxagents.ppo.optimization import clipped_adam, run_epoch
 from jaxagents.training.blocks import block_sizes
 from tests.agents import (
     COORDINATION,
@@ -123,7 +122,7 @@ def test_an_epochs_kl_prevents_the_next_epoch():
 def test_every_epoch_of_actors_and_critics_draws_minibatches_by_its_own_key(monkeypatch):
     def spy(*arguments, **options):
         jax.debug.callback(
-            lambda key: keys.append(tuple(key.tolist())), jax.random.key_data(arguments[-1])
+            lambda key: keys.append(tuple(key.tolist())), jax.random.key_data(options["rng"])
         )
         return run_epoch(*arguments, **options)
 

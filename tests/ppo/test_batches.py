@@ -9,8 +9,7 @@ import pytest
 
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo import batches
-from jaxagents.ppo.batches import Valuation, normalize_targets, with_estimates
-from jaxagents.ppo.minibatches import cut
+from jaxagents.ppo.batches import Valuation, cut, normalize_targets, with_estimates
 from jaxagents.ppo.normalization import (
     Normalizers,
     RewardScale,

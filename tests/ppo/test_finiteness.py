@@ -35,7 +35,7 @@ def found(value_weight=ONE, explained=1.0, **changed):
         log_prob=ONE,
         path=Path(of("rewards"), ONE, ONE, jnp.zeros_like(ONE, bool), jnp.zeros_like(ONE, bool)),
         advantage=ONE,
-        loss_scale=ONE,
+        loss_scale=jnp.ones(()),
         value=ONE,
         value_target=of("values"),
         weight=ONE,

@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from jaxagents.config import AgentConfig
-from jaxagents.ppo.minibatches import (
-    beside,
-    cut,
-    draw_minibatches,
-    join,
-    take_minibatch,
-    unit_of,
-)
+from jaxagents.ppo.batches import beside, cut, join
+from jaxagents.ppo.optimization import draw_minibatches, take_minibatch, unit_of
 from jaxagents.types import Observation
 
 N_STEPS, N_ENVS, N_ACTORS = 6, 4, 3

@@ -9,19 +9,20 @@ import optax
 import pytest
 
 from jaxagents.compiler import batch_parts
-from jaxagents.hyperparameters import (
-    OptimizerParams,
+from jaxagents.hyperparameters import OptimizerParams
+from jaxagents.ppo.losses import weighted_mean
+from jaxagents.ppo.optimization import (
+    Objective,
     clip_by_global_norm,
     clip_by_root_mean_square,
     clipped_adam,
+    descend,
+    draw_minibatches,
+    init_network,
+    run_epoch,
 )
-from jaxagents.ppo.minibatches import draw_minibatches
-from jaxagents.ppo.optimization import descend, init_network, run_epoch
-from jaxagents.ppo.statistics import weighted_mean
 from jaxagents.training.named_arrays import to_leaves
 from jaxagents.types import Batch, Memory, NetworkState, Observation, Path
-
-RNG = jax.random.key(0)
 
 
 def batch_of(target, weight):
@@ -38,7 +39,7 @@ def batch_of(target, weight):
         log_prob=zeros,
         path=Path(zeros, zeros, zeros, terminated=no, truncated=no),
         advantage=zeros,
-        loss_scale=zeros,
+        loss_scale=jnp.ones(()),
         value=zeros,
         value_target=target,
         weight=weight,
@@ -49,26 +50,31 @@ def batch_of(target, weight):
 def half_squared_error(parameter, minibatch):
     """A loss whose gradient is the parameter minus the mean target."""
     loss = weighted_mean(jnp.square(parameter - minibatch.value_target) / 2, minibatch.weight)
-    return loss, ({"loss": loss, "parameter": parameter}, minibatch.weight.sum())
+    return loss, {"loss": loss, "parameter": parameter}
 
 
 def inner_product(params, minibatch):
     """A loss whose gradient is the mean of ``minibatch.observation``, whatever the parameters."""
     products = minibatch.observation.features @ params
     loss = weighted_mean(products, minibatch.weight)
-    return loss, (loss, minibatch.weight.sum())
+    return loss, {"loss": loss}
 
 
-def epoch(network, batch, optimizer, seed=0, n_minibatches=2, unit="trajectory"):
-    return run_epoch(
-        network,
-        batch,
-        half_squared_error,
-        optimizer,
-        jax.random.key(seed),
-        n_minibatches,
-        unit,
+def epoch(
+    network,
+    batch,
+    optimizer,
+    seed=0,
+    n_minibatches=2,
+    unit="trajectory",
+    loss=half_squared_error,
+):
+    """Run an epoch of a single network."""
+    objectives = {"critic": Objective(loss, "weight", optimizer)}
+    networks, stats, norm = run_epoch(
+        {"critic": network}, batch, objectives, jax.random.key(seed), n_minibatches, unit
     )
+    return networks["critic"], stats, norm
 
 
 def seed_that_draws(order):
@@ -125,13 +131,13 @@ def test_statistics_are_means_over_active_samples_each_taken_before_its_own_step
 @pytest.mark.parametrize(("unit", "n_samples"), [("trajectory", 3), ("time", 2), ("step", 1)])
 def test_the_gradient_of_a_minibatch_may_be_computed_in_parts(monkeypatch, unit, n_samples):
     def loss(parameter, part):
-        loss, (stats, weight) = half_squared_error(parameter, part)
-        return loss, (stats | {"size": jnp.float32(part.weight.size)}, weight)
+        loss, stats = half_squared_error(parameter, part)
+        return loss, stats | {"size": jnp.float32(part.weight.size)}
 
     set_part_size(monkeypatch, n_samples)
     optimizer = optax.sgd(0.5)
     network = init_network(jnp.zeros((), jnp.bfloat16), optimizer)
-    network, stats, norm = run_epoch(network, UNEVEN, loss, optimizer, RNG, 1, unit)
+    network, stats, norm = epoch(network, UNEVEN, optimizer, 0, 1, unit, loss)
     # Three targets of 2 and one of 8: 3.5 on average.
     assert (network.params, network.params.dtype, norm) == (1.75, jnp.bfloat16, 3.5)
     assert (stats["loss"], stats["size"]) == ((3 * 2.0 + 32.0) / 4, n_samples)
@@ -211,7 +217,7 @@ def test_an_epoch_is_the_same_without_its_minibatch_of_inactive_samples(order):
     optimizer = clipped_adam(OptimizerParams(learning_rate=0.1))
     network = init_network(jnp.zeros(()), optimizer)
     batch = UNEVEN._replace(weight=UNEVEN.weight.at[:, 1].set(0.0))
-    alone = jax.tree.map(lambda leaf: leaf[:, :1], batch)
+    alone = jax.tree.map(lambda leaf: leaf[:, :1] if leaf.ndim else leaf, batch)
     outcome = epoch(network, batch, optimizer, seed_that_draws(order))
     expected = epoch(network, alone, optimizer, n_minibatches=1)
     assert_equal_trees(outcome, expected)
@@ -237,8 +243,7 @@ def clipped_steps(gradients, grad_clip):
         network = init_network(jnp.zeros(2), optimizer)
         batch = batch_of(jnp.zeros((1, 1, 1)), jnp.ones((1, 1, 1)))
         batch = batch._replace(observation=Observation(features=gradient[None, None, None]))
-        rng = jax.random.key(0)
-        network, _, norm = run_epoch(network, batch, inner_product, optimizer, rng, 1, "step")
+        network, _, norm = epoch(network, batch, optimizer, 0, 1, "step", inner_product)
         return network.params, norm
 
     return jax.jit(jax.vmap(update))(gradients, jnp.broadcast_to(grad_clip, (n_policies,)))

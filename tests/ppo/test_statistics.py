@@ -5,13 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxagents.ppo.losses import weighted_mean, weighted_means
 from jaxagents.ppo.statistics import (
     explained_variance,
     relative_deviation,
     standardize,
     value_statistics,
-    weighted_mean,
-    weighted_means,
 )
 
 

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo import advantages, batches
-from jaxagents.ppo.minibatches import cut
+from jaxagents.ppo.batches import cut
 from jaxagents.types import Batch, Memory, Observation, Path
 from tests.agents import chunked
 from tests.ppo.test_advantages import (
@@ -283,7 +283,7 @@ def batch_of(path, weight):
         log_prob=zeros,
         path=path,
         advantage=zeros,
-        loss_scale=zeros,
+        loss_scale=jnp.ones(()),
         value=path.value,
         value_target=zeros,
         weight=weight,
