@@ -729,7 +729,7 @@ def test_version_is_that_of_the_package(capsys):
 )
 def test_the_documented_table_of_environments_is_what_envs_prints(families, monkeypatch, capsys):
     # Without MNISTBandit, which would download its images, and without optional environments.
-    text = (REPOSITORY / "docs" / "environments.md").read_text()
+    text = (REPOSITORY / "docs" / "reference" / "environment_ids.txt").read_text()
     documented = [
         line for line in text.splitlines() if line.startswith("|") and "MNIST" not in line
     ]
