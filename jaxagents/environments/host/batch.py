@@ -25,7 +25,7 @@ from jaxagents.environments.batch import BatchState, EnvironmentBatch
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.host.errors import HostEnvironmentError
 from jaxagents.environments.host.infos import mean_over_actors
-from jaxagents.environments.host.pool import Frame, Pool
+from jaxagents.environments.host.pool import SECONDS_TO_CLOSE, Frame, Pool
 from jaxagents.environments.host.shared_arrays import Field
 from jaxagents.environments.host.stepper import has_final
 from jaxagents.environments.time_limits import TimeLimit
@@ -35,6 +35,7 @@ _jax_logger = logging.getLogger("jax._src.callback")
 _ENDS = ("reward", "terminated", "truncated", "over")
 _AFTER_A_FAULT = {"reward": np.nan, "alive": True, "over": True}  # to end blocks soon
 _MOST_CHARACTERS = 2000  # of a fault that other processes are told
+_SECONDS_AFTER_CTRL_C = 0.5  # before workers that have not ended are killed
 Work = Callable[[np.ndarray, HostArrays], None]
 
 
@@ -154,10 +155,14 @@ class HostEnvironmentBatch(EnvironmentBatch):
         infos = mean_over_actors(episodes, self._info_names, actors)
         return joined_over_processes(infos) if is_divided else infos
 
-    def close(self) -> None:
-        """End this batch's workers; `reset` starts new ones."""
+    def close(self, seconds: float = SECONDS_TO_CLOSE) -> None:
+        """End this batch's workers; `reset` starts new ones.
+
+        Args:
+            seconds: After which workers that have not ended are killed.
+        """
         if self._pool is not None:
-            self._pool.close()
+            self._pool.close(seconds)
             self._pool = None
 
     def can_continue(self, state: BatchState) -> bool:
@@ -180,7 +185,8 @@ class HostEnvironmentBatch(EnvironmentBatch):
                 raise
         except KeyboardInterrupt:
             for batch in self._agents_batches:
-                batch.close()  # so that the program that still runs ends at its next step
+                # So that the program that still runs ends at its next step.
+                batch.close(_SECONDS_AFTER_CTRL_C)
             raise
         if self._faults:
             for batch in self._agents_batches:

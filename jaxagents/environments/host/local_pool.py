@@ -8,7 +8,13 @@ import numpy as np
 
 from jaxagents.environments.host.errors import HostEnvironmentError
 from jaxagents.environments.host.infos import EpisodeInfos
-from jaxagents.environments.host.pool import Frame, PoolSettings, describe
+from jaxagents.environments.host.pool import (
+    SECONDS_TO_CLOSE,
+    Closing,
+    Frame,
+    PoolSettings,
+    describe,
+)
 from jaxagents.environments.host.shared_arrays import new_arrays
 from jaxagents.environments.host.stepper import Stepper
 
@@ -27,19 +33,23 @@ class LocalPool:
     Attributes:
         n_envs: Number of environments.
         n_restarts: Zeros, ``[envs]``.
-        is_open: True until `close`.
     """
 
     def __init__(self, settings: PoolSettings, n_envs: int):
         self.n_envs = n_envs
         self.n_restarts = np.zeros(n_envs, np.int32)
-        self.is_open = True
         self._n_steps = 0
         self._first_env = settings.first_env
         self._arrays = new_arrays(settings.layout, n_envs)
         self._envs = range(n_envs)
         self._stepper = Stepper(settings.making, self._envs, self._arrays)
+        self._closing = Closing(self._stepper.close)
         self._do(self._stepper.make)
+
+    @property
+    def is_open(self) -> bool:
+        """True until `close`."""
+        return self._closing.is_open
 
     @property
     def process_ids(self) -> list[int]:
@@ -69,15 +79,15 @@ class LocalPool:
         """Return infos of first episodes; see `Pool.infos`."""
         return self._stepper.infos()
 
-    def close(self) -> None:
+    def close(self, seconds: float = SECONDS_TO_CLOSE) -> None:
         """Close the environments; it can be called again."""
-        if self.is_open:
-            self.is_open = False
-            self._stepper.close()
+        del seconds
+        self._closing.close()
 
     def _do(self, work: Callable[[], None]) -> None:
         try:
-            work()
+            with self._closing.at_work():
+                work()
         except Exception as error:
             failure = self._stepper.failure(error)
             at_work, n_steps = self._arrays["at_work"], self._n_steps

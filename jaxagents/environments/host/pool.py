@@ -1,7 +1,9 @@
 """Environments that are stepped together, outside jax. Numpy only: callbacks of jax call them."""
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +15,8 @@ from jaxagents.environments.host.stepper import Making
 OnWorkerFailure = Literal["raise", "restart"]
 Frame = dict[str, np.ndarray]
 """Arrays ``[envs, ...]`` by name, after a reset or a step; the next one may change them."""
+SECONDS_TO_CLOSE = 5.0
+"""After which workers that have not ended are killed."""
 
 
 class PoolSettings(NamedTuple):
@@ -83,9 +87,51 @@ class Pool(Protocol):
         """Return each environment's infos of its first episode since `reset`, if they are kept."""
         ...
 
-    def close(self) -> object:
-        """End the environments and their processes; it can be called again."""
+    def close(self, seconds: float = SECONDS_TO_CLOSE) -> object:
+        """End the environments and their processes; it can be called again.
+
+        Args:
+            seconds: After which processes are killed.
+        """
         ...
+
+
+@final
+class Closing:
+    """Closes environments of this process, where another thread may be stepping them.
+
+    That thread then closes them when its step has ended.
+
+    Attributes:
+        is_open: True until `close`.
+    """
+
+    def __init__(self, close: Callable[[], object]):
+        self.is_open = True
+        self._close = close
+        self._has_closed = False
+        self._at_work = threading.Lock()
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Keep the environments from being closed, within this context."""
+        try:
+            with self._at_work:
+                yield
+        finally:
+            if not self.is_open:
+                self.close()
+
+    def close(self) -> None:
+        """Close the environments, at once or after the step; it can be called again."""
+        self.is_open = False
+        if self._at_work.acquire(blocking=False):
+            try:
+                if not self._has_closed:
+                    self._has_closed = True
+                    self._close()
+            finally:
+                self._at_work.release()
 
 
 def describe(

@@ -9,7 +9,7 @@ import numpy as np
 from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
 from jaxagents.environments.host.errors import HostEnvironmentError, WrongValueError
 from jaxagents.environments.host.infos import EpisodeInfos, FirstEpisodes
-from jaxagents.environments.host.pool import Frame, PoolSettings
+from jaxagents.environments.host.pool import SECONDS_TO_CLOSE, Closing, Frame, PoolSettings
 from jaxagents.environments.host.shared_arrays import new_arrays
 from jaxagents.environments.host.value_checks import check_dtype, not_finite
 
@@ -64,16 +64,15 @@ class VectorPool:
     Attributes:
         n_envs: Number of environments.
         n_restarts: Zeros, ``[envs]``.
-        is_open: True until `close`.
     """
 
     def __init__(self, settings: PoolSettings, n_envs: int):
         self.n_envs = n_envs
         self.n_restarts = np.zeros(n_envs, np.int32)
-        self.is_open = True
         self._n_steps = 0
         self._first_env = settings.first_env
         self._vector = pickle.loads(settings.making.make_env)(n_envs)
+        self._closing = Closing(self._vector.close)
         self._mode: str = autoreset_mode(self._vector)
         space = self._vector.single_action_space
         self._encode = ActorArrays(
@@ -89,6 +88,11 @@ class VectorPool:
         if settings.making.infos is not None:
             functions = pickle.loads(settings.making.infos)
             self._episodes = FirstEpisodes(range(n_envs), functions)
+
+    @property
+    def is_open(self) -> bool:
+        """True until `close`."""
+        return self._closing.is_open
 
     @property
     def process_ids(self) -> list[int]:
@@ -117,11 +121,10 @@ class VectorPool:
         """Return infos of first episodes; see `Pool.infos`."""
         return self._episodes.infos() if self._episodes is not None else []
 
-    def close(self) -> None:
+    def close(self, seconds: float = SECONDS_TO_CLOSE) -> None:
         """Close the vector; it can be called again."""
-        if self.is_open:
-            self.is_open = False
-            self._vector.close()
+        del seconds
+        self._closing.close()
 
     def _reset(self, seed: int) -> None:
         if self._episodes is not None:
@@ -197,7 +200,8 @@ class VectorPool:
 
     def _do(self, work: Callable[[Any], None], argument: Any) -> None:
         try:
-            work(argument)
+            with self._closing.at_work():
+                work(argument)
         except Exception as error:
             self.close()
             when = f"at step {self._n_steps}" if self._n_steps else "at the reset"

@@ -18,12 +18,11 @@ from jaxagents.environments.host.actor_arrays import Sight
 from jaxagents.environments.host.errors import HostEnvironmentError
 from jaxagents.environments.host.infos import EpisodeInfos
 from jaxagents.environments.host.messages import RESET, STEP, Failure
-from jaxagents.environments.host.pool import Frame, PoolSettings, describe
+from jaxagents.environments.host.pool import SECONDS_TO_CLOSE, Frame, PoolSettings, describe
 from jaxagents.environments.host.shared_arrays import map_arrays, new_memory
 from jaxagents.environments.host.worker import Task
 from jaxagents.environments.host.worker_process import WorkerProcess
 
-_SECONDS_TO_CLOSE = 5.0
 _logger = logging.getLogger(__name__)
 
 
@@ -52,14 +51,14 @@ class WorkerPool:
         n_workers = min(settings.n_workers or _n_processors(), n_envs)
         bounds = np.linspace(0, n_envs, n_workers + 1).astype(int).tolist()
         self._workers: list[WorkerProcess] = []
-        self.close = weakref.finalize(self, _close, self._workers, self._file)
+        self._finalizer = weakref.finalize(self, _close, self._workers, self._file)
         for start, stop in itertools.pairwise(bounds):
             self._workers.append(self._start(range(start, stop)))
 
     @property
     def is_open(self) -> bool:
         """True until `close`."""
-        return self.close.alive
+        return self._finalizer.alive
 
     @property
     def process_ids(self) -> list[int]:
@@ -105,6 +104,11 @@ class WorkerPool:
             self._truncate(slice(worker.envs.start, worker.envs.stop))
             self._lost.update(worker.envs)
         return self._frame()
+
+    def close(self, seconds: float = SECONDS_TO_CLOSE) -> None:
+        """End the workers; see `Pool.close`."""
+        if self._finalizer.detach() is not None:
+            _close(self._workers, self._file, seconds)
 
     def _start(self, envs: range) -> WorkerProcess:
         settings, memory = self._settings, self._file.fileno()
@@ -167,11 +171,13 @@ def _n_processors() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _close(workers: list[WorkerProcess], file: IO[bytes]) -> None:
+def _close(
+    workers: list[WorkerProcess], file: IO[bytes], seconds: float = SECONDS_TO_CLOSE
+) -> None:
     """End the processes, and kill those that are stuck; free the memory."""
     for worker in workers:
         worker.hang_up()
-    deadline = time.monotonic() + _SECONDS_TO_CLOSE
+    deadline = time.monotonic() + seconds
     for worker in workers:
         worker.end(deadline)
     workers.clear()

@@ -1,6 +1,9 @@
 """Host environments as compiled code and agents play them."""
 
+import contextlib
 import functools
+import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -277,3 +280,25 @@ def test_a_run_with_checkpoints_raises_the_fault_and_resumes(tmp_path):
 def test_training_cannot_be_vmapped():
     with pytest.raises(ValueError, match="train once per seed"):
         jax.vmap(echo_agent().train, in_axes=(0, None))(jax.random.split(jax.random.key(0)), FAST)
+
+
+def test_ctrl_c_does_not_wait_for_workers_that_are_stuck():
+    batch = batch_of(functools.partial(Faulty, "hang"))
+    batch.reset(jax.random.key(0), 1)
+    pool = batch._pool
+
+    def step():
+        with contextlib.suppress(HostEnvironmentError):  # its worker is killed
+            pool.step(np.full((1, 1), 2, np.int32), np.zeros(1, np.uint32))
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    while not pool._arrays["at_work"].any():
+        thread.join(0.01)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), batch.raising_faults():
+        raise KeyboardInterrupt
+    assert time.monotonic() - began < 4
+    assert not pool.is_open
+    assert workers() == set()
+    thread.join(60)

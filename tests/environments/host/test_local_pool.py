@@ -1,7 +1,9 @@
 """Environments that the training process steps itself."""
 
 import functools
+import threading
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -90,3 +92,48 @@ def test_a_fault_in_training_is_raised_as_it_was(tmp_path):
     agent = ja.DiscreteIPPO(env, None, tiny())
     with pytest.raises(HostEnvironmentError, match="raised ZeroDivisionError"):
         agent.train(jax.random.key(0), FAST)
+
+
+class Blocked(Stairs):
+    """Stairs whose steps wait for an event, and which note what happens."""
+
+    may_end, seen = threading.Event(), []
+
+    def step(self, action):
+        self.seen.append("step")
+        assert self.may_end.wait(60)
+        self.seen.append("stepped")
+        return super().step(action)
+
+    def close(self):
+        self.seen.append("close")
+
+
+def one_vector(n_envs):
+    return gymnasium.vector.SyncVectorEnv([Blocked] * n_envs)
+
+
+@pytest.mark.parametrize(
+    ("make_env", "settings"),
+    [(Blocked, {"n_workers": 0}), (one_vector, {"vectorized": True})],
+    ids=["local", "vector"],
+)
+def test_environments_that_another_thread_steps_are_closed_after_the_step(make_env, settings):
+    env = ja.HostEnvironment(make_env, explored_steps=0, **settings)
+    pool = env.make_pool(1, None, has_state=False)
+    pool.reset(SEEDS[:1])
+    Blocked.seen.clear()
+    Blocked.may_end.clear()
+    thread = threading.Thread(target=pool.step, args=(np.zeros((1, 1), np.int32), SEEDS[:1]))
+    thread.start()
+    while not Blocked.seen:
+        thread.join(0.01)
+
+    pool.close()
+
+    assert not pool.is_open
+    assert Blocked.seen == ["step"]
+    Blocked.may_end.set()
+    thread.join(60)
+    pool.close()
+    assert Blocked.seen == ["step", "stepped", "close"]
