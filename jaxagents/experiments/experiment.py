@@ -563,8 +563,8 @@ class Experiment:
             self._members.keep_configs(self.n_updates_before)
 
     def _plot(self, metrics: Mapping[str, Any], random_returns: np.ndarray | None) -> None:
-        from jaxagents.visual.population_plots import draw_lineages
         from jaxagents.visual.plots import plot_learning_curve, plot_runs
+        from jaxagents.visual.population_plots import draw_lineages
 
         if self._members is not None:
             groups = read_groups([self.directory])

@@ -1,7 +1,6 @@
 """The HTML report of runs: one page that needs no other file.
 
-`page` writes it. Its parts are `headline` (summary and key figures), `figures` (curves and
-episodes), `result_tables` and `config_section`; `formatting` writes numbers, `markup` HTML.
+`page` writes it by the template of `parts`. Its content is in `sentences`, `tables` and `figures`.
 
 It imports as `experiments` does; only `cli` imports from here.
 """

@@ -10,23 +10,23 @@ from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.learning_curves import health_metrics
 from jaxagents.evaluation.lineages import read_lineages
 from jaxagents.evaluation.runs import Run, is_population_based
-from jaxagents.experiments.report.formatting import (
+from jaxagents.experiments.report.parts import Heading, Part, Picture, SideBySide
+from jaxagents.experiments.report.sentences import (
     Groups,
     between,
     by_environment,
     listed,
     name_of,
 )
-from jaxagents.experiments.report.markup import Markup, element
 
 _LOSSES = ("actor_loss", "critic_loss", "kl")
 
 
-def learning_curves(groups: Groups) -> list[Markup]:
+def learning_curves(groups: Groups) -> list[Part]:
     """Plot the returns over training, one figure per environment."""
     drawn = _with_values(groups, ["return_mean"])
     if not drawn:
-        return [element("p", "No curves yet: nothing has been evaluated.")]
+        return ["No curves yet: nothing has been evaluated."]
     pictures = []
     for env, of_env in by_environment(drawn).items():
         ends = [f"{label} {_start_and_end(runs)}" for label, runs in of_env.items()]
@@ -35,11 +35,11 @@ def learning_curves(groups: Groups) -> list[Markup]:
     return _with_titles(pictures, drawn)
 
 
-def training_curves(groups: Groups) -> list[Markup]:
+def training_curves(groups: Groups) -> list[Part]:
     """Plot the metrics of training, one figure per environment."""
     drawn = _with_values(groups, _LOSSES)
     if not drawn:
-        return [element("p", "No curves yet: no update has been recorded.")]
+        return ["No curves yet: no update has been recorded."]
     metrics = [*_LOSSES, *health_metrics(drawn)]
     pictures = []
     for env, of_env in by_environment(drawn).items():
@@ -49,7 +49,7 @@ def training_curves(groups: Groups) -> list[Markup]:
     return _with_titles(pictures, drawn)
 
 
-def lineages(groups: Groups) -> list[Markup]:
+def lineages(groups: Groups) -> list[Part]:
     """Draw the lineages of each run of population-based training."""
     from jaxagents.visual.population_plots import draw_lineages
 
@@ -68,12 +68,12 @@ def lineages(groups: Groups) -> list[Markup]:
     return pictures
 
 
-def _with_titles(pictures: Sequence[Markup], groups: Groups) -> list[Markup]:
+def _with_titles(pictures: Sequence[Part], groups: Groups) -> list[Part]:
     """Title each picture with its environment, if there are several."""
     envs = list(by_environment(groups))
     if len(envs) == 1:
         return list(pictures)
-    titles = [element("h3", env) for env in envs]
+    titles = [Heading(env) for env in envs]
     return [each for pair in zip(titles, pictures, strict=True) for each in pair]
 
 
@@ -98,24 +98,21 @@ def _start_and_end(runs: Sequence[Run]) -> str:
     return f"starts at {between(first)} and ends at {between(last)}"
 
 
-def _curves(groups: Groups, metrics: Sequence[str], alt: str) -> Markup:
+def _curves(groups: Groups, metrics: Sequence[str], alt: str) -> Part:
     from jaxagents.visual.plots import plot_runs
 
     return _drawn(lambda path: plot_runs(groups, path, metrics=metrics), alt)
 
 
-def _drawn(draw: Callable[[Path], None], alt: str) -> Markup:
+def _drawn(draw: Callable[[Path], None], alt: str) -> Part:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "curves.svg"
         try:
             draw(path)
         except ExperimentError as error:  # the runs cannot be plotted together
-            return element("p", f"No plot: {error}")
+            return f"No plot: {error}"
         # At its original width, so that its text has the intended size.
-        style = f"--width: {_width_of(path)}"
-        picture = element("img", src=_data_uri(path), alt=alt, class_="drawn", style=style)
-    box = element("div", picture, class_="box", role="region", aria_label=alt, tabindex=0)
-    return element("figure", box)
+        return Picture(data_uri(path), alt, width=_width_of(path))
 
 
 def _width_of(drawing: Path) -> str:
@@ -123,30 +120,28 @@ def _width_of(drawing: Path) -> str:
     return width[1] if width else "100%"
 
 
-def episodes(groups: Groups) -> list[Markup]:
+def episodes(groups: Groups) -> list[Part]:
     """Show an episode of the first run of each group."""
-    shown = [
-        element("div", *([element("h3", label)] if len(groups) > 1 else []), _episode(runs[0]))
-        for label, runs in groups.items()
+    titled = len(groups) > 1
+    return [
+        SideBySide(
+            [
+                [*([Heading(label)] if titled else []), _episode(runs[0])]
+                for label, runs in groups.items()
+            ]
+        )
     ]
-    return [element("div", *shown, class_="beside")]
 
 
-def _episode(run: Run) -> Markup:
+def _episode(run: Run) -> Part:
     with tempfile.TemporaryDirectory() as folder:
         try:
             moving = _play(run, Path(folder))
             still = _last_frame(moving)
         except ExperimentError as error:
-            return element("p", f"No episode of {name_of(run)} can be shown: {error}")
+            return f"No episode of {name_of(run)} can be shown: {error}"
         alt = f"An episode of {run.config['env']} played by the policies of {name_of(run)}."
-        # Readers who prefer reduced motion see the last frame.
-        picture = element(
-            "picture",
-            element("source", media="(prefers-reduced-motion: reduce)", srcset=_data_uri(still)),
-            element("img", src=_data_uri(moving), alt=alt),
-        )
-    return element("figure", picture, element("figcaption", alt))
+        return Picture(data_uri(moving), alt, still=data_uri(still))
 
 
 def _play(run: Run, folder: Path) -> Path:
@@ -174,6 +169,7 @@ _MEDIA_TYPES: Mapping[str, str] = {
 }
 
 
-def _data_uri(path: Path) -> str:
+def data_uri(path: Path) -> str:
+    """Return a picture as an address that holds it."""
     data = base64.b64encode(path.read_bytes()).decode()
     return f"data:{_MEDIA_TYPES[path.suffix]};base64,{data}"

@@ -13,6 +13,7 @@ import yaml
 
 from jaxagents.cli import main as cli
 from jaxagents.experiments.report.page import write_report
+from jaxagents.experiments.report.parts import CaptionedTable, Picture, document
 from tests.reported import write_run
 
 EMPTY = ("img", "meta", "source", "wbr")
@@ -317,6 +318,17 @@ def test_names_cannot_inject_html(tmp_path):
     assert ("h1", evil) in page.texts
     assert all(source.startswith("data:") for source in page.attributes("img", "src"))
     assert "<img src=x onerror=alert(1)>" in page.text()
+
+
+def test_attributes_are_escaped():
+    page = Page(document("x", [], [("", [Picture("data:", '"><script>')])]))
+    assert page.attributes("img", "alt") == ['"><script>']
+
+
+def test_a_table_has_row_headers_and_scrolls_in_a_box():
+    written = document("x", [], [("", [CaptionedTable(["run", "mean"], [["a", "1.5"]], "Holds.")])])
+    assert '<th scope="row">a</th><td>1.5</td>' in written
+    assert '<div class="box" role="region" aria-label="Holds." tabindex="0">' in written
 
 
 def replay_of(pictures: list[Any] | Exception):
