@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import jaxagents
-from jaxagents.experiments.config_files.documented_fields import keys_of
+from jaxagents.experiments.config_files.fields import keys_of
 from jaxagents.experiments.config_files.schema import ExperimentConfig
 from tests.browser import CHROMIUM, Browser
 

@@ -13,7 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from jaxagents.cli import main as cli
-from jaxagents.experiments.config_files.documented_fields import Field, keys_of
+from jaxagents.experiments.config_files.fields import ConfigField, keys_of
 from jaxagents.experiments.config_files.schema import ExperimentConfig
 
 COLUMNS = 88
@@ -58,7 +58,7 @@ def configuration() -> Iterator[str]:
             yield from entry(key, field)
 
 
-def entry(key: str, field: Field) -> list[str]:
+def entry(key: str, field: ConfigField) -> list[str]:
     """Document a key."""
     values, _, default = field.type_and_default.partition("; ")
     lines = [f".. confval:: {key}", f"   :type: {values}"]

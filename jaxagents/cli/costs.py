@@ -40,7 +40,7 @@ def _add_profile(commands: Commands) -> None:
         metavar="N",
         help="how often to time each stage; 20 by default",
     )
-    command.set_defaults(command=profile, takes_overrides=True)
+    command.set_defaults(command=_profile, takes_overrides=True)
 
 
 def _add_plan(commands: Commands) -> None:
@@ -79,10 +79,10 @@ def _add_plan(commands: Commands) -> None:
         metavar="US",
         help="microseconds from one device to the next, however little is sent; 7 by default",
     )
-    command.set_defaults(command=plan, takes_overrides=True)
+    command.set_defaults(command=_plan, takes_overrides=True)
 
 
-def profile(parsed: argparse.Namespace) -> None:
+def _profile(parsed: argparse.Namespace) -> None:
     """Print where the time of an update goes."""
     from jaxagents.errors import ExperimentError
     from jaxagents.experiments.config_files.file import load_config, locating_errors
@@ -156,7 +156,7 @@ def _profile_notes(profile: "Profile") -> list[str]:
     ]
 
 
-def plan(parsed: argparse.Namespace) -> int:
+def _plan(parsed: argparse.Namespace) -> int:
     """Print what a training will cost; the status tells whether it fits."""
     from jaxagents.errors import ExperimentError
     from jaxagents.experiments.config_files.file import load_config, locating_errors

@@ -60,10 +60,10 @@ def doctor(parsed: argparse.Namespace) -> int:
     """Print what works here; return the exit status."""
     from pathlib import Path
 
-    from jaxagents.experiments.installation import examine
+    from jaxagents.experiments.installation import examine_installation
 
     findings = []
-    for each in examine(Path(parsed.runs_dir)):
+    for each in examine_installation(Path(parsed.runs_dir)):
         findings.append(each)
         if not parsed.json:
             print(table([[each.status.ljust(7), each.what.ljust(17), each.text]]), flush=True)

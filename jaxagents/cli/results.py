@@ -70,7 +70,7 @@ def _add_compare(commands: Commands) -> None:
         metavar="FILE",
         help="a .png or .svg file of performance profiles: the share of runs above each return",
     )
-    command.set_defaults(command=compare)
+    command.set_defaults(command=_compare)
 
 
 def _add_report(commands: Commands) -> None:
@@ -113,7 +113,7 @@ def _add_cross_play(commands: Commands) -> None:
         help="a .png or .svg file, beside which the numbers are written as .csv; "
         "RUN/crossplay.png by default, ./crossplay.png for several runs",
     )
-    command.set_defaults(command=cross_play)
+    command.set_defaults(command=_cross_play)
 
 
 def plot(parsed: argparse.Namespace) -> None:
@@ -136,7 +136,7 @@ def plot(parsed: argparse.Namespace) -> None:
     print(path)
 
 
-def compare(parsed: argparse.Namespace) -> None:
+def _compare(parsed: argparse.Namespace) -> None:
     """Compare the returns of groups of runs."""
     from pathlib import Path
 
@@ -220,7 +220,7 @@ def _draw_profiles(path: str, profiles: "Mapping[str, Profile]", env: str, quant
     print(path)
 
 
-def cross_play(parsed: argparse.Namespace) -> None:
+def _cross_play(parsed: argparse.Namespace) -> None:
     """Let the policies of seeds play with each other."""
     from pathlib import Path
 

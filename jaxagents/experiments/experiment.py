@@ -41,16 +41,22 @@ from jaxagents.experiments.config_files.schema import (
     flat_keys,
     to_plain,
 )
-from jaxagents.experiments.configured_trackers import open_trackers, require_trackers
-from jaxagents.experiments.make_agent import agent_class, checkpoints_of, make_environment
-from jaxagents.experiments.members import Members, combine, of_best
-from jaxagents.experiments.provenance import append_start, describe_start
+from jaxagents.experiments.make_agent import (
+    agent_class,
+    checkpoints_of,
+    make_environment,
+    open_trackers,
+    require_trackers,
+)
+from jaxagents.experiments.members import MemberRuns, combine, of_best
 from jaxagents.experiments.resumption import stretched_schedules
 from jaxagents.experiments.run_directory import (
     METRICS,
+    append_start,
     as_json,
     check_same_beginning,
     config_in_force,
+    describe_start,
     keep_config,
     new_run_directory,
     numbered_if_taken,
@@ -140,11 +146,11 @@ class Experiment:
             )
             check_hyperparams(config.hyperparams, self.agent.policies.n_policies)
             self._selection = config.population_based_training.rule(config.seed)
-            self._members: Members | None = None
+            self._members: MemberRuns | None = None
             if config.seeds > 1:
                 check_can_be_population(self.agent, config.seeds)
                 n_policies = self.agent.policies.n_policies
-                self._members = Members(config, self.directory, n_policies, self._selection)
+                self._members = MemberRuns(config, self.directory, n_policies, self._selection)
             else:
                 check_division(self.agent)
 

@@ -49,7 +49,7 @@ class MissingError(Exception):
     """A package is not installed."""
 
 
-def examine(runs_dir: Path) -> Iterator[Finding]:
+def examine_installation(runs_dir: Path) -> Iterator[Finding]:
     """Try everything that training may need.
 
     Args:

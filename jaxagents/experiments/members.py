@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Members:
+class MemberRuns:
     """The members of an experiment that trains a population.
 
     Args:

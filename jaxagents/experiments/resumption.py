@@ -109,7 +109,7 @@ def _rounded(values: list[float]) -> str:
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """List the fields in which two configurations differ, with the later values."""
-    from jaxagents.experiments.config_files.documented_fields import keys_of
+    from jaxagents.experiments.config_files.fields import keys_of
     from jaxagents.experiments.config_files.schema import ExperimentConfig
 
     keys = [key for key, field in keys_of(ExperimentConfig) if not field.is_group]

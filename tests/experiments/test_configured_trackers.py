@@ -10,8 +10,8 @@ import jaxagents as ja
 from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import TrackingConfig
-from jaxagents.experiments.configured_trackers import open_trackers
 from jaxagents.experiments.experiment import Experiment
+from jaxagents.experiments.make_agent import open_trackers
 from jaxagents.training.trackers import read_json_lines
 from tests.experiments.test_experiment import tiny_config
 from tests.plugins import forget_registrations

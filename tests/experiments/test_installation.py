@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from jaxagents.cli import main as cli
-from jaxagents.experiments.installation import Finding, attempt, checks, examine
+from jaxagents.experiments.installation import Finding, attempt, checks, examine_installation
 
 REQUIRED = importlib.metadata.requires
 
@@ -21,7 +21,7 @@ REQUIRED = importlib.metadata.requires
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory) -> list[Finding]:
     runs = tmp_path_factory.mktemp("healthy") / "runs"
-    findings = list(examine(runs))
+    findings = list(examine_installation(runs))
     assert not list(runs.parent.iterdir())
     return findings
 
@@ -93,7 +93,7 @@ def test_a_library_that_cannot_be_imported_fails_only_the_checks_that_need_it(
     tmp_path, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    findings = list(examine(tmp_path))
+    findings = list(examine_installation(tmp_path))
     assert [each.what for each in findings if each.status == "fails"] == ["worker processes"]
     finding = found(findings, "worker processes")
     assert "gymnasium" in finding.text

@@ -10,8 +10,8 @@ import jax
 import pytest
 
 import jaxagents
-from jaxagents.experiments import provenance
-from jaxagents.experiments.provenance import append_start, describe_start
+from jaxagents.experiments import run_directory
+from jaxagents.experiments.run_directory import append_start, describe_start
 
 
 def git(*arguments: str) -> str:
@@ -69,7 +69,7 @@ def test_versions_device_and_command_are_those_of_this_process():
 
 
 def test_a_package_that_is_not_installed_has_no_version(monkeypatch):
-    monkeypatch.setattr(provenance, "_PACKAGES", ("jax", "no-such-package"))
+    monkeypatch.setattr(run_directory, "_PACKAGES", ("jax", "no-such-package"))
     versions = describe_start()["versions"]
     assert (versions["jax"], versions["no-such-package"]) == (jax.__version__, None)
 

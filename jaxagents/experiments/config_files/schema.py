@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from jaxagents.config import AgentConfig, NamedNetwork, check_seed, use_python_integers
-from jaxagents.experiments.config_files.documented_fields import (
+from jaxagents.experiments.config_files.fields import (
     changed_fields_not_in_files,
     fields_of,
 )

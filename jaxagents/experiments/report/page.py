@@ -9,10 +9,14 @@ from pathlib import Path
 import jaxagents
 from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.runs import check_can_be_reported, read_groups
-from jaxagents.experiments.report.figures import (
+from jaxagents.experiments.report.content import (
+    complete_configurations,
     episodes,
+    evaluation_tables,
     learning_curves,
     lineages,
+    non_defaults,
+    reproduction,
     training_curves,
 )
 from jaxagents.experiments.report.parts import document
@@ -25,12 +29,6 @@ from jaxagents.experiments.report.sentences import (
     summary_sentence,
     title,
     unfinished_notes,
-)
-from jaxagents.experiments.report.tables import (
-    complete_configurations,
-    evaluation_tables,
-    non_defaults,
-    reproduction,
 )
 from jaxagents.training.atomic_write import write_atomically
 

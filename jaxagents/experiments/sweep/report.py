@@ -14,7 +14,7 @@ import numpy as np
 
 import jaxagents
 from jaxagents.evaluation.comparison import Comparison, describe
-from jaxagents.experiments.report.figures import data_uri
+from jaxagents.experiments.report.content import data_uri
 from jaxagents.experiments.report.parts import CaptionedTable, Picture, document
 from jaxagents.experiments.sweep.study import Result
 from jaxagents.experiments.sweep.sweep import Sweep, ranked

@@ -13,11 +13,14 @@ import yaml
 from jaxagents.cli import main as cli
 from jaxagents.environments.registry import describe, make, registered_ids
 from jaxagents.environments.time_limits import warn_of_short_episodes
-from jaxagents.experiments.config_files.documented_fields import keys_of
+from jaxagents.experiments.config_files.fields import keys_of
 from jaxagents.experiments.config_files.file import load_config
-from jaxagents.experiments.config_files.measured_settings import MEASURED_SETTINGS
 from jaxagents.experiments.config_files.schema import ExperimentConfig
-from jaxagents.experiments.config_files.starting_file import starting_file, suggestions_for
+from jaxagents.experiments.config_files.starting_file import (
+    MEASURED_SETTINGS,
+    starting_file,
+    suggestions_for,
+)
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import make_environment
 from jaxagents.ippo.measured_losses import warn_of_measured_losses

@@ -26,7 +26,7 @@ _IN_FILES = (
 """Types of fields, and of their values in files."""
 
 
-class Field(NamedTuple):
+class ConfigField(NamedTuple):
     """A field that a file may set."""
 
     name: str
@@ -56,7 +56,7 @@ class Field(NamedTuple):
         return f"{type_text(self.hint)}; {default}"
 
 
-def fields_of(cls: Any) -> list[Field]:
+def fields_of(cls: Any) -> list[ConfigField]:
     """List the fields of a dataclass that a file may set."""
     from docstring_parser import parse
 
@@ -68,7 +68,7 @@ def fields_of(cls: Any) -> list[Field]:
             continue
         factory = each.default_factory
         fields.append(
-            Field(
+            ConfigField(
                 each.name,
                 next(
                     (hint for own, hint in _IN_FILES if own == hints[each.name]), hints[each.name]
@@ -80,7 +80,7 @@ def fields_of(cls: Any) -> list[Field]:
     return fields
 
 
-def keys_of(cls: Any, prefix: str = "") -> Iterator[tuple[str, Field]]:
+def keys_of(cls: Any, prefix: str = "") -> Iterator[tuple[str, ConfigField]]:
     """List all fields with their dotted keys: simple fields first, then each group and its own."""
     fields = fields_of(cls)
     for field in sorted(fields, key=lambda each: each.is_group):

@@ -1,6 +1,7 @@
-"""A configuration's YAML file and overrides: which line or argument each value comes from."""
+"""A configuration's YAML file and overrides: which line each key is in, and wrong keys."""
 
 import contextlib
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
@@ -9,7 +10,9 @@ from typing import Any, NamedTuple
 
 from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.run_files import check_expanded_size, in_plain_words, line_of
-from jaxagents.experiments.config_files.documented_fields import Field
+from jaxagents.experiments.config_files.fields import ConfigField, type_text
+
+_NULL = "tag:yaml.org,2002:null"
 
 
 class Entry(NamedTuple):
@@ -47,7 +50,9 @@ class Source(NamedTuple):
         return self.path
 
     @contextlib.contextmanager
-    def locating_errors(self, fields: Mapping[str, Field], prefix: str = "") -> Iterator[None]:
+    def locating_errors(
+        self, fields: Mapping[str, ConfigField], prefix: str = ""
+    ) -> Iterator[None]:
         """Prefix errors with the location of the fields that they name.
 
         Args:
@@ -112,7 +117,7 @@ def is_within(key: str, group: str) -> bool:
     return key == group or key.startswith(f"{group}.")
 
 
-def is_user_key(key: str, fields: Mapping[str, Field]) -> bool:
+def is_user_key(key: str, fields: Mapping[str, ConfigField]) -> bool:
     """True if a dotted key is in a field that takes any key."""
     return any(field.takes_any_key and is_within(key, each) for each, field in fields.items())
 
@@ -148,7 +153,7 @@ def _entries(mapping: Any, prefix: str) -> Iterator[tuple[str, Entry]]:
             yield from _entries(node, f"{key}.")
 
 
-def _keys_named_in(message: str, fields: Mapping[str, Field], prefix: str) -> list[str]:
+def _keys_named_in(message: str, fields: Mapping[str, ConfigField], prefix: str) -> list[str]:
     """Find the dotted keys that an error message names, as in "gamma=2.0" or "agent.n_evals"."""
     keys = []
     for token, sign in re.findall(r"([A-Za-z_][\w.]*)(=|:| has shape)?", message):
@@ -161,3 +166,66 @@ def _keys_named_in(message: str, fields: Mapping[str, Field], prefix: str) -> li
         ends = [each for each in fields if each.endswith(f".{token}") and each.startswith(prefix)]
         keys += ends if len(ends) == 1 else []
     return keys
+
+
+def check_keys(source: Source, fields: Mapping[str, ConfigField]) -> None:
+    """Check the structure of a file and of its overrides.
+
+    Raises:
+        ExperimentError: a key is unknown or has no value; a group holds a value, or a plain field
+            holds keys; an override is nested too deeply.
+    """
+    for key, entry in source.entries.items():
+        if problem := _problem(key, entry, fields):
+            raise ExperimentError(f"{source.path}:{entry.line}: {problem}")
+    for override in source.overrides:
+        if override.split("=")[0] == "--config":  # by which the parser receives the file
+            raise ExperimentError(f"command line: {describe_unknown_key('config', fields)}")
+        _refuse_nested_override(override, fields)
+
+
+def describe_unknown_key(key: str, fields: Mapping[str, ConfigField]) -> str:
+    """Say that a key is unknown, and suggest the one that was probably meant."""
+    name = key.rpartition(".")[2]
+    by_name = {each.rpartition(".")[2]: each for each in reversed(list(fields))}
+    similar = [by_name[each] for each in difflib.get_close_matches(name, by_name, n=1)]
+    # Best of all is the same name in another group, then a similar dotted key, then a similar name.
+    if name not in by_name:
+        similar = difflib.get_close_matches(key, list(fields), n=1) or similar
+    suggestion = f"did you mean {similar[0]}?" if similar else "see jaxagents train --help"
+    return f"unknown key {key}; {suggestion}"
+
+
+def example_key_in(group: str, fields: Mapping[str, ConfigField]) -> str:
+    """Return the first key of a group."""
+    return next(each for each in fields if each != group and is_within(each, group))
+
+
+def _problem(key: str, entry: Entry, fields: Mapping[str, ConfigField]) -> str | None:
+    import yaml
+
+    field, is_mapping = fields.get(key), isinstance(entry.node, yaml.MappingNode)
+    if field is None:
+        return None if is_user_key(key, fields) else describe_unknown_key(key, fields)
+    if field.is_group:
+        example = example_key_in(key, fields)
+        return None if is_mapping else f"{key} should hold keys, such as {example}"
+    if is_mapping and not field.takes_any_key:
+        return f"{key} should be {type_text(field.hint)}, but holds keys"
+    if entry.node.tag == _NULL and "null" not in type_text(field.hint):
+        return f"{key} has no value; it should be {type_text(field.hint)}"
+    return None
+
+
+def _refuse_nested_override(override: str, fields: Mapping[str, ConfigField]) -> None:
+    """Refuse ``--env_kwargs.a.b 3``: jsonargparse would replace all of ``a``, by text."""
+    key = override.split("=")[0].removeprefix("--")
+    for name, field in fields.items():
+        outer, _, inner = key.removeprefix(f"{name}.").partition(".")
+        if field.takes_any_key and override.startswith(f"--{name}.") and inner:
+            parts = inner.split(".")
+            value = f"{{{': {'.join(parts)}: VALUE{'}' * len(parts)}"
+            raise ExperimentError(
+                f"command line: {key} is nested too deeply; set {name}.{outer} as a "
+                f"whole: --{name}.{outer} '{value}'"
+            )
