@@ -1,9 +1,11 @@
 """Commands before training: ``doctor``, ``demo``, ``envs`` and ``config``."""
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxagents.cli.arguments import Commands
@@ -190,17 +192,15 @@ def config(parsed: argparse.Namespace) -> None:
     """Print or write a configuration file for an environment."""
     from jaxagents.errors import explained
     from jaxagents.experiments.config_files.starting_file import starting_file
-    from jaxagents.training.atomic_write import naming
+    from jaxagents.training.atomic_write import write_atomically
 
     with explained(), explained("its data cannot be downloaded: ", kinds=(OSError,)):
         text = starting_file(parsed.env)
     if parsed.to is None:
         print(text, end="")
         return
-    with (
-        explained("the file cannot be written: "),
-        naming(parsed.to),
-        open(parsed.to, "x", encoding="utf-8") as file,
-    ):
-        file.write(text)
+    with explained("the file cannot be written: "):
+        if os.path.lexists(parsed.to):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), parsed.to)
+        write_atomically(Path(parsed.to), text)
     print(f"jaxagents train {parsed.to}")

@@ -196,12 +196,12 @@ def _write_table(path: str, rows: "Sequence[Mapping[str, Any]]") -> None:
     import csv
 
     from jaxagents.errors import explained
-    from jaxagents.training.atomic_write import naming
+    from jaxagents.training.atomic_write import replacing
 
     with (
         explained(kinds=(OSError,)),
-        naming(path),
-        open(path, "w", newline="", encoding="utf-8") as file,
+        replacing(path) as new,
+        open(new, "w", newline="", encoding="utf-8") as file,
     ):
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()

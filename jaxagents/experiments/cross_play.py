@@ -13,7 +13,7 @@ from jaxagents.evaluation.runs import path_of_config, read_groups
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig
 from jaxagents.experiments.make_agent import make_environment, restored_agent
-from jaxagents.training.atomic_write import naming
+from jaxagents.training.atomic_write import replacing
 from jaxagents.visual.population_plots import draw_cross_play
 
 _MARK = "jaxagents crossplay"  # the first cell of a table: only marked files are replaced
@@ -83,7 +83,7 @@ def write_cross_play(table: CrossPlay, path: Path, title: str = "") -> list[Path
     numbers = table_beside(path)
     with explained():
         draw_cross_play(table, path, title)
-        with naming(numbers), numbers.open("w", newline="", encoding="utf-8") as file:
+        with replacing(numbers) as new, new.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow([_MARK, *table.names])
             for name, row in zip(table.names, table.mean.tolist(), strict=True):

@@ -21,7 +21,7 @@ from jaxagents.ippo.base import IPPOBase
 from jaxagents.networks.feed_forward import ACTIVATIONS, MLP, PolicyNetwork
 from jaxagents.networks.recurrent import RecurrentNetwork
 from jaxagents.ppo.normalization import FEATURE_LIMIT, standard_deviation
-from jaxagents.training.atomic_write import naming
+from jaxagents.training.atomic_write import replacing, write_atomically
 from jaxagents.training.named_arrays import Leaves, to_leaves
 from jaxagents.types import Runner
 
@@ -47,10 +47,9 @@ def export_policy(agent: IPPOBase, runner: Runner, directory: Path, env_id: str)
     tensors = _tensors(runner)
     description = json.dumps(_describe(agent, tensors) | {"environment": env_id}, indent=2)
     directory.mkdir(parents=True, exist_ok=True)
-    with naming(paths[0]):
-        paths[0].write_bytes(save(tensors))
-    with naming(paths[1]):
-        paths[1].write_text(description + "\n", encoding="utf-8")
+    with replacing(paths[0]) as new:  # both or none
+        new.write_bytes(save(tensors))
+        write_atomically(paths[1], description + "\n")
     return paths
 
 

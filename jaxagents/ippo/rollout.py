@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.ppo.schedules import training_reward
-from jaxagents.training.atomic_write import naming
+from jaxagents.training.atomic_write import replacing
 from jaxagents.types import Observation, PyTree, Transition, to_be_valued
 
 
@@ -122,7 +121,7 @@ class Rollout(NamedTuple):
             else:
                 arrays[field] = value
         savez: Any = np.savez  # its type stubs take arrays for options
-        with naming(path), Path(path).open("wb") as file:
+        with replacing(path) as new, new.open("wb") as file:
             savez(file, **{name: each for name, each in arrays.items() if each is not None})
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Text files that readers always find complete."""
+"""Files that readers always find complete."""
 
 import contextlib
 import os
@@ -14,11 +14,34 @@ def write_atomically(path: Path, text: str) -> None:
     Raises:
         OSError: The file cannot be written; the old one is unchanged.
     """
-    new = path.with_name(f"{path.name}.new")
-    with naming(path):
-        with open(new, "w", encoding="utf-8", opener=opened_here) as file:
-            file.write(text)
-        new.replace(path)
+    with replacing(path) as new, open(new, "w", encoding="utf-8", opener=opened_here) as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the path of a new file, which replaces ``path`` once this context ends.
+
+    If it is left by an error, as of a full disk, ``path`` is as it was, and the new file is gone.
+    What is no ordinary file, such as a device, is written itself.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        with naming(path):
+            yield path
+        return
+    new = path.with_name(f".new.{path.name}")  # with the suffix, by which formats are chosen
+    try:
+        with naming(path):
+            new.unlink(missing_ok=True)  # of a writer that was killed, or a link
+            yield new
+            new.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        if isinstance(error, OSError) and error.filename == str(new):
+            error.filename = str(path)
+        raise
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.comparison import Profile
 from jaxagents.evaluation.learning_curves import Panel, make_panels
 from jaxagents.evaluation.runs import Run
-from jaxagents.training.atomic_write import naming
+from jaxagents.training.atomic_write import replacing
 from jaxagents.visual.style import (
     INK,
     METADATA,
@@ -91,8 +91,8 @@ def plot_learning_curve(
         draw_random(figure.axes[0], float(np.mean(random_returns)))
     _explain_spread(figure, n_episodes=returns.shape[1], n_curves=len(curves))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with naming(path):
-        figure.savefig(path)
+    with replacing(path) as new:
+        figure.savefig(new)
 
 
 def _curves(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxagents.evaluation.trajectories import Trajectory
-from jaxagents.training.atomic_write import naming
+from jaxagents.training.atomic_write import replacing
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import compose
 
@@ -75,8 +75,8 @@ def write_replay(
         frames = [compose(scene, trajectory, n) for n in shown]
         for path in _paths(directory, number, mp4):
             write = write_gif if path.suffix == ".gif" else write_mp4
-            with naming(path):
-                write(frames, path, scene.seconds_per_step)
+            with replacing(path) as new:
+                write(frames, new, scene.seconds_per_step)
             written.append(path)
     return written
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxagents.training.atomic_write import naming
+from jaxagents.training.atomic_write import replacing
 
 # Okabe and Ito's colour-blind safe palette, https://jfly.uni-koeln.de/color/, without its yellow,
 # which is hard to see on white.
@@ -45,8 +45,8 @@ def write_figure(figure: Any, path: str | PathLike[str]) -> None:
 
     # Keep text as text, and make the ids of an SVG's elements reproducible.
     reproducible = matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxagents"})
-    with naming(path), reproducible:
-        figure.savefig(path, metadata=METADATA.get(Path(path).suffix.lower()))
+    with replacing(path) as new, reproducible:
+        figure.savefig(new, metadata=METADATA.get(Path(path).suffix.lower()))
 
 
 def colour_of(curve_index: int) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -296,3 +297,15 @@ def test_nothing_is_overwritten(tmp_path):
     exported(tmp_path)
     with pytest.raises(ValueError, match=r"policy.safetensors exists already; move it away"):
         exported(tmp_path)
+
+
+def test_half_an_export_is_none(tmp_path):
+    agent, runner = make_agent()
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, most))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*/policy.safetensors'"):
+            export_policy(agent, runner, tmp_path, "walk")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+    assert list(tmp_path.iterdir()) == []

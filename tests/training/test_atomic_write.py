@@ -1,9 +1,11 @@
-"""Text files that are replaced as a whole."""
+"""Files that are replaced as a whole."""
+
+import resource
 
 import numpy as np
 import pytest
 
-from jaxagents.training.atomic_write import naming, write_atomically
+from jaxagents.training.atomic_write import naming, replacing, write_atomically
 from jaxagents.training.trackers import JsonLines
 from jaxagents.visual.plots import plot_learning_curve
 from jaxagents.visual.style import new_figure, write_figure
@@ -24,6 +26,17 @@ def test_a_write_that_fails_leaves_the_old_text(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_atomically(path, "new, and more \udcff")  # half of it could be written
     assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_device_is_written_and_not_replaced(tmp_path):
+    path = tmp_path / "device.txt"
+    path.symlink_to("/dev/null")
+    with replacing(path) as new:
+        new.write_text("text")
+    assert new == path
+    assert path.is_symlink()
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_full_disk_is_named_with_the_file(tmp_path):
@@ -50,3 +63,23 @@ def test_metrics_and_pictures_name_their_file_on_a_full_disk(write, tmp_path):
     path.symlink_to("/dev/full")
     with pytest.raises(OSError, match=r"No space left on device: '.*file\.png'"):
         write(path)
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [
+        (lambda path: plot_learning_curve(CURVE, path), "curve.png"),
+        (lambda path: write_figure(new_figure(4.0, 3.0), path), "curves.svg"),
+        (lambda path: write_atomically(path, "x" * 5000), "report.html"),
+    ],
+)
+def test_nothing_is_left_of_what_does_not_fit(write, name, tmp_path):
+    path = tmp_path / name
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))
+    try:
+        with pytest.raises(OSError, match=rf"File too large: '{path}'"):
+            write(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []

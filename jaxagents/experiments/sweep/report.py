@@ -18,7 +18,7 @@ from jaxagents.experiments.report.content import data_uri
 from jaxagents.experiments.report.parts import CaptionedTable, Picture, document
 from jaxagents.experiments.sweep.study import Result
 from jaxagents.experiments.sweep.sweep import Sweep, ranked
-from jaxagents.training.atomic_write import naming, write_atomically
+from jaxagents.training.atomic_write import replacing, write_atomically
 
 _WIDTH_OF_KEY = 2.4  # inches
 _MOST_ROWS = 20  # of the page; the table file has all
@@ -82,7 +82,7 @@ def result_text(result: Result) -> str:
 
 
 def _write_table(results: Sequence[Result], path: Path) -> None:
-    with naming(path), path.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path) as new, new.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         keys = list(results[0].values)
         n_seeds = len(results[0].scores)
@@ -130,7 +130,8 @@ def _draw(sweep: Sweep) -> list[tuple[Path, str]]:
                 each.set_title("")  # the caption says it
                 each.set_xlabel(_short(each.get_xlabel()), fontsize=8)
             figure.suptitle("")
-            figure.savefig(path, dpi=110, bbox_inches="tight")
+            with replacing(path) as new:
+                figure.savefig(new, dpi=110, bbox_inches="tight")
         except Exception as error:  # optuna cannot draw studies of few or of equal trials
             _logger.warning("%s cannot be drawn: %s", path, " ".join(str(error).split()))
             continue

@@ -397,7 +397,7 @@ def test_an_earlier_report_is_replaced_and_no_other_file_is(run, capsys, empty_p
         assert message in error
         assert error.count("\n") == 1
     assert (run / "mine.html").read_bytes() == (run / "config.yaml").read_bytes()
-    assert [path.name for path in run.iterdir() if path.suffix == ".new"] == []
+    assert [path.name for path in run.iterdir() if ".new" in path.name] == []
 
 
 @pytest.mark.parametrize(
