@@ -260,7 +260,7 @@ def sweep(parsed: argparse.Namespace) -> None:
     ) or [None]
     if best is None or best.score != best.score:
         raise ExperimentError(f"no trial of {parsed.to} has a score: all have diverged.")
-    with search.study.concluding() as other:
+    with search.study.concluding(lambda text: print(text, flush=True)) as other:
         if other:
             print(f"all trials have ended; {other} compares the best one and writes the results")
         else:

@@ -1,7 +1,8 @@
 """The study of a sweep: which trials there are, in optuna's storage.
 
 Trials that are decided beforehand (a grid, random ones) wait in the storage, and each is taken by
-one process. A process that has died leaves its trials running: they are queued again.
+one process. A process that has died leaves its trials running: they are queued again. One on
+another machine counts as dead once its heartbeat in the storage has stood still for five minutes.
 
 Processes in one directory take turns by a lock file. Those on other machines share the storage
 alone: one of them creates the study, and a trial that was begun beyond the last is given back.
@@ -14,6 +15,7 @@ import itertools
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +36,8 @@ _CONCLUDED_BY = "concluded by"
 _SECONDS_TO_QUEUE = 30.0  # all trials, by the process that has created the study
 _SECONDS_BETWEEN_LOOKS = 1.0  # at the trials of other processes
 _SECONDS_TO_OWN = 60.0  # a trial that has begun, by a process on another machine
+_SECONDS_BETWEEN_BEATS = 30.0
+_SECONDS_WITHOUT_BEAT = 300.0  # after which a process on another machine counts as dead
 
 
 class Result(NamedTuple):
@@ -82,6 +86,7 @@ class Study:
         self._optuna = import_optuna()
         self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
         self._distributions = {key: domain.distribution() for key, domain in space.items()}
+        self._beats: dict[str, tuple[Any, float]] = {}  # of others, and when they were first seen
         self._lock = directory / LOCK
         self._opened = time.time()
         with _locked(self._lock):
@@ -131,32 +136,74 @@ class Study:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
 
     @contextlib.contextmanager
-    def concluding(self) -> Iterator[str]:
+    def beating(self) -> Iterator[None]:
+        """Show processes on other machines that this one is alive, within this context."""
+        is_over, name = threading.Event(), _beat_of(_this_process())
+
+        def beat() -> None:
+            for number in itertools.count():
+                with contextlib.suppress(Exception):  # the database may be busy
+                    self._study.set_user_attr(name, number)
+                if is_over.wait(_SECONDS_BETWEEN_BEATS):
+                    return
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    @contextlib.contextmanager
+    def concluding(self, report: Callable[[str], None] = lambda text: None) -> Iterator[str]:
         """Let one process confirm and report the best trial, within this context.
+
+        Args:
+            report: Called with a line if it is not known yet whether another process is alive.
 
         Yields:
             Which other process does so, or has done since this one opened the study; nothing if
             this one is to do it.
         """
-        with _locked(self._lock):
-            other, me = self._study.user_attrs.get(_CONCLUDED_BY) or {}, _this_process()
-            is_first = not other or self._may_conclude_after(other, me)
-            if is_first:
-                self._study.set_user_attr(_CONCLUDED_BY, me)
+        me, is_first, report_once = _this_process(), None, [report]
+        while is_first is None:
+            with _locked(self._lock):
+                other = self._study.user_attrs.get(_CONCLUDED_BY) or {}
+                is_first = not other or self._may_conclude_after(other, me)
+                if is_first:
+                    self._study.set_user_attr(_CONCLUDED_BY, me)
+            if is_first is None:
+                if report_once:
+                    report_once.pop()(f"waiting for a sign of {_name_of(other)}")
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
         if not is_first:
             yield _name_of(other)
             return
         ended = None
         try:
-            yield ""
+            with self.beating():
+                yield ""
             ended = {**me, "ended": time.time()}
         finally:
             self._study.set_user_attr(_CONCLUDED_BY, ended)
 
-    def _may_conclude_after(self, other: Mapping[str, Any], me: Mapping[str, Any]) -> bool:
+    def _may_conclude_after(self, other: Mapping[str, Any], me: Mapping[str, Any]) -> bool | None:
         if "ended" in other:
             return other["ended"] < self._opened
-        return other == me or (other["host"] == me["host"] and not _is_alive(other))
+        return other == me or self._has_died(other)
+
+    def _has_died(self, owner: Mapping[str, Any]) -> bool | None:
+        """Return True if a process has died; None: it is on another machine, and may have."""
+        if owner["host"] == socket.gethostname():
+            return not _is_alive(owner)
+        name, now = _beat_of(owner), time.monotonic()
+        beat = self._study.user_attrs.get(name)
+        before, since = self._beats.setdefault(name, (beat, now))
+        if beat != before:
+            self._beats[name] = (beat, now)
+            return False
+        return True if now - since > _SECONDS_WITHOUT_BEAT else None
 
     def _trained_by_others(self) -> str:
         """Say which process trains which trials."""
@@ -179,6 +226,8 @@ class Study:
             n_updates: After which it ended early; None: it did not.
         """
         states = self._optuna.trial.TrialState
+        if self._study.get_trials(deepcopy=False)[trial.number].state != states.RUNNING:
+            return  # this process was suspended, and taken for dead: another has the trial
         trial.set_user_attr("scores", [float(score) for score in scores])
         score = float(np.mean(scores))
         if not np.isfinite(score):
@@ -308,16 +357,17 @@ class Study:
         return len(before) >= self._study.user_attrs[_QUEUED]
 
     def _requeue_of_dead(self) -> None:
-        """Queue the trials of this machine's processes that have died."""
+        """Queue the trials of processes that have died."""
         states = self._optuna.trial.TrialState
         for trial in self._study.get_trials(deepcopy=False, states=(states.RUNNING,)):
             owner = trial.user_attrs.get(_OWNER)
             if owner is None and _seconds_since(trial.datetime_start) < _SECONDS_TO_OWN:
                 continue
-            if owner is not None and (_is_alive(owner) or owner["host"] != socket.gethostname()):
+            if owner is not None and not self._has_died(owner):
                 continue
-            self._study.tell(trial.number, state=states.FAIL)
-            self._study.enqueue_trial(trial.params)
+            with contextlib.suppress(ValueError, RuntimeError):  # another machine has done so
+                self._study.tell(trial.number, state=states.FAIL)
+                self._study.enqueue_trial(trial.params)
 
     def _n_open(self) -> int:
         """Return how many trials have not begun."""
@@ -369,6 +419,10 @@ def _this_process() -> dict[str, Any]:
 def _name_of(owner: Mapping[str, Any]) -> str:
     here = owner["host"] == socket.gethostname()
     return f"process {owner['pid']}{'' if here else ' on ' + owner['host']}"
+
+
+def _beat_of(owner: Mapping[str, Any]) -> str:
+    return f"heartbeat of {owner['pid']} on {owner['host']} since {owner['started']}"
 
 
 def _is_alive(owner: Mapping[str, Any]) -> bool:

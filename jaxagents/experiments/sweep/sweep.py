@@ -127,9 +127,10 @@ class Sweep:
         Returns:
             The trials that have ended, the best first.
         """
-        self._train_open(report)
-        while self.study.wait_for_others(report_waiting):
+        with self.study.beating():
             self._train_open(report)
+            while self.study.wait_for_others(report_waiting):
+                self._train_open(report)
         return ranked(self.study.results())
 
     def _train_open(self, report: Callable[[Result], None]) -> None:

@@ -1,8 +1,10 @@
 """Sweeps: spaces, studies and their trials."""
 
+import itertools
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -267,11 +269,63 @@ def test_a_sweep_waits_for_the_trials_of_others_and_says_whose_they_are(files, e
     assert (results[0].score == 5.0) == (end == "tells")
 
 
-def test_one_of_several_processes_concludes_a_sweep(files):
+FAR = {"host": "far", "pid": 1, "started": "5"}
+
+
+def show_signs(study, monkeypatch):
+    """Let the process on another machine show a sign of life whenever somebody waits."""
+    numbers = itertools.count()
+    name = studies._beat_of(FAR)
+    monkeypatch.setattr(
+        studies.time, "sleep", lambda _: study._study.set_user_attr(name, next(numbers))
+    )
+
+
+def test_trials_of_another_machine_are_trained_again_once_it_gives_no_sign(files, monkeypatch):
+    far = sweep_in(files).study
+    (trial, values), *_ = far.ask(1)
+    trial.set_user_attr("owner", FAR)
+    sweep, said, began = sweep_in(files), [], time.monotonic()
+    trained = fake_training(sweep, monkeypatch)
+    monkeypatch.setattr(studies, "_SECONDS_WITHOUT_BEAT", 1.0)
+    monkeypatch.setattr(studies, "_SECONDS_BETWEEN_LOOKS", 0.1)
+
+    results = sweep.run(report_waiting=said.append)
+
+    assert time.monotonic() - began > 1.0
+    assert said == ["waiting for the trials of others: process 1 on far trains 0"]
+    assert len(trained) == len(results) == 4
+    assert values in trained
+    far.tell(trial, [9.0, 9.0])  # it was suspended, and comes too late
+    assert max(each.score for each in far.results()) < 9.0
+
+
+def test_trials_of_another_machine_that_shows_signs_are_left_to_it(files, monkeypatch):
+    monkeypatch.setattr(studies, "_SECONDS_WITHOUT_BEAT", 0.0)
+    far = sweep_in(files).study
+    ((trial, _),) = far.ask(1)
+    trial.set_user_attr("owner", FAR)
+    watching = sweep_in(files).study
+    far._study.set_user_attr(studies._beat_of(FAR), 1)
+    watching._requeue_of_dead()
+    assert watching._n_open() == 3
+    watching._requeue_of_dead()  # no sign since
+    assert watching._n_open() == 4
+
+
+def test_one_of_several_processes_concludes_a_sweep(files, monkeypatch):
     first, second = (sweep_in(files).study for _ in range(2))
-    first._study.set_user_attr("concluded by", studies._this_process() | {"pid": 1, "host": "far"})
-    with second.concluding() as other:
-        assert other == "process 1 on far"
+    first._study.set_user_attr("concluded by", FAR)
+    with monkeypatch.context() as patches:
+        show_signs(first, patches)
+        with second.concluding() as other:
+            assert other == "process 1 on far"
+    with monkeypatch.context() as patches:  # that process has died
+        patches.setattr(studies, "_SECONDS_WITHOUT_BEAT", 0.0)
+        said = []
+        with sweep_in(files).study.concluding(said.append) as other:
+            assert not other
+        assert said == ["waiting for a sign of process 1 on far"]
     first._study.set_user_attr("concluded by", studies._this_process() | {"started": "earlier"})
     with second.concluding() as other:  # that process has died
         assert not other
