@@ -167,6 +167,7 @@ class Study:
             this one is to do it.
         """
         me, is_first, report_once = _this_process(), None, [report]
+        other: dict[str, Any] = {}
         while is_first is None:
             with _locked(self._lock):
                 other = self._study.user_attrs.get(_CONCLUDED_BY) or {}
