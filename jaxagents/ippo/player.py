@@ -1,8 +1,9 @@
 """Compiled programs that apply trained policies: whole episodes, single actions and values."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,8 @@ from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.normalization import RunningStatistics, denormalize
 from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.types import Inference, Memory, Metrics, Observation, PyTree
+
+Evaluated = TypeVar("Evaluated")
 
 
 @final
@@ -89,16 +92,32 @@ class Player(Frozen):
         """
         if is_traced((rng, actor)):
             return self._evaluate(rng, actor, n_evals, greedy)
+        play = partial(self._evaluate, rng, actor, n_evals, greedy)
+        metrics = self.awaited(play, actor, n_evals, n_updates_done)
+        return metrics | jax.tree.map(jnp.asarray, self.infos(metrics))
+
+    def awaited(
+        self,
+        play: Callable[[], Evaluated],
+        actor: PyTree,
+        n_evals: int,
+        n_updates_done: Array | None = None,
+    ) -> Evaluated:
+        """Run a compiled evaluation to its end; after a minute, say what is waited for.
+
+        Args:
+            play: Runs it.
+            actor: The policies, which may still be trained.
+            n_evals: Number of episodes.
+            n_updates_done: If it is a part of training.
+        """
         wait_for(actor)
-
-        def report() -> None:
-            report_waiting(n_evals, n_updates_done)
-
+        report = partial(report_waiting, n_evals, n_updates_done)
         # A program that calls the host has ended when its call returns.
         with reporting(report) if self._environments.has_hidden_infos else nullcontext():
-            metrics = self._evaluate(rng, actor, n_evals, greedy)
-        wait_for(metrics, report)
-        return metrics | jax.tree.map(jnp.asarray, self.infos(metrics))
+            results = play()
+        wait_for(results, report)
+        return results
 
     def infos(self, metrics: Metrics, is_divided: bool = False) -> dict[str, Any]:
         """Return the infos of episodes that compiled code does not see, as metrics.

@@ -6,6 +6,7 @@ and learns from their part of the rollout by its own algorithm.
 
 import contextlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import jax
@@ -15,10 +16,9 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import as_key, to_draw
-from jaxagents.compiler.waiting import wait_for
 from jaxagents.environments.sides.batch import SideBatch
 from jaxagents.errors import CheckpointError
-from jaxagents.evaluation.episodes import play_episodes, report_waiting
+from jaxagents.evaluation.episodes import play_episodes
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.frozen import Frozen
@@ -431,14 +431,16 @@ class _Group(Frozen):
             if name not in self.sides
         }
         if self.sides:
-            sides = self._evaluate_sides(rng, {name: actors[name] for name in self.sides})
+            of_sides = {name: actors[name] for name in self.sides}
+            play = partial(self._evaluate_sides, rng, of_sides)
+            player = self.agents[next(iter(self.sides))].player
+            sides = player.awaited(play, of_sides, self._n_evals)
             metrics |= {name: sides[name] | self._infos(name, sides[name]) for name in sides}
         return metrics
 
     def _infos(self, name: str, metrics: Metrics) -> Metrics:
         """Return the infos of a side's actors that compiled code does not see."""
         assert self.whole_for_evaluation is not None
-        wait_for(metrics, report=lambda: report_waiting(self._n_evals))
         infos = self.whole_for_evaluation.infos_of_episodes(self.sides[name].side.actors)
         return {f"info_{info}": jnp.asarray(values) for info, values in infos.items()}
 

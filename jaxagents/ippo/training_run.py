@@ -220,9 +220,10 @@ class TrainingRun(Frozen):
             return {}
         actor = self.agent.networks.actor_of(updates.runner)
         rng = jax.random.key(config.eval_seed)
-        if self._is_divided:
-            return self._evaluate_divided(rng, actor)
         n_updates_done = updates.runner.n_updates_done
+        if self._is_divided:
+            play = partial(self._evaluate_divided, rng, actor)
+            return self.agent.player.awaited(play, actor, config.n_evals, n_updates_done)
         return self.agent.player.evaluate(rng, actor, config.n_evals, True, n_updates_done)
 
     @compiled_quickly(static_argnames=("self",))

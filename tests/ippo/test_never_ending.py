@@ -5,6 +5,8 @@ import functools
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 import warnings
 
@@ -16,6 +18,8 @@ from gymnasium import spaces
 
 import jaxagents as ja
 from jaxagents.compiler import waiting
+from tests.agents import FAST
+from tests.environments.host.probes import Echo
 
 CTRL_C = 60  # beyond the steps that are played at construction
 
@@ -110,3 +114,46 @@ def test_so_does_all_that_plays_whole_episodes(play, monkeypatch, caplog):
         getattr(agent, play)(jax.random.key(1), **collected if play == "record" else {})
     (message,) = [each.getMessage() for each in caplog.records if "minute" in each.getMessage()]
     assert "has waited a minute for the last of its" in message
+
+
+class Slow(Echo):
+    """Echo whose steps take a hundredth of a second."""
+
+    def step(self, actions):
+        time.sleep(0.01)
+        return super().step(actions)
+
+
+def test_so_do_agents_on_the_sides_of_a_host_environment(monkeypatch, caplog):
+    monkeypatch.setattr(waiting, "_SECONDS_TO_REPORT", 0.02)  # of 3 steps of 2 * 0.01 s
+    with caplog.at_level(logging.WARNING), ja.HostEnvironment(Slow, n_workers=0) as env:
+        agents = {
+            name: ja.DiscreteIPPO(ja.Side(env, [i]), None, CONFIG) for i, name in enumerate("ab")
+        }
+        ja.train_together(agents, jax.random.key(0), FAST)
+    messages = [each.getMessage() for each in caplog.records if "minute" in each.getMessage()]
+    assert len(messages) == 2  # before and after the update
+    assert messages[0].startswith("The evaluation has waited a minute for the last of its 2 epis")
+
+
+DIVIDED = """
+import logging, sys, jax
+import jaxagents as ja
+from jaxagents.compiler import waiting
+from tests.agents import FAST
+from tests.environments.host.probes import Echo
+from tests.agents import FAST, tiny
+from tests.probes import Walk
+waiting._SECONDS_TO_REPORT = 0.0
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+env = Walk((10**6, 10**6), 10**5)
+ja.DiscreteIPPO(env, None, tiny(devices=2, n_steps=1, n_evals=2)).train(jax.random.key(0), FAST)
+"""
+
+
+@pytest.mark.slow
+def test_so_does_a_run_on_several_devices():
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = [sys.executable, "-c", DIVIDED]
+    done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True)
+    assert "The evaluation after 1 updates has waited a minute" in done.stdout, done.stderr
