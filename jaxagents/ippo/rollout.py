@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
+from jaxagents.environments.protocol import as_observation
 from jaxagents.ppo.schedules import training_reward
 from jaxagents.training.atomic_write import replacing
 from jaxagents.types import Observation, PyTree, Transition, to_be_valued
@@ -210,6 +211,12 @@ def check_shapes(
         ValueError: a shape is wrong.
     """
     environments.check_mask(rollout.observation)
+    has_turns = environments.own_observation.has_turn is not None
+    if has_turns and as_observation(rollout.observation).has_turn is None:
+        raise ValueError(
+            "the rollout's observations do not say whose turn it is, as this environment's do; "
+            "give has_turn, or the actions of players who waited would be learnt from."
+        )
     leading = (config.rollout_length, config.batch_size, environments.n_actors)
     names = ("log_prob", "reward", "terminated", "truncated", "active")
     expected: dict[str, tuple[int, ...]] = dict.fromkeys(names, leading)

@@ -217,6 +217,29 @@ def test_means_of_an_update_are_over_the_players_whose_turn_it_is(space, entropy
         np.testing.assert_allclose(metrics["kl"], 0, atol=1e-6)
 
 
+def test_a_rollout_that_does_not_say_whose_turn_it_is_is_refused():
+    env = ja.HostEnvironment(turns(spaces.Discrete(2)), n_workers=0)
+    agent = ja.IPPO(env, None, tiny(n_evals=0))
+    length, n_envs = agent.config.rollout_length, agent.config.batch_size
+    with env:
+        runner = begin(agent)
+        seen = runner.observation
+        repeated = jax.tree.map(lambda leaf: np.stack([leaf] * length), seen)
+        zeros = np.zeros((length, n_envs, 2), np.float32)
+        rollout = ja.Rollout(
+            observation=repeated._replace(has_turn=None),
+            action=zeros.astype(np.int32),
+            log_prob=zeros,
+            reward=zeros,
+            terminated=zeros.astype(bool),
+            truncated=zeros.astype(bool),
+            last_observation=seen,
+        )
+        with pytest.raises(ValueError, match="do not say whose turn it is"):
+            agent.update(runner, rollout)
+        agent.update(runner, rollout._replace(observation=repeated))
+
+
 class OwnDoors(Doors):
     """Episodes of two and of three steps, one after the other, the second door locked always."""
 
