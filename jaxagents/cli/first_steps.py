@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxagents.cli.arguments import Commands
-from jaxagents.cli.output import markdown_table, table, titled
+from jaxagents.cli.output import markdown_table, shown_path, table, titled
 from jaxagents.cli.streams import FAILED
 from jaxagents.cli.training import run, shown
 
@@ -99,7 +99,7 @@ def demo(parsed: argparse.Namespace) -> int:
             experiment = Experiment(config, **shown(quiet=False))
     if status := run(experiment, experiment.train, quiet=False):
         return status
-    page = write_report([experiment.directory])
+    page = write_report([shown_path(experiment.directory)])
     print(f"\nOpen {page} in a browser.")
     if not parsed.no_open:
         _open(page)

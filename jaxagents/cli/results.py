@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxagents.cli.arguments import Commands, add_mode, add_run, add_runs
-from jaxagents.cli.output import summary_text
+from jaxagents.cli.output import shown_path, summary_text
 
 if TYPE_CHECKING:
     from jaxagents.evaluation.comparison import Profile
@@ -344,7 +344,7 @@ def replay(parsed: argparse.Namespace) -> None:
         parsed.mp4,
         parsed.max_frames,
     ):
-        print(path)
+        print(shown_path(path))
 
 
 def _greedy(parsed: argparse.Namespace) -> bool | None:

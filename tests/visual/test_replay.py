@@ -96,6 +96,13 @@ def test_a_film_has_no_more_frames_than_are_allowed(experiment, tmp_path, monkey
         assert gif.n_frames == 3
 
 
+def test_the_file_is_shown_as_seen_from_here(experiment, monkeypatch, capsys):
+    monkeypatch.setattr(Experiment, "of_run", lambda directory: experiment)
+    monkeypatch.chdir(experiment.directory.parent)
+    assert cli.main(["replay", experiment.directory.name]) == 0
+    assert capsys.readouterr().out.startswith(f"{experiment.directory.name}/replay")
+
+
 def test_no_file_is_replaced(experiment, tmp_path, capsys):
     (tmp_path / "episode-2.gif").write_bytes(b"mine")
     line = fail(capsys, experiment.directory, "--to", tmp_path, "--episodes", 2)
