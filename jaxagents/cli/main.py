@@ -119,6 +119,8 @@ def _check_is_one_run(
 def _keep_compiled_programs() -> None:
     """Turn on jax's persistent compilation cache, in a directory of the user's choice if set."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if caches.startswith("~"):  # this user has no home, as in a container
+        return
     folder = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(caches, "jaxagents"))
     while folder and not os.path.lexists(folder):
         folder = os.path.dirname(folder)

@@ -116,6 +116,14 @@ def test_programs_are_kept_where_their_folder_can_be_written(cache, keeps, tmp_p
     assert os.environ.pop("JAX_ENABLE_COMPILATION_CACHE", None) == keeps
 
 
+def test_a_user_without_a_home_has_no_folder_of_programs(monkeypatch):
+    for name in ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    cli._keep_compiled_programs()
+    assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
+
+
 def fail(arguments: list[str], capsys) -> str:
     """Run a command that fails; return its one line of output."""
     try:
