@@ -38,7 +38,7 @@ def recording_agent(
     config = dataclasses.replace(RECORDED, checkpoint_dir=directory, **changes)
     # Compiled programs look the recorder up when they run, so that it can be exchanged.
     recorder = Recorder(config, callbacks, agent.recorder._metadata)
-    object.__setattr__(agent, "_recorder", recorder)
+    object.__setattr__(agent, "recorder", recorder)
     return agent
 
 
