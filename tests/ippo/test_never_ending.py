@@ -157,3 +157,61 @@ def test_so_does_a_run_on_several_devices():
     command = [sys.executable, "-c", DIVIDED]
     done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True)
     assert "The evaluation after 1 updates has waited a minute" in done.stdout, done.stderr
+
+
+INTERRUPTED = """
+import signal, sys
+import jaxagents as ja
+from jaxagents.cli import main
+from tests.ippo.test_never_ending import Later
+
+ja.register_environment(
+    "later", lambda: ja.HostEnvironment(Later, n_workers=1, explored_steps=0)
+)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main.main(["train", *sys.argv[1:]]))
+"""
+CONFIGURED = """
+name: later
+env: later
+agent: {n_steps: 2, batch_size: 2, minibatch_size: 2, rollout_length: 2, n_evals: 2,
+        eval_frequency: 1, progress_bar: false}
+"""
+
+
+class Later(Heater):
+    """Ends after two steps; from its fourth episode on, never."""
+
+    def __init__(self):
+        super().__init__(2)
+        self._n_episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        self._n_episodes += 1
+        self._n_steps = 2 if self._n_episodes < 4 else 10**9
+        return super().reset(seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_second_signal_ends_training_within_an_evaluation_that_never_ends(name, tmp_path):
+    (tmp_path / "config.yaml").write_text(CONFIGURED)
+    number = getattr(signal, name)
+    command = [sys.executable, "-c", INTERRUPTED, "config.yaml"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, **pipes, cwd=tmp_path) as process:
+        lines = []
+        while not lines or not lines[-1].lstrip().startswith("1 "):  # the second evaluation
+            lines.append(process.stdout.readline())
+            assert lines[-1], lines
+        time.sleep(2)  # the third, after the last update, does not end
+        os.kill(process.pid, number)
+        while "ends it at once" not in lines[-1]:
+            lines.append(process.stdout.readline())
+            assert lines[-1], lines
+        began = time.monotonic()
+        os.kill(process.pid, number)
+        output = process.communicate(timeout=60)[0]
+    assert time.monotonic() - began < 4
+    assert process.returncode == 128 + number
+    assert "interrupted; resume with: jaxagents resume" in output
