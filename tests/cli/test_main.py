@@ -660,7 +660,7 @@ def test_an_interruption_outside_of_training_names_the_command_to_resume_too(
 WITHIN_A_PROGRAM = """
 import os, signal, sys, threading, time
 import jax
-from jaxagents.cli import environments, main
+from jaxagents.cli import first_steps, main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def compute(parsed):
@@ -669,7 +669,7 @@ def compute(parsed):
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     time.sleep(60)
 
-environments.envs = compute
+first_steps.envs = compute
 sys.argv = ["jaxagents", "envs"]
 sys.exit(main.main())
 """

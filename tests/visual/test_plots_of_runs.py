@@ -19,11 +19,16 @@ from tests.fabricated import returns, write_run
 
 @pytest.fixture
 def figures(monkeypatch):
-    """List figures instead of writing them, which would take longest."""
+    """List figures and leave their files empty: writing them would take longest."""
     from matplotlib.figure import Figure
 
     written = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: written.append(figure))
+
+    def savefig(figure, path, **_):
+        written.append(figure)
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
     return written
 
 
