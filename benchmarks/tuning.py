@@ -59,14 +59,17 @@ class Form(NamedTuple):
         return [mock.patch.object(user, self.name, call) for user in self.users]
 
 
-def _overlapping_with_more_arrays() -> Any:
-    options = {"xla_multiheap_size_constraint_per_heap": 0}
-    with mock.patch.object(jit, "_OVERLAPPING", options):
-        return jit.with_overlapping_loops(
-            training_run.TrainingRun.update_repeatedly,
-            static_argnames=("self",),
-            donate_argnames=("updates",),
-        )
+class _MoreArrays:
+    """Overlapping loops with all of XLA's passes, as a method."""
+
+    method = jit.with_overlapping_loops(
+        training_run.TrainingRun.update_repeatedly, donate_argnames=("updates",)
+    )
+
+    def __get__(self, run: Any, owner: Any = None) -> Any:
+        options = {"xla_multiheap_size_constraint_per_heap": 0}
+        with mock.patch.object(jit, "_OVERLAPPING", options):
+            return self.method.__get__(run)
 
 
 # Ways to compile, for a CPU only: what is replaced, in which module, and by what.
@@ -74,9 +77,9 @@ COMPILATIONS: dict[str, tuple[Any, str, Any]] = {
     "everything": (switch, "_is_plain", True),
     "overlapping loops": (training_run, "overlapping_pays", lambda *_: False),
     "fewer arrays": (
-        training_run,
-        "_update_repeatedly_overlapping",
-        _overlapping_with_more_arrays(),
+        training_run.TrainingRun,
+        "update_repeatedly_overlapping",
+        _MoreArrays(),
     ),
 }
 FORMS: dict[str, Form] = {
@@ -115,7 +118,8 @@ def make_agent(workload: Mapping[str, Any]) -> ja.DiscreteIPPO:
     env, env_params = ja.make(changes.pop("env", "jaxmarl/MPE_simple_spread_v3"))
     # So many updates that loops overlap, as in a training of some length.
     config = ja.AgentConfig(n_steps=5_000, n_evals=0, progress_bar=False, **changes)
-    return ja.DiscreteIPPO(env, env_params, config)
+    own = type("DiscreteIPPO", (ja.DiscreteIPPO,), {})  # equal agents would share their programs
+    return own(env, env_params, config)
 
 
 def begin(
@@ -136,13 +140,13 @@ def begin(
         update = run.updates_compiled_for(runner)
         updates = run.open_block(run.first_block(runner), jnp.asarray(1, jnp.int32))
         started = time.perf_counter()
-        updates = jax.block_until_ready(update(run, updates))
+        updates = jax.block_until_ready(update(updates))
     seconds = time.perf_counter() - started
 
     def go_on(n_updates: int) -> None:
         nonlocal updates
         with context():
-            updates = update(run, updates._replace(n_left=jnp.asarray(n_updates, jnp.int32)))
+            updates = update(updates._replace(n_left=jnp.asarray(n_updates, jnp.int32)))
             jax.block_until_ready(updates)
 
     return go_on, seconds

@@ -50,3 +50,16 @@ def _release_compiled_programs() -> Iterator[None]:
 
 def _n_mappings() -> float:
     return _MAPPINGS.read_bytes().count(b"\n") if _MAPPINGS.exists() else math.inf
+
+
+@pytest.fixture(autouse=True)
+def _own_programs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keep a test that replaces functions from running programs of equal agents, or giving any."""
+    from jaxagents.ippo import frozen
+
+    if "monkeypatch" not in request.fixturenames:
+        yield
+        return
+    frozen._shared.clear()
+    yield
+    frozen._shared.clear()

@@ -3,15 +3,19 @@
 import contextlib
 import ctypes
 import functools
+import inspect
 import logging
 import math
+import operator
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MethodType
 from typing import Any, NamedTuple
 
 import jax
+from flax.core.tracers import current_trace
 from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
@@ -40,6 +44,12 @@ _MANY_SAMPLES = 1_000_000
 _MANY_SAMPLES_WITH_CACHE = 5_000_000  # overlapping programs are never cached on disk
 _TOO_MANY_SAMPLES_AT_ONCE = 500_000
 
+with jax.ensure_compile_time_eval():  # this module may be imported inside a trace
+    _OUTSIDE_OF_TRACES = current_trace()
+
+Options = Mapping[str, Any]
+"""Compile options of XLA."""
+
 
 class Workload(NamedTuple):
     """Size and structure of the work that a program is compiled for."""
@@ -59,27 +69,21 @@ def keeps_compiled_programs() -> bool:
     return bool(_read("jax_enable_compilation_cache") and _read("jax_compilation_cache_dir"))
 
 
-def compiled_for_speed(static_argnames: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Compile a function of loops with full optimisation.
+def compiled_for_speed(static_argnames: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Compile a function of loops, or a method, with full optimisation.
 
     On a CPU its program has fewer arrays: it compiles in a little less time and memory, runs as
     fast, and with `with_overlapping_loops` up to a twentieth faster. On other devices, and inside
     another compiled program, this is plain `jax.jit`.
 
     Args:
-        static_argnames: As for `jax.jit`.
+        static_argnames: As for `jax.jit`; the object of a method is always static.
     """
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        jit = functools.partial(jax.jit, function, static_argnames=static_argnames)
-        usual = jit()
-        return _on_cpu(function, _or_usual(jit(compiler_options=_FEW_ARRAYS), usual), usual)
-
-    return decorate
+    return functools.partial(_Compiled, static_argnames, lambda: [_FEW_ARRAYS])
 
 
 def compiled_quickly(
-    static_argnames: tuple[str, ...], optimized: bool = True
+    static_argnames: tuple[str, ...] = (), optimized: bool = True, shared: bool = True
 ) -> Callable[[Any], Any]:
     """Compile a function that runs seldom, in two thirds of the time and memory.
 
@@ -87,27 +91,118 @@ def compiled_quickly(
     this is plain `jax.jit`.
 
     Args:
-        static_argnames: As for `jax.jit`.
+        static_argnames: As for `jax.jit`; the object of a method is always static.
         optimized: False compiles in a third of the time, for what runs once or computes little.
+        shared: False compiles a method for each object, even if it has a `program_owner`.
     """
-    level = {} if optimized else _UNOPTIMIZED
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        jit = functools.partial(jax.jit, function, static_argnames=static_argnames)
-        usual = jit()
-        # Newer versions of XLA lack the older emitters.
-        quick = _or_usual(jit(compiler_options=level), usual) if level else usual
-        quick = _or_usual(jit(compiler_options=_OLDER_EMITTERS | level), quick)
+    # Newer versions of XLA lack the older emitters.
+    def options() -> list[Options]:
+        return [_OLDER_EMITTERS] if optimized else [_OLDER_EMITTERS, _UNOPTIMIZED]
 
-        return _on_cpu(function, quick, usual)
+    return functools.partial(_Compiled, static_argnames, options, shared=shared)
 
-    return decorate
+
+def compiled(static_argnames: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Compile a function as `jax.jit` does, and a method for each object."""
+    return functools.partial(_Compiled, static_argnames, list)
+
+
+class _Compiled:
+    """A function, or a method, whose programs are compiled with some options.
+
+    The programs of a method belong to the object's `program_owner`, or to the object itself: they
+    are freed with it, and read attributes as they read arguments that are static.
+    """
+
+    def __init__(
+        self,
+        static_argnames: tuple[str, ...],
+        options: Callable[[], Sequence[Options]],
+        function: Callable[..., Any],
+        shared: bool = True,
+    ):
+        self._static_argnames = static_argnames
+        self._options = options
+        self._shared = shared
+        self._is_method = next(iter(inspect.signature(function).parameters), "") == "self"
+        self._function = function
+        functools.update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Return the program of a method: no call of ours stands between it and its caller."""
+        if instance is None:
+            return self
+        owning = getattr(instance, "program_owner", instance) if self._shared else instance
+        return self._program(owning, functools.partial(MethodType, self._function, owning))
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call the function, or the method with its object first."""
+        if self._is_method:
+            return self.__get__(arguments[0])(*arguments[1:], **keywords)
+        return self._program(self, lambda: self._function)(*arguments, **keywords)
+
+    def _program(self, owner: Any, function: Callable[[], Callable[..., Any]]) -> Any:
+        check_has_threads()
+        # XLA takes options of whole programs only.
+        is_tuned = tunes_for_cpu() and current_trace() == _OUTSIDE_OF_TRACES
+        programs = vars(owner).setdefault("_programs", {})
+        if (self, is_tuned) not in programs:
+            program = self._compile(function(), is_tuned)
+            programs.setdefault((self, is_tuned), program)  # the first, if threads are as fast
+        return programs[self, is_tuned]
+
+    def _compile(self, function: Callable[..., Any], is_tuned: bool) -> Any:
+        known = [each for each in self._options() if is_tuned and _is_known(**each)]
+        options = functools.reduce(operator.or_, known, {}) or None
+        return jax.jit(function, static_argnames=self._static_argnames, compiler_options=options)
+
+
+class _Overlapping(_Compiled):
+    """A function, or a method, whose independent loops run at the same time on a CPU."""
+
+    def __init__(self, usual: Any, static_argnames: tuple[str, ...], donated: tuple[str, ...]):
+        super().__init__(static_argnames, lambda: [_OVERLAPPING], usual.__wrapped__)
+        self._usual = usual
+        self._donated = donated
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Return the program of a method, or how it is usually compiled."""
+        if instance is None or _can_overlap():
+            return super().__get__(instance, owner)
+        return self._usual.__get__(instance, owner)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call the function."""
+        call = super().__call__ if _can_overlap() else self._usual
+        return call(*arguments, **keywords)
+
+    def _compile(self, function: Callable[..., Any], is_tuned: bool) -> Any:
+        thread = threading.local()
+
+        @functools.wraps(function)
+        def traced(*arguments: Any, **keywords: Any) -> Any:
+            thread.stack.enter_context(_compiling())  # what is traced will be compiled
+            return function(*arguments, **keywords)
+
+        program = jax.jit(
+            traced,
+            static_argnames=self._static_argnames,
+            donate_argnames=self._donated,
+            compiler_options=_OVERLAPPING,
+        )
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            with contextlib.ExitStack() as thread.stack:
+                return program(*arguments, **keywords)
+
+        return call
 
 
 def with_overlapping_loops(
     function: Any, static_argnames: tuple[str, ...] = (), donate_argnames: tuple[str, ...] = ()
-) -> Callable[..., Any]:
-    """Compile a function so that its independent loops run at the same time.
+) -> Any:
+    """Compile a function, or a method, so that its independent loops run at the same time.
 
     The results are bit-identical to those of `compiled_for_speed`. Compiling takes a tenth longer
     and some hundred megabytes more, the program is never cached on disk, and its temporary arrays
@@ -115,33 +210,12 @@ def with_overlapping_loops(
 
     Args:
         function: What `compiled_for_speed` or `jax.jit` returned.
-        static_argnames: As for `jax.jit`.
-        donate_argnames: Likewise. Donate the arguments of which the results are new versions:
-            otherwise XLA places temporary arrays in the results' memory, and loops share it again.
+        static_argnames: As for `compiled_for_speed`.
+        donate_argnames: As for `jax.jit`. Donate the arguments of which the results are new
+            versions: otherwise XLA places temporary arrays in the results' memory, and loops share
+            it again.
     """
-    thread = threading.local()
-
-    @functools.wraps(function)
-    def traced(*arguments: Any, **keywords: Any) -> Any:
-        thread.stack.enter_context(_compiling())  # what is traced will be compiled
-        return function.__wrapped__(*arguments, **keywords)
-
-    overlapping = jax.jit(
-        traced,
-        static_argnames=static_argnames,
-        donate_argnames=donate_argnames,
-        compiler_options=_OVERLAPPING,
-    )
-    overlapping = _or_usual(overlapping, function)
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        if not tunes_for_cpu():
-            return function(*arguments, **keywords)
-        with contextlib.ExitStack() as thread.stack:
-            return overlapping(*arguments, **keywords)
-
-    return call
+    return _Overlapping(function, static_argnames, donate_argnames)
 
 
 def overlapping_pays(workload: Workload, array: ArrayLike) -> bool:
@@ -156,41 +230,22 @@ def overlapping_pays(workload: Workload, array: ArrayLike) -> bool:
     )
 
 
-def _on_cpu(
-    function: Callable[..., Any], compiled: Callable[..., Any], usual: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Call one compilation on a CPU, and the usual one elsewhere and inside a trace."""
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        check_has_threads()
-        if not tunes_for_cpu() or is_traced((arguments, keywords)):
-            return usual(*arguments, **keywords)
-        try:
-            return compiled(*arguments, **keywords)
-        except ValueError as error:
-            if "can only be passed to top-level" not in str(error):
-                raise
-            return usual(*arguments, **keywords)  # concrete arguments, but inside a trace
-
-    return call
+def _can_overlap() -> bool:
+    return tunes_for_cpu() and _is_known(**_OVERLAPPING)
 
 
-def _or_usual(function: Callable[..., Any], usual: Callable[..., Any]) -> Callable[..., Any]:
-    """Call a function, or the usual one once XLA has rejected a compile option."""
-    chosen = function
-
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        nonlocal chosen
-        try:
-            return chosen(*arguments, **keywords)
-        except jax.errors.JaxRuntimeError as error:
-            if "No such compile option" not in str(error):
-                raise
-            chosen = usual
-            return usual(*arguments, **keywords)
-
-    return call
+@functools.cache
+def _is_known(**options: Any) -> bool:
+    """True if XLA knows some compile options: what it does not know, it rejects."""
+    try:
+        uncached = _set("jax_persistent_cache_min_compile_time_secs", math.inf)
+        with _ONE_AT_A_TIME, uncached, _without_warnings():
+            jax.jit(lambda: 0, compiler_options=options)()
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+        return False
+    return True
 
 
 @contextlib.contextmanager

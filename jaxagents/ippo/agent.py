@@ -3,6 +3,7 @@
 import abc
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -34,7 +35,7 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.cloning import Cloning
 from jaxagents.ippo.collector import Collector
 from jaxagents.ippo.distributions import Distribution
-from jaxagents.ippo.frozen import Frozen
+from jaxagents.ippo.frozen import Frozen, shared
 from jaxagents.ippo.measured_losses import warn_of_measured_losses
 from jaxagents.ippo.opponents import Policies
 from jaxagents.ippo.player import Player
@@ -75,6 +76,8 @@ from jaxagents.types import (
 )
 
 _logger = logging.getLogger(__name__)
+# Fields of configurations that no program reads, and their values in what equal agents share.
+_OF_RECORDER: dict[str, Any] = {"checkpoint_dir": None, "keep_latest": 1, "keep_best": 0}
 
 
 class Agent(Frozen, abc.ABC):
@@ -122,6 +125,35 @@ class Agent(Frozen, abc.ABC):
                 "jax_enable_x64 is on, and agents learn in float32; switch it off, by "
                 'jax.config.update("jax_enable_x64", False) or without JAX_ENABLE_X64.'
             )
+        own, silent = dict(vars(self)), replace(config, **_OF_RECORDER)
+
+        def build() -> Agent:
+            agent = object.__new__(type(self))
+            vars(agent).update(own)
+            agent._build(env, env_params, silent)
+            return agent
+
+        parts = (type(self), tuple(own.items()), env, env_params, silent)
+        self._share(shared(parts, build, lambda agent: agent.environments.can_be_vmapped))
+        vars(self).update(own, env=env, env_params=env_params, config=config)
+        if config.n_evals and self.environments.time_limit.n_steps is None:
+            warn_of_endless_episodes(env)
+        self.recorder = self._make_recorder(callbacks)
+        self.run = TrainingRun(self, silent=self.member_run)
+        self._freeze()
+
+    def _make_recorder(self, callbacks: Sequence[Callback]) -> Recorder:
+        structure = {
+            "agent": type(self).__name__,
+            **_names_of_environment(self.env),
+            "policy_of_actor": self.policies.policy_of_actor.tolist(),
+            "observes_time": self.environments.time_limit.is_observed,
+            **structure_of(self.config),
+        }
+        return Recorder(self.config, callbacks, structure)
+
+    def _build(self, env: Any, env_params: PyTree, config: AgentConfig) -> None:
+        """Build what equal agents share: an agent without checkpoints, callbacks and results."""
         self.env = env
         self.env_params = env_params
         self.config = config
@@ -175,22 +207,11 @@ class Agent(Frozen, abc.ABC):
         self._cloning = Cloning(
             self.environments, self.policies, self.distribution, self.networks, config
         )
-        if config.n_evals and self.environments.time_limit.n_steps is None:
-            warn_of_endless_episodes(env)
         self.player = Player(self.environments.for_evaluation(), self.policies, self.networks)
-        structure = {
-            "agent": type(self).__name__,
-            **_names_of_environment(env),
-            "policy_of_actor": self.policies.policy_of_actor.tolist(),
-            "observes_time": self.environments.time_limit.is_observed,
-            **structure_of(config),
-        }
-        self.recorder = Recorder(config, callbacks, structure)
-        self.run: TrainingRun = TrainingRun(self)
-        self.member_run: TrainingRun = self.run  # whose programs report nothing, either
-        if self.recorder.has_work:
-            self.member_run = TrainingRun(self, reports=False)
         self._collected: tuple[Runner, Metrics | Leaves] | None = None
+        self.recorder: Recorder = self._make_recorder(())
+        self.run: TrainingRun = TrainingRun(self)  # which reports nothing
+        self.member_run: TrainingRun = self.run
         self._freeze()
 
     @abc.abstractmethod
@@ -310,7 +331,7 @@ class Agent(Frozen, abc.ABC):
         if is_traced((rng, hyperparams, runner)):
             check_can_be_traced(self, runner, selection)
             rng = as_key(rng)
-            training, metrics = train_under_vmap(self.run, rng, self.checked(hyperparams))
+            training, metrics = train_under_vmap(self.member_run, rng, self.checked(hyperparams))
             return training.runner, metrics
         given = rng if runner is None else runner.rng
         n_members = count_members(given, hyperparams)
@@ -472,7 +493,7 @@ class Agent(Frozen, abc.ABC):
         """
         return self._cloning.clone(runner, rollouts, self.hyperparams_of(runner), n_epochs)
 
-    @compiled_for_speed(static_argnames=("self",))
+    @compiled_for_speed()
     def _update_from(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics, NonFinite]:
         own = runner.memory.actor
         rollout = rollout._replace(
@@ -486,12 +507,12 @@ class Agent(Frozen, abc.ABC):
         )
         return skip_nonfinite(self.learn)(runner, transitions, self.split_key(runner))
 
-    @compiled_quickly(static_argnames=("self",))
+    @compiled_quickly()
     def _begin_rollout(self, runner: Runner) -> Acting:
         rngs, noise = self.collector.draw(self.split_key(runner).rollout)
         return Acting(rngs, noise, runner.memory.actor, n_steps=jnp.zeros((), jnp.int32))
 
-    @compiled_for_speed(static_argnames=("self",))
+    @compiled_for_speed()
     def _act(
         self, actor: Inference, observation: Observation, carry: Acting
     ) -> tuple[Array, Record]:

@@ -386,7 +386,7 @@ class IPPOBase(Agent):
         return runner.replace(learning_rate=rate)
 
     # Compiled by itself so that it is traced once, for its result shapes and for the loop.
-    @compiled_for_speed(static_argnames=("self",))
+    @compiled_for_speed()
     def step_and_check(self, runner: Runner) -> tuple[Runner, Metrics, NonFinite]:
         """Do one update, compiled; also return which quantities are NaN or infinite."""
         specs = specs_of(runner)

@@ -117,7 +117,7 @@ class Cloning(Frozen):
             )
         return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *used)
 
-    @compiled_for_speed(static_argnames=("self", "n_epochs"))
+    @compiled_for_speed(static_argnames=("n_epochs",))
     def _clone(
         self, runner: Runner, rollout: Rollout, hyperparams: HyperParameters, n_epochs: int
     ) -> tuple[Runner, Metrics]:

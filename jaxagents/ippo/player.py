@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxagents.compiler.jit import compiled_quickly, is_traced
+from jaxagents.compiler.jit import compiled, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import to_draw
 from jaxagents.compiler.waiting import reporting, wait_for
 from jaxagents.environments.batch import EnvironmentBatch
@@ -133,7 +133,7 @@ class Player(Frozen):
         named = {f"info_{name}": values for name, values in infos.items()}
         return {name: values for name, values in named.items() if name not in metrics}
 
-    @compiled_quickly(static_argnames=("self", "n_evals", "greedy"))
+    @compiled_quickly(static_argnames=("n_evals", "greedy"))
     def _evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:
         act, memory = self._act_by(actor, greedy), self._initial_memory(n_evals)
         reset = self._networks.actor.reset_memory
@@ -149,7 +149,7 @@ class Player(Frozen):
             wait_for(metrics)
         return metrics
 
-    @compiled_quickly(static_argnames=("self", "n_evals", "max_steps"), optimized=False)
+    @compiled_quickly(static_argnames=("n_evals", "max_steps"), optimized=False)
     def _evaluate_random(self, rng: PRNGKeyArray, n_evals: int, max_steps: int | None) -> Metrics:
         space = self._environments.space
 
@@ -162,13 +162,13 @@ class Player(Frozen):
         return episodes.as_metrics()
 
     # Compiled as `evaluate` is, whose episodes these are.
-    @compiled_quickly(static_argnames=("self", "n_evals", "greedy"))
+    @compiled_quickly(static_argnames=("n_evals", "greedy"))
     def begin_play(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Play:
         """Reset the environments of an evaluation."""
         act, memory = self._act_by(actor, greedy), self._initial_memory(n_evals)
         return begin_play(self._environments, act, memory, rng, n_evals)
 
-    @compiled_quickly(static_argnames=("self", "n_episodes", "greedy"))
+    @compiled_quickly(static_argnames=("n_episodes", "greedy"))
     def record_step(
         self, actor: Inference, play: Play, n_episodes: int, greedy: bool
     ) -> tuple[Play, RecordedStep]:
@@ -176,7 +176,7 @@ class Player(Frozen):
         act, reset = self._act_by(actor, greedy), self._networks.actor.reset_memory
         return record_step(self._environments, act, play, n_episodes, reset)
 
-    @partial(jax.jit, static_argnames="self")
+    @compiled()
     def act(
         self,
         actor: Inference,
@@ -194,7 +194,7 @@ class Player(Frozen):
             _, critic_memory = self._networks.values_of_actors(critic, observation, critic_memory)
         return action[0], Memory(jax.tree.map(lambda leaf: leaf[0], memory), critic_memory)
 
-    @partial(jax.jit, static_argnames="self")
+    @compiled()
     def value(
         self,
         critic: Inference,

@@ -60,7 +60,7 @@ class Runners(Frozen):
         self._shapes: dict[int | None, Runner] = {}  # by the number of members
         self._freeze()
 
-    @compiled_quickly(static_argnames=("self",), optimized=False)
+    @compiled_quickly(optimized=False)
     def begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
         """Build the runner with which training starts."""
         return self.build(rng, hyperparams)

@@ -158,7 +158,8 @@ class _Group(Frozen):
                     raise ValueError(f"{name} differs between the agents, {values}; choose one.")
         if not self.sides:
             return
-        envs = {id(batch.side.env) for batch in self.sides.values()}
+        # Equal agents share batches, which may be of another's environment.
+        envs = {id(self.agents[name].env.env) for name in self.sides}
         if len(envs) > 1:
             raise ValueError("the sides are of several environments; make them of one object.")
         params = [self.agents[name].env_params for name in self.sides]
@@ -317,7 +318,7 @@ class _Group(Frozen):
 
     # The compiled parts.
 
-    @compiled_quickly(static_argnames=("self",), optimized=False)
+    @compiled_quickly(optimized=False)
     def _take_seats(self, runners: dict[str, Runner]) -> dict[str, Runner]:
         host = runners[self.host].env_state
         seated = {}
@@ -326,7 +327,7 @@ class _Group(Frozen):
             seated[name] = runners[name].replace(observation=observation, env_state=env_state)
         return runners | seated
 
-    @compiled_quickly(static_argnames=("self",), optimized=False)
+    @compiled_quickly(optimized=False)
     def _open_block(
         self, training: _GroupTraining, n_updates: Int[Array, ""]
     ) -> dict[str, Updates]:
@@ -337,7 +338,7 @@ class _Group(Frozen):
             for name, each in training.agents.items()
         }
 
-    @compiled_for_speed(static_argnames=("self",))
+    @compiled_for_speed()
     def _update_repeatedly(self, updates: dict[str, Updates]) -> dict[str, Updates]:
         def unfinished(updates: dict[str, Updates]) -> Bool[Array, ""]:
             goes_on = [
@@ -352,7 +353,7 @@ class _Group(Frozen):
 
         return jax.lax.while_loop(unfinished, update, updates)
 
-    @compiled_for_speed(static_argnames=("self",))
+    @compiled_for_speed()
     def _update(self, runners: dict[str, Runner]) -> dict[str, tuple[Runner, Metrics, NonFinite]]:
         """Do one update of every agent."""
         results = {
@@ -444,7 +445,7 @@ class _Group(Frozen):
         infos = self.whole_for_evaluation.infos_of_episodes(self.sides[name].side.actors)
         return {f"info_{info}": jnp.asarray(values) for info, values in infos.items()}
 
-    @compiled_quickly(static_argnames=("self",))
+    @compiled_quickly()
     def _evaluate_sides(
         self, rng: PRNGKeyArray, actors: dict[str, Inference]
     ) -> dict[str, Metrics]:

@@ -98,14 +98,16 @@ class TrainingRun(Frozen):
 
     Args:
         agent: The agent.
-        reports: Report evaluations to the host, if there are checkpoints or callbacks.
+        silent: The run whose programs this one runs, apart from its reports to the host: that of
+            what equal agents share. None: this one, which reports nothing.
     """
 
-    def __init__(self, agent: Trainee, reports: bool = True):
+    def __init__(self, agent: Trainee, silent: "TrainingRun | None" = None):
         self.agent = agent
+        self._program_owner = silent
         self._is_divided = agent.devices.n > 1
-        self._reports_from_within = reports and not self._is_divided
-        self._reports_from_host = reports and self._is_divided
+        self._reports_from_within = silent is not None and not self._is_divided
+        self._reports_from_host = silent is not None and self._is_divided
         self._freeze()
 
     def train(
@@ -193,7 +195,7 @@ class TrainingRun(Frozen):
         self, training: Training, n_updates: Int[Array, ""], update: Callable[..., Updates]
     ) -> tuple[Training, Metrics]:
         """Do some updates, evaluate, and report to the host; no updates after a stop."""
-        updates = update(self, self.open_block(training, n_updates))
+        updates = update(self.open_block(training, n_updates))
         evaluation = self._evaluate(updates)
         if self._is_divided:
             self.agent.environments.share_faults((updates, evaluation))
@@ -226,7 +228,7 @@ class TrainingRun(Frozen):
             return self.agent.player.awaited(play, actor, config.n_evals, n_updates_done)
         return self.agent.player.evaluate(rng, actor, config.n_evals, True, n_updates_done)
 
-    @compiled_quickly(static_argnames=("self",))
+    @compiled_quickly()
     def _evaluate_divided(self, rng: PRNGKeyArray, actor: Inference) -> Metrics:
         """Evaluate a part of the episodes on each device."""
         agent, config = self.agent, self.agent.config
@@ -251,21 +253,26 @@ class TrainingRun(Frozen):
             ),
         )
         if overlapping_pays(workload, runner.n_updates_done):
-            return _update_repeatedly_overlapping
-        return type(self).update_repeatedly
+            return self.update_repeatedly_overlapping
+        return self.update_repeatedly
 
-    @compiled_quickly(static_argnames=("self",), optimized=False)
+    @compiled_quickly(optimized=False)
     def open_block(self, training: Training, n_updates: Int[Array, ""]) -> Updates:
         """Return the carry of the updates, before the first."""
         shapes = jax.eval_shape(self.agent.step_and_check, training.runner)
         return open_block(training, n_updates, shapes)
 
-    @compiled_for_speed(static_argnames=("self",))
+    @compiled_for_speed()
     def update_repeatedly(self, updates: Updates) -> Updates:
         """Do the updates that are left."""
         return update_repeatedly(self.agent.step_and_check, updates, self.has_failed)
 
-    @compiled_quickly(static_argnames=("self",), optimized=False)
+    # No caller keeps the input of the updates, so it may be donated. Only here: without overlapping
+    # loops, donation makes CartPole's updates a third slower.
+    update_repeatedly_overlapping = with_overlapping_loops(
+        update_repeatedly, donate_argnames=("updates",)
+    )
+
     def close_block(
         self,
         training: Training,
@@ -274,16 +281,37 @@ class TrainingRun(Frozen):
         another_failed: Bool[Array, ""] | bool = False,
     ) -> tuple[Training, Metrics]:
         """Make the block's row of metrics, and report it to the host."""
-        runner = updates.runner
-        failed = self.has_failed(updates.nonfinite) | another_failed
-        lost = training.stop | failed
-        metrics = metrics_of_block(updates, evaluation, lost)
-        stop = lost
-        if self._reports_from_within:
-            stop |= self._report(runner, metrics, failed)
-        return Training(runner, stop, training.nonfinite | updates.nonfinite), metrics
+        reports = self._reports_from_within and self.agent.recorder.has_work
+        close = self._close_and_report if reports else self._close
+        return close(training, updates, evaluation, another_failed)
 
-    @compiled_quickly(static_argnames=("self",), optimized=False)
+    @compiled_quickly(optimized=False)
+    def _close(
+        self,
+        training: Training,
+        updates: Updates,
+        evaluation: Metrics,
+        another_failed: Bool[Array, ""],
+    ) -> tuple[Training, Metrics]:
+        lost = training.stop | self.has_failed(updates.nonfinite) | another_failed
+        metrics = metrics_of_block(updates, evaluation, lost)
+        nonfinite = training.nonfinite | updates.nonfinite
+        return Training(updates.runner, lost, nonfinite), metrics
+
+    @compiled_quickly(optimized=False, shared=False)
+    def _close_and_report(
+        self,
+        training: Training,
+        updates: Updates,
+        evaluation: Metrics,
+        another_failed: Bool[Array, ""],
+    ) -> tuple[Training, Metrics]:
+        failed = self.has_failed(updates.nonfinite) | another_failed
+        training, metrics = self._close(training, updates, evaluation, another_failed)
+        stop = training.stop | self._report(updates.runner, metrics, failed)
+        return training._replace(stop=stop), metrics
+
+    @compiled_quickly(optimized=False)
     def begin_episodes(self, runner: Runner) -> Runner:
         """Reset all environments; what persists across episodes stays."""
         agent, batch_size = self.agent, self.agent.config.batch_size
@@ -298,8 +326,6 @@ class TrainingRun(Frozen):
 
     def _report(self, runner: Runner, metrics: Metrics, failed: Bool[Array, ""]) -> Bool[Array, ""]:
         """Hand an evaluation to the host, which answers whether to stop."""
-        if not self.agent.recorder.has_work:
-            return jnp.zeros((), bool)
         report = (strip_keys(runner), metrics, failed)
         shapes = jax.eval_shape(lambda: report)
         stop = jax.ShapeDtypeStruct((), bool)
@@ -318,10 +344,3 @@ class TrainingRun(Frozen):
 def local(tree: PyTree) -> PyTree:
     """Return arrays of several processes as arrays of this one; random keys too."""
     return from_leaves(to_leaves(gathered(strip_keys(tree))), tree)
-
-
-# No caller keeps the input of the updates, so it may be donated. Only here: without overlapping
-# loops, donation makes CartPole's updates a third slower.
-_update_repeatedly_overlapping = with_overlapping_loops(
-    TrainingRun.update_repeatedly, static_argnames=("self",), donate_argnames=("updates",)
-)

@@ -71,7 +71,7 @@ def _train_members(
     if len(members) == 1:
         update = run.updates_compiled_for(runners[0])
         return [run.run_blocks(runners[0], sizes, update, is_shown)]
-    update = TrainingRun.update_repeatedly
+    update = run.update_repeatedly
     # Compile once, here, instead of in each thread.
     run.run_blocks(runners[0], [0], update)
     train = partial(run.run_blocks, sizes=sizes, update=update)
@@ -83,7 +83,7 @@ def _train_as_one_program(
     run: TrainingRun, sizes: tuple[int, ...], rng: PRNGKeyArray, hyperparams: HyperParameters
 ) -> tuple[Training, Metrics]:
     def run_block(training: Training, now: tuple[Array, Array]) -> tuple[Training, Metrics]:
-        return run.run_block(training, now[1], TrainingRun.update_repeatedly)
+        return run.run_block(training, now[1], run.update_repeatedly)
 
     shown: Any = run_block
     if run.agent.config.progress_bar:

@@ -391,7 +391,7 @@ def _joined(
 def _train_in_threads(
     run: TrainingRun, trainings: Sequence[Training], n_updates: Int[Array, ""]
 ) -> list[tuple[Training, Metrics]]:
-    train = partial(run.run_block, n_updates=n_updates, update=TrainingRun.update_repeatedly)
+    train = partial(run.run_block, n_updates=n_updates, update=run.update_repeatedly)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(train, trainings))
 
@@ -408,7 +408,7 @@ def _train_batch(
     """Train members together; they divide among the groups of devices."""
 
     def train(training: Training, n_updates: Int[Array, ""]) -> tuple[Training, Metrics]:
-        return run.run_block(training, n_updates, TrainingRun.update_repeatedly)
+        return run.run_block(training, n_updates, run.update_repeatedly)
 
     def train_own(members: Training, n_updates: Int[Array, ""]) -> tuple[Training, Metrics]:
         if len(members.stop) > 1:
