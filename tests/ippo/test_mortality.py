@@ -1,7 +1,8 @@
 """Training with actors that die before their episode is over."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.ippo.base import IPPOBase
 from jaxagents.ppo.finiteness import NonFinite, skip_nonfinite
 from jaxagents.ppo.normalization import Normalizers
-from jaxagents.types import Batch, Metrics, NetworkState, Transition
+from jaxagents.types import Batch, Metrics, NetworkState, Transition, UpdateKeys
 from tests.agents import FAST, all_finite, assert_trees_equal, make_batch, tiny
 from tests.probes import RealWalk, Team, Walk
 
@@ -33,7 +35,7 @@ class Trial:
         self.runner, self.transitions = collect(runner, jax.random.key(1))
         self._make_batch = jax.jit(functools.partial(make_batch, self.agent))
         self._learn = jax.jit(skip_nonfinite(self.agent.learn))
-        self._fit = jax.jit(skip_nonfinite(self.agent._fit))
+        self._learn_from_batch = jax.jit(skip_nonfinite(self._learn_given))
 
     def batch_of(self, transitions: Transition) -> Batch:
         return self._make_batch(self.runner, transitions)[1]
@@ -44,9 +46,15 @@ class Trial:
         return Learnt.from_update(*self._learn(runner, transitions, keys))
 
     def learn_from_batch(self, batch: Batch) -> "Learnt":
-        runner, agent = self.runner, self.agent
-        hyperparams, keys = agent.hyperparams_of(runner), agent.split_key(runner)
-        return Learnt.from_update(*self._fit(runner, batch, hyperparams, keys))
+        keys = self.agent.split_key(self.runner)
+        return Learnt.from_update(*self._learn_from_batch(self.runner, batch, keys))
+
+    def _learn_given(self, runner: ja.Runner, batch: Batch, keys: UpdateKeys) -> Any:
+        def estimate(_: IPPOBase, runner: ja.Runner, *__: Any, **___: Any) -> Any:
+            return runner, batch
+
+        with mock.patch.object(IPPOBase, "estimate_advantages", estimate):
+            return self.agent.learn(runner, self.transitions, keys)
 
 
 class Learnt(NamedTuple):
