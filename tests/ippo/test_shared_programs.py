@@ -152,7 +152,8 @@ def test_an_environment_that_has_changed_is_another():
     after = agent_of(env)
     assert not share(before, after)
     assert after.environments.space.n == 5
-    assert not share(before, agent_of(Coordination(n_actors=4)))  # which equals what it was built of
+    # This one equals what the first agent was built of.
+    assert not share(before, agent_of(Coordination(n_actors=4)))
 
 
 def test_a_method_that_was_replaced_makes_another_agent(monkeypatch):
