@@ -18,13 +18,11 @@ import jax
 import jax.numpy as jnp
 
 import jaxagents as ja
-from jaxagents import hyperparameters
-from jaxagents.compiler import batch_parts, jit, matrix_products, random_keys, reductions, switch
+from jaxagents.compiler import batch_parts, jit, random_keys, tuned_forms
 from jaxagents.environments import batch
 from jaxagents.ippo import actor_critic, base, distributions, training_run
 from jaxagents.networks import recurrent
 from jaxagents.ppo import finiteness, optimization
-from jaxagents.ppo import statistics as ppo_statistics
 
 HYPERPARAMS = ja.HyperParameters()
 WORKLOADS: dict[str, dict[str, Any]] = {
@@ -74,7 +72,7 @@ class _MoreArrays:
 
 # Ways to compile, for a CPU only: what is replaced, in which module, and by what.
 COMPILATIONS: dict[str, tuple[Any, str, Any]] = {
-    "everything": (switch, "_is_plain", True),
+    "everything": (tuned_forms, "_is_plain", True),
     "overlapping loops": (training_run, "overlapping_pays", lambda *_: False),
     "fewer arrays": (
         training_run.TrainingRun,
@@ -83,13 +81,12 @@ COMPILATIONS: dict[str, tuple[Any, str, Any]] = {
     ),
 }
 FORMS: dict[str, Form] = {
-    "order of weight gradients": Form("product", matrix_products, (matrix_products, recurrent)),
-    "sums over actions as products": Form("sum_last_axis", reductions, (distributions,)),
-    "statistics of the loss as a product": Form("weighted_sums", reductions, (ppo_statistics,)),
-    "gradient norm as a row": Form("global_norm", reductions, (optimization, hyperparameters)),
-    "finiteness as a row": Form("nan_unless_finite", reductions, (finiteness,)),
+    "order of weight gradients": Form("product", tuned_forms, (tuned_forms, recurrent)),
+    "sums over actions as products": Form("sum_last_axis", tuned_forms, (distributions,)),
+    "gradient norm as a row": Form("global_norm", tuned_forms, (optimization,)),
+    "finiteness as a row": Form("nan_unless_finite", tuned_forms, (finiteness,)),
     "unrolled Threefry": Form("to_draw", random_keys, (base, batch)),
-    "gradients in parts": Form("weighted_means_of_units", batch_parts, (optimization,)),
+    "gradients in parts": Form("run_epoch", optimization, (base,)),
     "resets where needed": Form("apply_where", batch_parts, (batch,)),
     "bootstrap values where needed": Form("apply_where", batch_parts, (actor_critic,)),
 }

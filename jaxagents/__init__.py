@@ -7,7 +7,7 @@ from jaxagents.compiler.forks import note_forks
 from jaxagents.compiler.processors import give_xla_two_threads
 
 if TYPE_CHECKING:
-    from jaxagents.compiler.switch import plain_jax
+    from jaxagents.compiler.tuned_forms import plain_jax
     from jaxagents.config import AgentConfig, Layers
     from jaxagents.environments.host.environment import HostEnvironment
     from jaxagents.environments.protocol import Environment
@@ -92,7 +92,7 @@ _MODULE_OF = {
     "load_config": "experiments.config_files.file",
     "make": "environments.registry",
     "payoffs": "evaluation.payoffs",
-    "plain_jax": "compiler.switch",
+    "plain_jax": "compiler.tuned_forms",
     "plan": "experiments.planning",
     "profile": "experiments.profiling",
     "register": "environments.registry",

@@ -1,19 +1,14 @@
-"""Computing only the part of a batch that is needed, or a batch in parts that fit in caches."""
+"""Computing only the part of a batch that is needed."""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, PyTree
 
-from jaxagents.compiler.switch import tunes_for_cpu
+from jaxagents.compiler.tuned_forms import tunes_for_cpu
 
 _MOST_PARTS = 8  # 16 are no faster
-# Samples of a part: fewer do not pay for another iteration, and more do not fit in the caches.
-# Parts pay where loops overlap, and from thousands of environments on. Elsewhere they take a tenth
-# longer, but the way a program is compiled should not change its results. See
-# benchmarks/RESULTS.md.
-_FEWEST_SAMPLES, _MOST_SAMPLES = 1_000, 4_000
 
 
 def apply_where(
@@ -55,65 +50,6 @@ def apply_where(
     else:
         results = _apply_in_parts(flat, function, samples, others, part_size)
     return _reshape(results, 1, batch_shape)
-
-
-def weighted_means_of_units(
-    function: Callable[[Int[Array, " units"]], tuple[PyTree, Float[Array, ""]]],
-    units: Int[Array, " units"],
-    n_samples: int,
-) -> tuple[PyTree, Float[Array, ""]]:
-    """Compute means over the units of a minibatch, such as its gradients.
-
-    On a CPU they are accumulated over parts of the minibatch whose activations fit in the caches.
-
-    Args:
-        function: From some units to weighted means over their samples, and the total weight.
-        units: The indices of all units.
-        n_samples: Number of samples of all units.
-
-    Returns:
-        What the function returns for all units.
-    """
-    n_parts = count_parts(n_samples, len(units)) if tunes_for_cpu() else 1
-    if n_parts == 1:
-        return function(units)
-    # Jitted to be traced once for all uses.
-    return _accumulate(jax.jit(function), units.reshape(n_parts, -1))
-
-
-def count_parts(n_samples: int, n_units: int) -> int:
-    """Choose the number of parts in which a CPU computes a minibatch's gradient.
-
-    Args:
-        n_samples: Samples of the minibatch.
-        n_units: Its units, which are not divided.
-    """
-    largest = max(1, min(n_units, n_samples // _FEWEST_SAMPLES))
-    divisors = [n for n in range(1, largest + 1) if n_units % n == 0]
-    return next((n for n in divisors if n_samples <= n * _MOST_SAMPLES), divisors[-1])
-
-
-def _accumulate(
-    function: Callable[[Int[Array, " units"]], tuple[PyTree, Float[Array, ""]]],
-    parts: Int[Array, "parts units"],
-) -> tuple[PyTree, Float[Array, ""]]:
-    """Average what a function returns for parts of a minibatch, by their weights."""
-    means, weight = jax.eval_shape(function, parts[0])
-
-    def add(
-        total: tuple[PyTree, Float[Array, ""]], part: Int[Array, " units"]
-    ) -> tuple[tuple[PyTree, Float[Array, ""]], None]:
-        means, weight = function(part)
-        sums = jax.tree.map(lambda sum_, mean: sum_ + weight * mean, total[0], means)
-        return (sums, total[1] + weight), None
-
-    def zeros_of(leaf: jax.ShapeDtypeStruct) -> Array:
-        return jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))
-
-    zeros = jax.tree.map(zeros_of, means), jnp.zeros(weight.shape, weight.dtype)
-    (sums, weight), _ = jax.lax.scan(add, zeros, parts)
-    divisor = jnp.where(weight > 0, weight, 1)
-    return jax.tree.map(lambda sum_, leaf: (sum_ / divisor).astype(leaf.dtype), sums, means), weight
 
 
 def _apply_in_parts(

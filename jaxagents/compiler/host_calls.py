@@ -9,7 +9,7 @@ from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array
 
 from jaxagents.compiler.devices import n_devices
-from jaxagents.compiler.switch import tunes_for_cpu
+from jaxagents.compiler.tuned_forms import tunes_for_cpu
 
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
 HostArrays = dict[str, np.ndarray]

@@ -21,8 +21,8 @@ from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
 from jaxagents.compiler.forks import check_has_threads
-from jaxagents.compiler.switch import tunes_for_cpu
 from jaxagents.compiler.threads import is_on_cpu
+from jaxagents.compiler.tuned_forms import tunes_for_cpu
 
 # Passes of XLA to skip, in place of those that XLA_FLAGS skips: loop invariants are computed
 # inside the loop instead of being carried in one more array, and reshapes stay where they are.

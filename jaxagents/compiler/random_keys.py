@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from jaxagents.compiler.switch import tunes_for_cpu
 from jaxagents.compiler.threefry import from_unrolled, to_unrolled
+from jaxagents.compiler.tuned_forms import tunes_for_cpu
 
 
 def is_key(leaf: Any) -> bool:

@@ -13,7 +13,7 @@ from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
-from jaxagents.compiler.switch import is_plain
+from jaxagents.compiler.tuned_forms import is_plain
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")

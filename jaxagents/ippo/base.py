@@ -9,6 +9,7 @@ Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2
 https://arxiv.org/abs/1707.06347.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,8 +28,8 @@ from jaxagents.ppo.batches import Valuation, by_gae, make_batch, normalize_targe
 from jaxagents.ppo.finiteness import NonFinite, Residues, residues_of, skip_nonfinite
 from jaxagents.ppo.losses import actor_loss, critic_loss, error_cost
 from jaxagents.ppo.normalization import RunningStatistics
-from jaxagents.ppo.optimization import Objective, run_epoch, unit_of
-from jaxagents.ppo.policy_map import each_policy, while_any_policy
+from jaxagents.ppo.optimization import Epoch, Objective, empty_stats, run_epoch, unit_of
+from jaxagents.ppo.policy_map import POLICIES, each_policy
 from jaxagents.ppo.schedules import adapt_learning_rate, scheduled
 from jaxagents.ppo.statistics import explained_variance, value_statistics
 from jaxagents.types import (
@@ -203,23 +204,16 @@ class IPPOBase(Agent):
             rng: Random key.
             n_rollouts: Number of rollouts in the batch.
         """
-        config, names, trains_actor = self.config, list(networks), "actor" in networks
-        objectives = self._objectives(names, hyperparams)
-        descend = partial(
-            run_epoch,
-            objectives=objectives,
-            n_minibatches=self.n_minibatches * n_rollouts,
-            unit=unit_of(config, getattr(self.networks, names[0]).recurrent),
-            standardizes=trains_actor and config.normalize_advantages == "minibatch",
-            grad_clip=hyperparams.actor_optimizer_params.grad_clip if len(names) > 1 else None,
-        )
+        config, trains_actor = self.config, "actor" in networks
+        objectives = self._objectives(list(networks), hyperparams)
+        descend = self._descent(list(networks), hyperparams, n_rollouts)
 
         def train_epoch(_: Any, loop: FitLoop) -> FitLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
             samples = batch
             if trains_actor:
                 samples = self._reestimated(loop.networks["actor"], batch, hyperparams)
-            networks, stats, norm = descend(loop.networks, samples, rng=rng_epoch)
+            networks, stats, norm = descend(loop.networks, samples, objectives, rng=rng_epoch)
             return FitLoop(networks, stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng)
 
         def unfinished(loop: FitLoop) -> Bool[Array, ""]:
@@ -229,26 +223,47 @@ class IPPOBase(Agent):
                 loop.stats["kl"] <= hyperparams.kl_threshold
             )
 
-        shapes = {
-            name: shape
-            for each in names
-            for name, shape in objectives[each].shapes_of_stats(networks[each], batch).items()
-        }
+        def any_unfinished(loop: FitLoop) -> Bool[Array, ""]:
+            # One predicate for all policies: with one for each, jax would select every leaf.
+            return jax.lax.pmax(unfinished(loop), POLICIES)
+
+        def train_unfinished(loop: FitLoop) -> FitLoop:
+            trained = train_epoch(None, loop)
+            if self.policies.n_policies == 1:
+                return trained
+            kept = jax.tree.map(partial(jnp.where, unfinished(loop)), trained, loop)
+            # jax's "rbg" generator draws for all policies from the first one's key.
+            return kept._replace(rng=trained.rng)
+
         loop = FitLoop(
             networks=networks,
-            stats=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes),
+            stats=empty_stats(networks, objectives, batch),
             gradient_norm=jnp.zeros(()),
             epoch=jnp.zeros((), jnp.int32),
             rng=rng,
         )
         if trains_actor:
-            advance = partial(train_epoch, None)
-            loop = while_any_policy(unfinished, advance, loop, self.policies.n_policies)
+            loop = jax.lax.while_loop(any_unfinished, train_unfinished, loop)
         else:
             loop = jax.lax.fori_loop(0, config.critic_epochs, train_epoch, loop)
-        norms = {f"{name}_gradient_norm": loop.gradient_norm for name in names}
+        norms = {f"{name}_gradient_norm": loop.gradient_norm for name in networks}
         epochs = {"actor_epochs": loop.epoch} if trains_actor else {}
         return loop.networks, loop.stats | norms | epochs
+
+    def _descent(
+        self, names: list[str], hyperparams: HyperParameters, n_rollouts: int
+    ) -> Callable[..., Epoch]:
+        """Say how an epoch of networks is run: see `run_epoch`."""
+        is_recurrent = getattr(self.networks, names[0]).recurrent
+        grad_clip = hyperparams.actor_optimizer_params.grad_clip
+        per_minibatch = self.config.normalize_advantages == "minibatch"
+        return partial(
+            run_epoch,
+            n_minibatches=self.n_minibatches * n_rollouts,
+            unit=unit_of(self.config, is_recurrent),
+            standardizes="actor" in names and per_minibatch,
+            grad_clip=grad_clip if len(names) > 1 else None,
+        )
 
     def _objectives(self, names: list[str], hyperparams: HyperParameters) -> dict[str, Objective]:
         """Say what each network is trained for."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxagents.compiler.reductions import sum_last_axis
+from jaxagents.compiler.tuned_forms import sum_last_axis
 from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
 from jaxagents.types import PyTree
 

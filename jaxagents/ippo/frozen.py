@@ -15,7 +15,7 @@ from flax.core import FrozenDict
 from jax.core import Tracer
 
 from jaxagents.compiler.random_keys import is_key
-from jaxagents.compiler.switch import is_plain
+from jaxagents.compiler.tuned_forms import is_plain
 
 Built = TypeVar("Built", bound="Frozen")
 

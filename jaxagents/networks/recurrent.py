@@ -17,9 +17,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
-from jaxagents.compiler.matrix_products import product
-from jaxagents.compiler.switch import is_plain
-from jaxagents.networks.layers import orthogonal
+from jaxagents.compiler.tuned_forms import is_plain, product
+from jaxagents.networks.feed_forward import orthogonal
 
 CellName = Literal["gru", "lstm", "mingru"]
 

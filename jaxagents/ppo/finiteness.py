@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxagents.compiler.devices import max_over_devices
-from jaxagents.compiler.reductions import nan_unless_finite
+from jaxagents.compiler.tuned_forms import nan_unless_finite
 from jaxagents.ppo.statistics import ValueStats
 from jaxagents.types import Batch, NetworkState, PyTree, Runner
 

@@ -3,7 +3,7 @@
 Means over samples are `weighted_mean`: those of one device, whose gradients are averaged later.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxagents.compiler.reductions import weighted_sums
 from jaxagents.hyperparameters import ScalarLike
 
 LARGEST_LOG_RATIO = 80.0  # its exponential is still a float32
@@ -28,15 +27,6 @@ def weighted_mean(
     """
     total = jnp.sum(weight)
     return jnp.sum(weight * jnp.where(weight > 0, values, 0)) / jnp.where(total > 0, total, 1)
-
-
-def weighted_means(
-    values: Sequence[Float[Array, "*batch"]], weight: Float[Array, "*batch"]
-) -> tuple[Float[Array, ""], ...]:
-    """Average several quantities, each as `weighted_mean` does."""
-    total = jnp.sum(weight)
-    sums = weighted_sums([jnp.where(weight > 0, each, 0) for each in values], weight)
-    return tuple(sums / jnp.where(total > 0, total, 1))
 
 
 class ActorStats(NamedTuple):
@@ -86,11 +76,14 @@ def actor_loss(
     if kl_weight is not None:
         # Selected, not multiplied by 0: the ratio to a policy of long ago may overflow.
         divergence = jnp.where(kl_weight > 0, kl_weight * divergence, 0.0)
-    mean_surrogate, mean_entropy, kl, clip_fraction = weighted_means(
-        (surrogate, entropy, divergence, outside), weight
+    mean_entropy = weighted_mean(entropy, weight)
+    loss = -weighted_mean(surrogate, weight) - ent_coeff * mean_entropy
+    return loss, ActorStats(
+        actor_loss=loss,
+        entropy=mean_entropy,
+        kl=weighted_mean(divergence, weight),
+        clip_fraction=weighted_mean(outside, weight),
     )
-    loss = -mean_surrogate - ent_coeff * mean_entropy
-    return loss, ActorStats(loss, entropy=mean_entropy, kl=kl, clip_fraction=clip_fraction)
 
 
 def probability_ratio(log_ratio: Float[Array, "*batch"]) -> Float[Array, "*batch"]:

@@ -15,14 +15,19 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxagents.compiler.batch_parts import weighted_means_of_units
 from jaxagents.compiler.devices import key_of_device, mean_over_devices
-from jaxagents.compiler.reductions import global_norm
+from jaxagents.compiler.tuned_forms import global_norm, tunes_for_cpu
 from jaxagents.config import AgentConfig, MakeOptimizer
 from jaxagents.hyperparameters import OptimizerParams, ScalarLike
 from jaxagents.ppo.losses import weighted_mean
 from jaxagents.ppo.statistics import standardize
 from jaxagents.types import Batch, NetworkState, PyTree
+
+# Samples of a part of a minibatch, whose gradients a CPU accumulates: fewer do not pay for another
+# iteration, and more do not fit in the caches. Parts pay where loops overlap, and from thousands of
+# environments on. Elsewhere they take a tenth longer, but the way a program is compiled should not
+# change its results. See benchmarks/RESULTS.md.
+_FEWEST_SAMPLES, _MOST_SAMPLES = 1_000, 4_000
 
 # Minibatches.
 
@@ -177,9 +182,15 @@ class Objective(NamedTuple):
     weight: str  # the field of `Batch` that the means of loss and statistics are weighted by
     optimizer: optax.GradientTransformation
 
-    def shapes_of_stats(self, network: NetworkState, batch: Batch) -> dict[str, Any]:
-        """Return the shapes of the loss's statistics."""
-        return jax.eval_shape(self.loss, network.params, batch)[1]
+
+def empty_stats(
+    networks: dict[str, NetworkState], objectives: dict[str, Objective], batch: Batch
+) -> dict[str, Array]:
+    """Return zeros in the shapes of an epoch's statistics."""
+    shapes: dict[str, Any] = {}
+    for name, objective in objectives.items():
+        shapes |= jax.eval_shape(objective.loss, networks[name].params, batch)[1]
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def init_network(params: PyTree, optimizer: optax.GradientTransformation) -> NetworkState:
@@ -200,6 +211,53 @@ def descend(
     updates, opt_state = optimizer.update(gradients, network.opt_state, network.params)
     stepped = NetworkState(optax.apply_updates(network.params, updates), opt_state)
     return jax.tree.map(lambda new, old: jnp.where(weight > 0, new, old), stepped, network)
+
+
+def count_parts(n_samples: int, n_units: int) -> int:
+    """Choose the number of parts in which a CPU computes a minibatch's gradient.
+
+    Args:
+        n_samples: Samples of the minibatch.
+        n_units: Its units, which are not divided.
+    """
+    largest = max(1, min(n_units, n_samples // _FEWEST_SAMPLES))
+    divisors = [n for n in range(1, largest + 1) if n_units % n == 0]
+    return next((n for n in divisors if n_samples <= n * _MOST_SAMPLES), divisors[-1])
+
+
+def accumulate(
+    differentiate: Callable[[Int[Array, " units"]], tuple[PyTree, Float[Array, ""]]],
+    units: Int[Array, " units"],
+    n_parts: int,
+) -> tuple[PyTree, Float[Array, ""]]:
+    """Accumulate gradients over parts of a minibatch whose activations fit in the caches.
+
+    Args:
+        differentiate: From some units to weighted means over their samples, and the total weight.
+        units: The indices of all units.
+        n_parts: Number of parts.
+
+    Returns:
+        What ``differentiate`` returns for all units.
+    """
+    differentiate = jax.jit(differentiate)  # to be traced once for all uses
+    parts = units.reshape(n_parts, -1)
+    means, weight = jax.eval_shape(differentiate, parts[0])
+
+    def add(
+        total: tuple[PyTree, Float[Array, ""]], part: Int[Array, " units"]
+    ) -> tuple[tuple[PyTree, Float[Array, ""]], None]:
+        means, weight = differentiate(part)
+        sums = jax.tree.map(lambda sum_, mean: sum_ + weight * mean, total[0], means)
+        return (sums, total[1] + weight), None
+
+    def zeros_of(leaf: jax.ShapeDtypeStruct) -> Array:
+        return jnp.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32))
+
+    zeros = jax.tree.map(zeros_of, means), jnp.zeros(weight.shape, weight.dtype)
+    (sums, weight), _ = jax.lax.scan(add, zeros, parts)
+    divisor = jnp.where(weight > 0, weight, 1)
+    return jax.tree.map(lambda sum_, leaf: (sum_ / divisor).astype(leaf.dtype), sums, means), weight
 
 
 def run_epoch(
@@ -234,6 +292,8 @@ def run_epoch(
     if standardizes:
         batch = standardize_minibatches(batch, indices, unit)
 
+    n_parts = count_parts(n_samples, indices.shape[1]) if tunes_for_cpu() else 1
+
     def differentiate(name: str, params: PyTree, units: Int[Array, " units"]) -> Any:
         """Return the gradients and statistics of some units, means, and the units' weight."""
         minibatch, objective = take_minibatch(batch, units, unit), objectives[name]
@@ -243,9 +303,10 @@ def run_epoch(
     def run_minibatch(networks: dict[str, NetworkState], units: Int[Array, " units"]) -> Any:
         gradients, stats, weights = {}, {}, {}
         for name, network in networks.items():
-            means = weighted_means_of_units(
-                partial(differentiate, name, network.params), units, n_samples
-            )
+            if n_parts == 1:
+                means = differentiate(name, network.params, units)
+            else:
+                means = accumulate(partial(differentiate, name, network.params), units, n_parts)
             (gradients[name], stats[name]), weights[name] = mean_over_devices(*means)
         norm = global_norm(gradients)
         if grad_clip is not None:

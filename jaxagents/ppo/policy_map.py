@@ -6,49 +6,22 @@ copies of their own actors, which have zero weight.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Int
 
 from jaxagents.types import PyTree
 
-_POLICIES = "policies"  # the axis over which policies are vmapped
-Carry = TypeVar("Carry", bound=Any)  # a NamedTuple with a field rng
+POLICIES = "policies"
+"""The axis over which policies are vmapped."""
 
 
 def each_policy(stage: Callable[..., Any]) -> Callable[..., Any]:
     """Vmap a stage of an update, written for one policy, over all: ``[policies, ...]``."""
-    return jax.vmap(stage, axis_name=_POLICIES)
-
-
-def while_any_policy(
-    unfinished: Callable[[Carry], Bool[Array, ""]],
-    advance: Callable[[Carry], Carry],
-    carry: Carry,
-    n_policies: int,
-) -> Carry:
-    """Run a `jax.lax.while_loop` within `each_policy` until every policy has finished.
-
-    A finished policy keeps its carry, but ``carry.rng`` still advances: jax's "rbg" generator draws
-    for the whole batch from the first policy's key.
-    """
-
-    def any_unfinished(carry: Carry) -> Bool[Array, ""]:
-        # One predicate for all policies: with one for each, jax would select every leaf.
-        return jax.lax.pmax(unfinished(carry), _POLICIES)
-
-    def advance_unfinished(carry: Carry) -> Carry:
-        advanced = advance(carry)
-        if n_policies == 1:
-            return advanced
-        chosen = jax.tree.map(partial(jnp.where, unfinished(carry)), advanced, carry)
-        return chosen._replace(rng=advanced.rng)
-
-    return jax.lax.while_loop(any_unfinished, advance_unfinished, carry)
+    return jax.vmap(stage, axis_name=POLICIES)
 
 
 class PolicyMap:

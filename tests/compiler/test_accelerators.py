@@ -12,7 +12,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.compiler import jit as compilation
-from jaxagents.compiler import switch, threads
+from jaxagents.compiler import threads, tuned_forms
 from jaxagents.compiler.host_calls import call_host
 from jaxagents.compiler.jit import Workload, compiled_for_speed, compiled_quickly
 from tests.agents import tiny
@@ -34,7 +34,7 @@ def on_backend(name):
 @functools.cache
 def traced_update(backend, plain, **changes):
     agent = ja.DiscreteIPPO(Walk((2, 100), limit=5), None, tiny(**LARGE, **changes))
-    with on_backend(backend), mock.patch.object(switch, "_is_plain", plain):
+    with on_backend(backend), mock.patch.object(tuned_forms, "_is_plain", plain):
         return jax.jit(agent.collect_and_learn).trace(agent.runners.shapes())
 
 

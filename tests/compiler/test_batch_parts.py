@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.compiler.batch_parts import apply_where, count_parts
+from jaxagents.compiler.batch_parts import apply_where
 
 on_cpu = pytest.mark.skipif(
     jax.default_backend() != "cpu", reason="other devices compute the whole batch"
@@ -94,23 +94,3 @@ def test_each_member_of_a_vmap_has_its_own_needs(n_samples):
         needed, samples, samples
     )
     np.testing.assert_array_equal(results, np.where(needed, -samples, samples))
-
-
-@pytest.mark.parametrize(
-    ("n_samples", "n_units", "n_parts"),
-    [
-        (1_536, 4, 1),
-        (4_000, 4, 1),
-        (6_144, 16, 2),
-        (98_304, 256, 32),
-        (12_000, 6, 3),
-        (9_000, 6, 3),  # two parts are too large
-        (32_768, 4, 4),  # each is still too large, but a unit stays whole
-        (4_736, 37, 1),  # 37 parts would be too small
-        (64_576, 2_018, 2),  # and so would be 1,009: better too large
-    ],
-)
-def test_large_minibatches_are_divided_into_as_few_small_parts_as_possible(
-    n_samples, n_units, n_parts
-):
-    assert count_parts(n_samples, n_units) == n_parts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxagents.compiler.host_calls import call_host
-from jaxagents.compiler.switch import plain_jax
+from jaxagents.compiler.tuned_forms import plain_jax
 
 SHAPES = {
     "total": jax.ShapeDtypeStruct((), jnp.int32),

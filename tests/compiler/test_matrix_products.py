@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.compiler.matrix_products import product
 from jaxagents.compiler.program_costs import count_costs
+from jaxagents.compiler.tuned_forms import product
 
 SIZES = [(2, 3), (3, 2), (10, 9), (3, 3)]  # one for each order of the gradient's factors
 

@@ -6,18 +6,17 @@ import numpy as np
 import optax
 import pytest
 
-from jaxagents.compiler import switch
-from jaxagents.compiler.reductions import (
+from jaxagents.compiler import tuned_forms
+from jaxagents.compiler.tuned_forms import (
     global_norm,
     nan_unless_finite,
     sum_last_axis,
-    weighted_sums,
 )
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["tuned", "plain"])
 def _is_plain(request, monkeypatch):
-    monkeypatch.setattr(switch, "_is_plain", request.param)
+    monkeypatch.setattr(tuned_forms, "_is_plain", request.param)
 
 
 def test_the_sum_over_the_last_axis_by_hand():
@@ -30,11 +29,6 @@ def test_the_sum_over_the_last_axis_by_hand():
 def test_sums_over_the_last_axis_are_exact_to_float32():
     values = jax.random.normal(jax.random.key(0), (100, 5))
     np.testing.assert_allclose(sum_last_axis(values), np.sum(values, axis=-1), rtol=1e-5, atol=1e-6)
-
-
-def test_weighted_sums_by_hand():
-    values, weight = (jnp.array([[1.0, 2.0]]), jnp.array([[3.0, -1.0]])), jnp.array([[2.0, 0.5]])
-    np.testing.assert_array_equal(weighted_sums(values, weight), [3.0, 5.5])
 
 
 def test_the_norm_by_hand():

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.compiler import switch
-from jaxagents.compiler.switch import is_plain, plain_jax, tunes_for_cpu
+from jaxagents.compiler import tuned_forms
+from jaxagents.compiler.tuned_forms import is_plain, plain_jax, tunes_for_cpu
 from tests.agents import FAST, tiny
 from tests.probes import Walk
 
@@ -92,4 +92,4 @@ def test_the_context_manager_switches_back_also_after_an_error(clearings):
 @pytest.mark.parametrize("value", ["", "0", "false", "No", "1", "true"])
 def test_an_environment_variable_sets_the_switch(value, monkeypatch):
     monkeypatch.setenv("JAXAGENTS_PLAIN_JAX", value)
-    assert runpy.run_path(switch.__file__)["is_plain"]() == (value in ("1", "true"))
+    assert runpy.run_path(tuned_forms.__file__)["is_plain"]() == (value in ("1", "true"))

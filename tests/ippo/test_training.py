@@ -11,9 +11,9 @@ import pytest
 from flax import linen as nn
 
 import jaxagents as ja
-from jaxagents.compiler import batch_parts
 from jaxagents.compiler import jit as compilation
 from jaxagents.ippo import base, training_run
+from jaxagents.ppo import optimization
 from jaxagents.ppo.optimization import clipped_adam, run_epoch
 from jaxagents.training.blocks import block_sizes
 from tests.agents import (
@@ -271,8 +271,8 @@ def test_gradients_accumulated_over_parts_of_minibatches_train_the_same(monkeypa
     agent = shared_agent(**changes)
     begun = begin(agent)
     whole, _ = agent.step(begun)
-    monkeypatch.setattr(batch_parts, "_FEWEST_SAMPLES", 1)
-    monkeypatch.setattr(batch_parts, "_MOST_SAMPLES", 10)
+    monkeypatch.setattr(optimization, "_FEWEST_SAMPLES", 1)
+    monkeypatch.setattr(optimization, "_MOST_SAMPLES", 10)
     with_parts = type("WithParts", (ja.DiscreteIPPO,), {})  # runs no programs of its equals
     parts, _ = with_parts(WALK, None, agent.config).step(begun)
     assert_trees_close(parts.actor.params, whole.actor.params, atol=1e-4)

@@ -12,8 +12,8 @@ from jaxagents.networks.feed_forward import (
     PolicyNetwork,
     ValueNetwork,
     make_torso,
+    orthogonal,
 )
-from jaxagents.networks.layers import orthogonal
 
 N_FEATURES, N_HIDDEN, N_ACTIONS = 5, 16, 3
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jaxagents.compiler.switch import plain_jax
+from jaxagents.compiler.tuned_forms import plain_jax
 from jaxagents.networks.feed_forward import CNN, MLP, PolicyNetwork, ValueNetwork
 from jaxagents.networks.recurrent import LSTMMemory, RecurrentNetwork, empty_memory
 

@@ -8,14 +8,15 @@ import numpy as np
 import optax
 import pytest
 
-from jaxagents.compiler import batch_parts
 from jaxagents.hyperparameters import OptimizerParams
+from jaxagents.ppo import optimization
 from jaxagents.ppo.losses import weighted_mean
 from jaxagents.ppo.optimization import (
     Objective,
     clip_by_global_norm,
     clip_by_root_mean_square,
     clipped_adam,
+    count_parts,
     descend,
     draw_minibatches,
     init_network,
@@ -88,8 +89,8 @@ def seed_that_draws(order):
 
 def set_part_size(monkeypatch, n_samples):
     """Compute gradients in parts of at most ``n_samples``."""
-    monkeypatch.setattr(batch_parts, "_FEWEST_SAMPLES", 1)
-    monkeypatch.setattr(batch_parts, "_MOST_SAMPLES", n_samples)
+    monkeypatch.setattr(optimization, "_FEWEST_SAMPLES", 1)
+    monkeypatch.setattr(optimization, "_MOST_SAMPLES", n_samples)
 
 
 def assert_equal_trees(one, other):
@@ -143,15 +144,35 @@ def test_the_gradient_of_a_minibatch_may_be_computed_in_parts(monkeypatch, unit,
     assert (stats["loss"], stats["size"]) == ((3 * 2.0 + 32.0) / 4, n_samples)
 
 
+@pytest.mark.parametrize(
+    ("n_samples", "n_units", "n_parts"),
+    [
+        (1_536, 4, 1),
+        (4_000, 4, 1),
+        (6_144, 16, 2),
+        (98_304, 256, 32),
+        (12_000, 6, 3),
+        (9_000, 6, 3),  # two parts are too large
+        (32_768, 4, 4),  # each is still too large, but a unit stays whole
+        (4_736, 37, 1),  # 37 parts would be too small
+        (64_576, 2_018, 2),  # and so would be 1,009: better too large
+    ],
+)
+def test_large_minibatches_are_divided_into_as_few_small_parts_as_possible(
+    n_samples, n_units, n_parts
+):
+    assert count_parts(n_samples, n_units) == n_parts
+
+
 def test_parts_without_weight_change_nothing(monkeypatch):
     optimizer = clipped_adam(OptimizerParams(learning_rate=0.1))
     network = init_network(jnp.zeros(()), optimizer)
     batch = UNEVEN._replace(weight=UNEVEN.weight.at[:, 1].set(0.0))
     nobody = UNEVEN._replace(weight=jnp.zeros_like(UNEVEN.weight))
     whole = epoch(network, batch, optimizer, n_minibatches=1)
-    assert batch_parts.count_parts(6, 2) == 1
+    assert count_parts(6, 2) == 1
     set_part_size(monkeypatch, 1)
-    assert batch_parts.count_parts(6, 2) == 2
+    assert count_parts(6, 2) == 2
     assert_equal_trees(epoch(network, batch, optimizer, n_minibatches=1), whole)
     assert_equal_trees(epoch(whole[0], nobody, optimizer, n_minibatches=1)[0], whole[0])
 

@@ -1,13 +1,11 @@
 """Actors to policies and back, for every way of sharing parameters."""
 
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.ppo.policy_map import each_policy, make_policy_map, while_any_policy
+from jaxagents.ppo.policy_map import make_policy_map
 from jaxagents.types import Observation
 
 SHARINGS = {
@@ -216,23 +214,3 @@ def test_an_unknown_word_for_sharing_is_an_error_that_lists_the_known_ones(word)
     message = f"parameter_sharing={word!r} is unknown; choose 'shared', 'independent'"
     with pytest.raises(ValueError, match=message):
         make_policy_map(word, 3)
-
-
-class Count(NamedTuple):
-    number: Any
-    rng: Any
-
-
-@pytest.mark.parametrize("limits", [[3], [2, 0, 3]], ids=str)
-def test_each_policy_loops_until_it_has_finished_and_only_its_key_goes_on(limits):
-    def advance(count):
-        return Count(count.number + 1, count.rng + 1)
-
-    @each_policy
-    def run(limit):
-        start = Count(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
-        return while_any_policy(lambda count: count.number < limit, advance, start, len(limits))
-
-    counts = jax.jit(run)(jnp.array(limits))
-    np.testing.assert_array_equal(counts.number, limits)
-    np.testing.assert_array_equal(counts.rng, [max(limits)] * len(limits))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.ppo.losses import weighted_mean, weighted_means
+from jaxagents.ppo.losses import weighted_mean
 from jaxagents.ppo.statistics import (
     explained_variance,
     relative_deviation,
@@ -34,27 +34,6 @@ def test_a_weighted_mean_without_any_weight_is_zero():
     mean, gradient = jax.value_and_grad(weighted_mean)(jnp.array([jnp.nan, 5.0]), jnp.zeros(2))
     assert mean == 0.0
     np.testing.assert_array_equal(gradient, [0.0, 0.0])
-
-
-def test_weighted_means_by_hand():
-    values, weight = jnp.array([[1.0, 4.0], [-2.0, 6.0]]), jnp.array([3.0, 1.0])
-    np.testing.assert_array_equal(weighted_means(tuple(values), weight), [1.75, 0.0])
-
-
-@pytest.mark.parametrize("unused", [jnp.inf, -jnp.inf, jnp.nan])
-def test_samples_of_weight_zero_affect_none_of_several_means(unused):
-    def first_mean(*values):
-        means = weighted_means(values, jnp.array([[2.0], [0.0]]))
-        return means[0], means
-
-    values = jnp.array([[3.0], [unused]]), jnp.array([[5.0], [unused]])
-    gradients, means = jax.grad(first_mean, argnums=(0, 1), has_aux=True)(*values)
-    np.testing.assert_array_equal(means, [3.0, 5.0])
-    np.testing.assert_array_equal(gradients, [[[1.0], [0.0]], [[0.0], [0.0]]])
-
-
-def test_weighted_means_without_any_weight_are_zero():
-    np.testing.assert_array_equal(weighted_means((jnp.array([jnp.nan, 5.0]),), jnp.zeros(2)), [0.0])
 
 
 def test_standardize_uses_the_mean_and_population_deviation_of_samples_with_weight():

@@ -26,8 +26,8 @@ from jaxagents.compiler.processes import (
     noticing_losses,
 )
 from jaxagents.compiler.random_keys import as_key
-from jaxagents.compiler.switch import is_plain
 from jaxagents.compiler.threads import is_on_cpu
+from jaxagents.compiler.tuned_forms import is_plain
 from jaxagents.hyperparameters import HyperParameters, flat_items
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.population.members import member_of, members_first, split_hyperparams, stack

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.compiler.switch import plain_jax
+from jaxagents.compiler.tuned_forms import plain_jax
 from jaxagents.ippo.population import memory, training
 from tests.agents import COORDINATION, FAST, shared_agent, tiny
 

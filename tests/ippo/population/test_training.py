@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.compiler.switch import plain_jax
+from jaxagents.compiler.tuned_forms import plain_jax
 from tests.agents import COORDINATION, FAST, assert_trees_equal, shared_agent, tiny
 from tests.probes import Pennies
 

@@ -1,0 +1,178 @@
+"""The forms of sums and products that suit a CPU, and the switch that turns all tuning off."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.custom_derivatives import CustomVJPPrimal
+from jaxtyping import Array, Bool, Float, PyTree
+
+_FEW_OUTPUTS = 8  # of a layer
+_is_plain = os.environ.get("JAXAGENTS_PLAIN_JAX", "").lower() not in (
+    "",
+    "0",
+    "false",
+    "f",
+    "no",
+    "n",
+    "off",
+)
+
+
+def is_plain() -> bool:
+    """True if everything is compiled by plain `jax.jit` and computed by plain jax functions.
+
+    So it is under `jax.disable_jit()`, where each operation costs a millisecond: tuned forms take
+    more operations, for a compiler that fuses them.
+    """
+    return _is_plain or jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def tunes_for_cpu() -> bool:
+    """True if programs get the form that suits a CPU: it is jax's default backend.
+
+    Everything that only suits CPUs asks here, while it is traced. XLA's other backends compute
+    plain jax at least as fast: a sum or a transpose is fused into its neighbours there, and every
+    further kernel or condition costs a launch or a wait of the host.
+    """
+    return not is_plain() and jax.default_backend() == "cpu"
+
+
+@contextlib.contextmanager
+def plain_jax() -> Iterator[None]:
+    """Run the package by plain `jax.jit` and plain jax functions, as JAXAGENTS_PLAIN_JAX=1 does.
+
+    Results are the same up to rounding; training is slower. Use it to find out whether a fault
+    lies in this package's tuning, in XLA, or elsewhere. The switch is the process's, not the
+    thread's. Entering and leaving drop all compiled programs, also those of other code.
+    """
+    global _is_plain
+    before = _is_plain
+    try:
+        _is_plain = True
+        jax.clear_caches()
+        yield
+    finally:
+        _is_plain = before
+        jax.clear_caches()
+
+
+# Sums.
+
+
+def sum_last_axis(values: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+    """Sum over a short last axis.
+
+    As a matrix product: on a CPU, a sum over the few choices or dimensions of an action takes as
+    long as a hidden layer.
+    """
+    if not tunes_for_cpu():
+        return jnp.sum(values, axis=-1)
+    return jnp.matmul(values, jnp.ones(values.shape[-1]), precision="highest")
+
+
+def global_norm(gradients: PyTree) -> Float[Array, ""]:
+    """Compute the Euclidean norm of all gradients together.
+
+    As one row: on a CPU, optax's norm is two or three kernels to compile for each array.
+    """
+    leaves = jax.tree.leaves(gradients)
+    if leaves and not tunes_for_cpu():
+        return optax.tree.norm(gradients)
+    row = jnp.concatenate([jnp.ravel(leaf) for leaf in leaves] or [jnp.zeros(0)])
+    return jnp.sqrt(jnp.matmul(row, row, precision="highest"))
+
+
+def nan_unless_finite(tree: PyTree) -> Float[Array, ""]:
+    """Return 0 if all floats of a tree are finite, else NaN.
+
+    As the sum of one row of differences, which compiles to a fraction of the kernels that a test of
+    each array takes.
+    """
+    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    if not tunes_for_cpu():
+        return jnp.where(_are_finite(floats), 0.0, jnp.nan)
+    row = jnp.concatenate([jnp.ravel(leaf) for leaf in floats] or [jnp.zeros(0)])
+    return jnp.sum(row - row)
+
+
+def _are_finite(arrays: Sequence[Array]) -> Bool[Array, ""]:
+    each = [jnp.all(jnp.isfinite(array)) for array in arrays]
+    return jnp.all(jnp.stack(each)) if each else jnp.array(True)
+
+
+# Products of samples and weights.
+
+
+def product(
+    inputs: Float[Array, "*batch inputs"], kernel: Float[Array, "inputs outputs"]
+) -> Float[Array, "*batch outputs"]:
+    """Multiply samples by weights.
+
+    The gradient of the weights is a product of two long matrices, summed over the samples. XLA's
+    CPU backend takes up to twice as long for it in the order of jax's own gradient.
+    """
+    return _product(inputs, kernel) if tunes_for_cpu() else inputs @ kernel
+
+
+def dot_general(
+    inputs: Float[Array, "*batch inputs"],
+    kernel: Float[Array, "inputs outputs"],
+    *dimension_numbers: Any,
+    **options: Any,
+) -> Float[Array, "*batch outputs"]:
+    """Replace `jax.lax.dot_general` in a layer of flax, which uses it for this product only."""
+    del dimension_numbers, options
+    return product(inputs, kernel)
+
+
+@jax.custom_vjp
+def _product(
+    inputs: Float[Array, "*batch inputs"], kernel: Float[Array, "inputs outputs"]
+) -> Float[Array, "*batch outputs"]:
+    return inputs @ kernel
+
+
+def _forward(
+    inputs: CustomVJPPrimal, kernel: CustomVJPPrimal
+) -> tuple[Array, tuple[Array, Array | None]]:
+    # The features that enter a network need no gradient.
+    return inputs.value @ kernel.value, (inputs.value, kernel.value if inputs.perturbed else None)
+
+
+def _backward(factors: tuple[Array, Array | None], gradient: Array) -> tuple[Array | None, Array]:
+    inputs, kernel = factors
+    of_kernel = _gradient_of_kernel(
+        inputs.reshape(-1, inputs.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
+    )
+    return None if kernel is None else gradient @ kernel.T, of_kernel
+
+
+_product.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _gradient_of_kernel(
+    inputs: Float[Array, "samples inputs"], gradient: Float[Array, "samples outputs"]
+) -> Float[Array, "inputs outputs"]:
+    n_inputs, n_outputs = inputs.shape[-1], gradient.shape[-1]
+    if n_inputs == n_outputs:
+        # Materialise the transposed inputs, which XLA would otherwise fold into the products of
+        # several policies: the faster product soon pays for it.
+        return jax.lax.optimization_barrier(inputs.T) @ gradient
+    # Not worth it if one matrix is narrow; then put the narrow one first.
+    if n_inputs < n_outputs:
+        return _sum_over_samples(inputs, gradient)
+    rows = _sum_over_samples(gradient, inputs)
+    # Stack the columns one by one: XLA would fold a transpose into the batched products of several
+    # policies, and put the wide matrix first again.
+    return jnp.stack(list(rows), axis=1) if n_outputs <= _FEW_OUTPUTS else rows.T
+
+
+def _sum_over_samples(
+    left: Float[Array, "samples rows"], right: Float[Array, "samples columns"]
+) -> Float[Array, "rows columns"]:
+    return jax.lax.dot_general(left, right, (((0,), (0,)), ((), ())))
