@@ -132,7 +132,7 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
     except Interrupted as interrupted:
         status = complain(_about_interruption(experiment), 128 + interrupted.signal_number)
         if interrupted.at_once:
-            os._exit(status)  # nothing else ends the training thread
+            os._exit(status)  # Python would wait for the program in flight
         return status
     except KeyboardInterrupt as interrupt:  # outside of training
         raise KeyboardInterrupt(_about_interruption(experiment)) from interrupt

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
 from jaxagents.compiler.tuned_forms import is_plain
+from jaxagents.compiler.waiting import wait_for
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -22,12 +23,22 @@ Result = TypeVar("Result")
 def map_in_threads(
     function: Callable[[Argument], Result], arguments: Sequence[Argument], progress_bar: bool
 ) -> list[Result]:
-    """Call a function with each argument, as many at a time as there are cores; keep the order."""
+    """Call a function with each argument, as many at a time as there are cores; keep the order.
+
+    If the wait for them is interrupted, calls that have begun go on.
+    """
     from tqdm.auto import tqdm
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(function, arguments)
-        return list(tqdm(results, "Training", len(arguments), disable=not progress_bar))
+    pool = ThreadPoolExecutor(os.cpu_count())
+    with tqdm(desc="Training", total=len(arguments), disable=not progress_bar) as bar:
+        calls = [pool.submit(function, argument) for argument in arguments]
+        for call in calls:
+            call.add_done_callback(lambda _: bar.update())
+        try:
+            wait_for(calls)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return [call.result() for call in calls]
 
 
 def vmap_by_members(

@@ -279,8 +279,7 @@ class Agent(Frozen, abc.ABC):
         Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters. On
         a CPU the members of a `jax.vmap` train in threads, one per core, and are bit-identical to
         single runs; on other devices, under `plain_jax`, or if the `jax.vmap` is itself compiled,
-        they train as one batch. With checkpoints or callbacks it runs in another thread, to which
-        context managers of jax do not apply.
+        they train as one batch.
 
         Args:
             rng: Random key, or one per member, ``[members]``; unused if a runner is given, which

@@ -21,15 +21,14 @@ from jaxagents.errors import CheckpointError
 from jaxagents.evaluation.episodes import play_episodes
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
+from jaxagents.ippo.driver import Learners, drive
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.population.memory import check_fits
 from jaxagents.ippo.training_run import check_division
 from jaxagents.ppo.finiteness import NonFinite, NonFiniteError, skip_nonfinite
-from jaxagents.training.blocks import accumulated, block_sizes, open_block, run_blocks
+from jaxagents.training.blocks import accumulated, open_block
 from jaxagents.training.checkpoints import DamagedError
-from jaxagents.training.metric_tables import joined
-from jaxagents.training.named_arrays import Leaves, strip_keys
-from jaxagents.training.recorder import record_together
+from jaxagents.training.named_arrays import Leaves
 from jaxagents.types import (
     Inference,
     Metrics,
@@ -146,8 +145,6 @@ class _Group(Frozen):
     def _check(self) -> None:
         if not self.agents:
             raise ValueError("agents is empty; name at least one.")
-        if wrong := [name for name in self.agents if "/" in name]:
-            raise ValueError(f"agents are named {wrong}; leave out the /.")
         for agent in self.agents.values():
             check_division(agent)
             check_fits(agent)
@@ -216,42 +213,31 @@ class _Group(Frozen):
         self, runners: dict[str, Runner], histories: Mapping[str, Leaves] | None = None
     ) -> Results:
         """Run the remaining blocks."""
-        names = list(self.agents)
-        first = self.agents[names[0]]
+        names, agents = list(self.agents), list(self.agents.values())
         n_updates_done = int(runners[names[0]].n_updates_done)
-        initial = histories is None and first.config.initial_evaluation
-        sizes = block_sizes(n_updates_done, first.config, initial)
+        initial = histories is None and agents[0].config.initial_evaluation
+        learners = Learners(
+            agents=agents,
+            recorders=[agent.recorder for agent in agents],
+            report_themselves=True,
+            run_block=self._run_block,
+            runners=lambda training: [each.runner for each in training.agents.values()],
+        )
         before = [None if histories is None else histories[name] for name in names]
-
-        def train() -> tuple[_GroupTraining, Metrics]:
-            for name, agent in self.agents.items():
-                if agent.recorder.has_work and not initial and histories is None:
-                    agent.recorder.save(jax.device_get(strip_keys(runners[name])))
-            start = {name: self.agents[name].run.first_block(runners[name]) for name in names}
-            return run_blocks(
-                self._run_block,
-                _GroupTraining(start, jnp.zeros((), bool)),
-                sizes,
-                ends=self._call_back,
-                is_shown=False,
-            )
-
-        recorders = [agent.recorder for agent in self.agents.values()]
         with contextlib.ExitStack() as faults:
-            for agent in self.agents.values():
+            for agent in agents:
                 faults.enter_context(agent.environments.raising_faults())
             runners = self._with_environments(runners)
-            training, metrics = record_together(recorders, train, n_updates_done, before)
+            start = {name: self.agents[name].run.first_block(runners[name]) for name in names}
+            training, metrics = drive(
+                learners,
+                _GroupTraining(start, jnp.zeros((), bool)),
+                n_updates_done,
+                initial,
+                before,
+            )
         results = {}
-        for name, history in zip(names, before, strict=True):
-            agent = self.agents[name]
-            mine = {
-                metric.removeprefix(f"{name}/"): values
-                for metric, values in metrics.items()
-                if metric.startswith(f"{name}/")
-            }
-            if history:
-                mine = jax.tree.map(jnp.asarray, joined(history, mine))
+        for (name, agent), mine in zip(self.agents.items(), metrics, strict=True):
             try:
                 results[name] = agent.run.finished(training.agents[name]), mine
             except NonFiniteError as error:
@@ -281,34 +267,21 @@ class _Group(Frozen):
                 batch.close()  # of these environments nobody plays a side
         return seated
 
-    def _call_back(self, training: _GroupTraining) -> bool:
-        """Call every agent's callbacks, even if an earlier one ends the training or raises."""
-        requests, errors = [], []
-        for name, agent in self.agents.items():
-            try:
-                runner = training.agents[name].runner
-                requests.append(agent.recorder.call_back(agent, runner))
-            except BaseException as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
-        return any(requests)
-
     def _run_block(
         self, training: _GroupTraining, n_updates: Int[Array, ""]
-    ) -> tuple[_GroupTraining, Metrics]:
+    ) -> tuple[_GroupTraining, list[Metrics]]:
         updates = self._update_repeatedly(self._open_block(training, n_updates))
         evaluations = self._evaluate(updates) if self._n_evals else {}
         failures = [
             agent.run.has_failed(updates[name].nonfinite) for name, agent in self.agents.items()
         ]
         has_failed = jnp.any(jnp.stack(failures))
-        agents, rows = {}, {}
+        agents, rows = {}, []
         for name, agent in self.agents.items():
             agents[name], row = agent.run.close_block(
                 training.agents[name], updates[name], evaluations.get(name, {}), has_failed
             )
-            rows |= {f"{name}/{metric}": value for metric, value in row.items()}
+            rows.append(row)
         stop = jnp.any(jnp.stack([each.stop for each in agents.values()]))
         return _GroupTraining(agents, stop), rows
 

@@ -1,6 +1,6 @@
-"""A training run: blocks of updates, each followed by an evaluation and a report to the host."""
+"""A training run of one agent: the programs of a block of updates, its evaluation and report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -18,32 +18,19 @@ from jaxagents.compiler.jit import (
     overlapping_pays,
     with_overlapping_loops,
 )
-from jaxagents.compiler.processes import (
-    check_agreement,
-    gathered,
-    is_first,
-    largest,
-    n_processes,
-    noticing_losses,
-)
+from jaxagents.compiler.processes import largest
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.ippo.actor_critic import ActorCritic
+from jaxagents.ippo.driver import Learners, drive
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.player import Player
 from jaxagents.ippo.population.memory import check_fits
 from jaxagents.ippo.runners import Runners, specs_of
 from jaxagents.ppo.finiteness import QUANTITIES, NonFinite, raise_nonfinite
 from jaxagents.ppo.policy_map import PolicyMap
-from jaxagents.training.blocks import (
-    block_sizes,
-    metrics_of_block,
-    open_block,
-    run_blocks,
-    update_repeatedly,
-)
-from jaxagents.training.metric_tables import joined
-from jaxagents.training.named_arrays import Leaves, from_leaves, pack, strip_keys, to_leaves, unpack
+from jaxagents.training.blocks import metrics_of_block, open_block, update_repeatedly
+from jaxagents.training.named_arrays import Leaves, pack, strip_keys, unpack
 from jaxagents.training.recorder import Recorder
 from jaxagents.types import Inference, Metrics, PyTree, Runner, Training, Updates
 
@@ -106,43 +93,30 @@ class TrainingRun(Frozen):
         self.agent = agent
         self._program_owner = silent
         self._is_divided = agent.devices.n > 1
-        self._reports_from_within = silent is not None and not self._is_divided
-        self._reports_from_host = silent is not None and self._is_divided
+        self._reports = silent is not None and not self._is_divided
         self._freeze()
 
     def train(
         self, runner: Runner, n_updates_done: int, initial: bool, history: Leaves | None = None
     ) -> tuple[Runner, Metrics]:
         """Run the remaining blocks, and record them if there are checkpoints or callbacks."""
-        agent, recorder = self.agent, self.agent.recorder
-        sizes = block_sizes(n_updates_done, agent.config, initial)
+        agent = self.agent
         self.check()
-        check_agreement(
-            {
-                "updates done": n_updates_done,
-                "whether there are checkpoints or callbacks": recorder.has_work,
-            }
-        )
-
-        def train() -> tuple[Training, Metrics]:
-            if recorder.has_work and not initial and history is None:
-                recorder.save(gathered(strip_keys(runner)))
-            # A recorder has a progress bar of its own.
-            is_shown = agent.config.progress_bar and not recorder.has_work and is_first()
-            update = self.updates_compiled_for(runner)
-            with noticing_losses():
-                training, metrics = self.run_blocks(runner, sizes, update, is_shown)
-                if n_processes() > 1:  # from here on each process goes on alone
-                    training = training._replace(runner=local(training.runner))
-                return training, metrics
-
         with agent.runners.explaining(runner), agent.environments.raising_faults():
             runner = self.with_environments(runner)
-            runner = agent.devices.put(runner, specs_of(runner))
-            training, metrics = recorder.record(train, n_updates_done, history)
-        if history:
-            metrics = jax.tree.map(jnp.asarray, joined(history, metrics))
+            start = self.first_block(agent.devices.put(runner, specs_of(runner)))
+            training, (metrics,) = drive(self.learners(), start, n_updates_done, initial, [history])
         return self.finished(training), metrics
+
+    def learners(self, **choices: Any) -> Learners:
+        """Return what the driver needs; ``choices`` are those of `run_block`."""
+        return Learners(
+            agents=[self.agent],
+            recorders=[self.agent.recorder],
+            report_themselves=self._reports,
+            run_block=partial(self.run_block, **choices),
+            runners=lambda training: [training.runner],
+        )
 
     def with_environments(self, runner: Runner) -> Runner:
         """Reset the environments if their state was lost or no longer matches the runner."""
@@ -170,51 +144,30 @@ class TrainingRun(Frozen):
             raise_nonfinite(np.asarray(training.nonfinite), int(training.runner.n_updates_done))
         return training.runner
 
-    def run_blocks(
-        self,
-        runner: Runner,
-        sizes: Sequence[int],
-        update: Callable[..., Updates],
-        is_shown: bool = False,
-    ) -> tuple[Training, Metrics]:
-        """Run blocks one by one, so that callbacks may use jax in between; see `run_blocks`."""
-        return run_blocks(
-            lambda training, size: self.run_block(training, size, update),
-            self.first_block(runner),
-            sizes,
-            ends=lambda training: self.agent.recorder.call_back(self.agent, training.runner),
-            is_shown=is_shown,
-        )
-
     def first_block(self, runner: Runner) -> Training:
         """Return the carry with which the first block begins."""
         nothing = jnp.zeros((self.agent.policies.n_policies, len(QUANTITIES)), bool)
         return Training(runner=runner, stop=jnp.zeros((), bool), nonfinite=nothing)
 
     def run_block(
-        self, training: Training, n_updates: Int[Array, ""], update: Callable[..., Updates]
-    ) -> tuple[Training, Metrics]:
-        """Do some updates, evaluate, and report to the host; no updates after a stop."""
+        self, training: Training, n_updates: Int[Array, ""], overlaps: bool = True
+    ) -> tuple[Training, list[Metrics]]:
+        """Do some updates, evaluate, and report to the host; no updates after a stop.
+
+        Args:
+            training: State of the run.
+            n_updates: Number of updates.
+            overlaps: The updates' loops may run at the same time; False: as for a member.
+        """
+        runner = training.runner
+        update = self.updates_compiled_for(runner) if overlaps else self.update_repeatedly
         updates = update(self.open_block(training, n_updates))
         evaluation = self._evaluate(updates)
         if self._is_divided:
             self.agent.environments.share_faults((updates, evaluation))
             evaluation = evaluation | self.agent.player.infos(evaluation, is_divided=True)
-        training, metrics = self.close_block(training, updates, evaluation)
-        return self._reported(training, metrics), metrics
-
-    def _reported(self, training: Training, metrics: Metrics) -> Training:
-        """Report a block from the host, if its program has not."""
-        agent, recorder = self.agent, self.agent.recorder
-        if not self._reports_from_host or not recorder.has_work or training.stop:
-            return training
-        runner = gathered(strip_keys(training.runner))
-        stop = recorder.on_evaluation(runner, jax.device_get(metrics))
-        if n_processes() > 1:
-            # Callbacks run in the first process alone, and all go on or none.
-            own = from_leaves(to_leaves(runner), training.runner) if is_first() else runner
-            stop = recorder.agreed(stop, lambda: recorder.call_back(agent, own))
-        return training._replace(stop=jnp.asarray(stop))
+        training, row = self.close_block(training, updates, evaluation)
+        return training, [row]
 
     def _evaluate(self, updates: Updates) -> Metrics:
         config = self.agent.config
@@ -281,7 +234,7 @@ class TrainingRun(Frozen):
         another_failed: Bool[Array, ""] | bool = False,
     ) -> tuple[Training, Metrics]:
         """Make the block's row of metrics, and report it to the host."""
-        reports = self._reports_from_within and self.agent.recorder.has_work
+        reports = self._reports and self.agent.recorder.has_work
         close = self._close_and_report if reports else self._close
         return close(training, updates, evaluation, another_failed)
 
@@ -339,8 +292,3 @@ class TrainingRun(Frozen):
     def has_failed(self, nonfinite: NonFinite) -> Bool[Array, ""]:
         """Return True if NaN or infinite quantities end the training."""
         return jnp.any(nonfinite) & (self.agent.config.on_nonfinite == "stop")
-
-
-def local(tree: PyTree) -> PyTree:
-    """Return arrays of several processes as arrays of this one; random keys too."""
-    return from_leaves(to_leaves(gathered(strip_keys(tree))), tree)

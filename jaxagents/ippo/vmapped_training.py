@@ -10,6 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.compiler.threads import map_in_threads, vmap_by_members
 from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ippo.driver import drive
 from jaxagents.ippo.population.selection import Selection
 from jaxagents.ippo.training_run import Trainee, TrainingRun
 from jaxagents.training.blocks import block_sizes
@@ -59,23 +60,25 @@ def train_under_vmap(
     config = run.agent.config
     sizes = tuple(block_sizes(0, config, config.initial_evaluation))
     as_one_program = partial(_train_as_one_program, run, sizes)
-    return vmap_by_members(as_one_program, partial(_train_members, run, sizes))(rng, hyperparams)
+    return vmap_by_members(as_one_program, partial(_train_members, run))(rng, hyperparams)
 
 
-def _train_members(
-    run: TrainingRun, sizes: Sequence[int], members: Sequence[Member]
-) -> list[tuple[Training, Metrics]]:
+def _train_members(run: TrainingRun, members: Sequence[Member]) -> list[tuple[Training, Metrics]]:
     """Train several members from the beginning, one per core."""
-    runners = [run.agent.runners.begin(*member) for member in members]
-    is_shown = run.agent.config.progress_bar
+    starts = [run.first_block(run.agent.runners.begin(*member)) for member in members]
+    if len(members) > 1:
+        # Compile once, here, instead of in each thread.
+        run.run_block(starts[0], jnp.zeros((), jnp.int32), overlaps=False)
+    learners = run.learners(overlaps=len(members) == 1)
+
+    def train(start: Training) -> tuple[Training, Metrics]:
+        initial = run.agent.config.initial_evaluation
+        training, (metrics,) = drive(learners, start, 0, initial, is_shown=len(members) == 1)
+        return training, metrics
+
     if len(members) == 1:
-        update = run.updates_compiled_for(runners[0])
-        return [run.run_blocks(runners[0], sizes, update, is_shown)]
-    update = run.update_repeatedly
-    # Compile once, here, instead of in each thread.
-    run.run_blocks(runners[0], [0], update)
-    train = partial(run.run_blocks, sizes=sizes, update=update)
-    return map_in_threads(train, runners, is_shown)
+        return [train(starts[0])]
+    return map_in_threads(train, starts, run.agent.config.progress_bar)
 
 
 @partial(jax.jit, static_argnames=("run", "sizes"))
@@ -83,7 +86,8 @@ def _train_as_one_program(
     run: TrainingRun, sizes: tuple[int, ...], rng: PRNGKeyArray, hyperparams: HyperParameters
 ) -> tuple[Training, Metrics]:
     def run_block(training: Training, now: tuple[Array, Array]) -> tuple[Training, Metrics]:
-        return run.run_block(training, now[1], run.update_repeatedly)
+        training, (row,) = run.run_block(training, now[1], overlaps=False)
+        return training, row
 
     shown: Any = run_block
     if run.agent.config.progress_bar:

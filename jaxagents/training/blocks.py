@@ -1,7 +1,6 @@
-"""Blocks of updates: the host runs them one by one, and each ends with an evaluation."""
+"""Blocks of updates: their sizes, the loop over updates, and the row of metrics they leave."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -9,20 +8,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from jaxagents.config import AgentConfig
-from jaxagents.training.metric_tables import Table
 from jaxagents.types import Metrics, PyTree, Runner, Training, Updates
 
 MAXIMA = ("largest_value", "largest_reward")
 """Training metrics of which a block reports the maximum over its updates; never negative."""
-
-
-@runtime_checkable
-class _Stoppable(Protocol):
-    @property
-    def stop(self) -> Bool[Array, ""] | np.bool_: ...
-
-
-State = TypeVar("State", bound=_Stoppable)
 
 
 def block_sizes(n_updates_done: int, config: AgentConfig, initial: bool) -> list[int]:
@@ -142,34 +131,3 @@ def metrics_of_block(updates: Updates, evaluation: Metrics, lost: Bool[Array, ""
 
 def _accumulate(name: str, total: Array, value: Array) -> Array:
     return jnp.maximum(total, value) if name in MAXIMA else total + value
-
-
-def run_blocks(
-    run_block: Callable[[State, Int[Array, ""]], tuple[State, Mapping[str, Any]]],
-    training: State,
-    sizes: Sequence[int],
-    ends: Callable[[State], Any],
-    is_shown: bool,
-) -> tuple[State, Metrics]:
-    """Run blocks one by one until they are done or one of them stops the run.
-
-    Args:
-        run_block: Runs a block of the given number of updates; also returns its row of metrics.
-        training: State of the run before the first block: a `Training`, or any with ``stop``.
-        sizes: Number of updates in each block.
-        ends: Called after each block; a true result stops the run.
-        is_shown: Show a progress bar.
-
-    Returns:
-        The final state, and a row of metrics per block; rows of blocks that did not run are NaN.
-    """
-    from tqdm.auto import tqdm
-
-    rows = Table()
-    for size in tqdm(sizes, "Training", disable=not is_shown):
-        training, row = run_block(training, jnp.asarray(size, jnp.int32))
-        rows.append(jax.device_get(row))
-        if ends(training) or training.stop:
-            break
-    metrics = jax.tree.map(jnp.asarray, rows.columns(len(sizes)))
-    return jax.block_until_ready(training), metrics

@@ -6,20 +6,21 @@ does the first before there is an evaluation: it would wait for a compilation, w
 
 import contextlib
 import gc
+import math
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
 from types import FrameType
-from typing import Any, TypeVar, final
+from typing import Any, final
 
-Result = TypeVar("Result")
-_POLL_SECONDS = 0.1
-_SECONDS_TO_ANSWER = 3.0  # of the main thread to Ctrl-C, before it counts as stuck
-_answered = threading.Event()  # Ctrl-C has reached the main thread
+_SECONDS_TO_TRY_AGAIN = 0.1
+_SECONDS_TO_ANSWER = 3.0  # of the main thread to a signal, before it counts as stuck
+_SECONDS_BEFORE = 0.5  # a handler may run before the watch reads of its signal
+_answered = threading.Event()  # Ctrl-C has reached the main thread, outside of training
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> None:
@@ -27,7 +28,7 @@ def raise_interrupt(number: int, frame: FrameType | None) -> None:
     callbacks = [getattr(callback, "__code__", None) for callback in gc.callbacks]
     if frame is not None and frame.f_code in callbacks:
         # What a callback of the garbage collector raises is printed and lost: once more, later.
-        threading.Timer(_POLL_SECONDS, os.kill, (os.getpid(), number)).start()
+        threading.Timer(_SECONDS_TO_TRY_AGAIN, os.kill, (os.getpid(), number)).start()
         return
     _answered.set()
     signal.default_int_handler(number, frame)
@@ -46,8 +47,8 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         signal_number: Number of the signal.
-        at_once: True after a second signal: training was left running in a thread, and ends
-            after its next evaluation. Also after a first signal, before there is an evaluation.
+        at_once: True after a second signal: a compiled program was left running, and nothing of
+            it is recorded. Also after a first signal, before there is an evaluation.
     """
 
     def __init__(self, signal_number: int, at_once: bool):
@@ -58,24 +59,25 @@ class Interrupted(KeyboardInterrupt):
 
 @final
 class Interruption:
-    """Handles Ctrl-C, SIGTERM and SIGHUP while a function runs; the function polls `requested`.
+    """Handles Ctrl-C, SIGTERM and SIGHUP while a run trains; the run polls `requested`.
 
     Signals that the process ignores or the user's program handles keep their handlers. Outside the
     main thread, where Python cannot install handlers, no signal is handled.
 
     Attributes:
-        has_results: False as long as the work has nothing to save: a signal then ends it at once.
+        has_results: False as long as the run has nothing to save: a signal then ends it at once.
     """
 
     def __init__(self) -> None:
         self.has_results: bool = True
         self._signal_number: int | None = None
-        self._at_once: int | None = None  # the signal that ends the work without waiting for it
-        self._thread: threading.Thread | None = None
+        self._at_once: int | None = None  # the signal that ends the run without waiting for it
+        self._answered_at = -math.inf  # when a handler has run
+        self._abandoned: list[Any] = []  # results of programs that were left running
 
     @property
     def requested(self) -> bool:
-        """True after a signal: the work should end soon."""
+        """True after a signal: the run should end soon."""
         return self._signal_number is not None
 
     @property
@@ -88,64 +90,64 @@ class Interruption:
         if signal_number:
             self._signal_number = signal_number
 
-    def run(self, work: Callable[[], Result], has_results: bool = True) -> Result:
-        """Run ``work`` while handling signals.
+    @contextlib.contextmanager
+    def handling(self, has_results: bool = True) -> Iterator[None]:
+        """Handle signals within this context.
 
-        ``work`` runs in another thread: Python handles signals in the main thread only, and not
-        while that runs compiled code.
+        Python runs handlers in the main thread, between two of its own instructions: `wait_for`
+        waits in Python for compiled programs. While a program is compiled, handlers wait.
 
         Raises:
-            Interrupted: A signal arrived and ``work`` has ended, or a second signal arrived, or
-                one before ``work`` has results.
+            Interrupted: A signal arrived and the context has ended, or a second signal arrived, or
+                one before there are results.
         """
+        from jaxagents.compiler.waiting import interruptible  # commands import this before jax
+
         self.wait_for_abandoned_work()
         self._signal_number, self._at_once, self.has_results = None, None, has_results
         if threading.current_thread() is not threading.main_thread():
-            return work()
+            yield
+            return
         if _answered.is_set():
-            raise KeyboardInterrupt  # what the handler raised was lost: see `_run_in_thread`
+            raise KeyboardInterrupt  # what the handler raised was lost: see `_raise_again`
         before = {number: signal.getsignal(number) for number in _DEFAULT_HANDLERS}
-        for number, handler in before.items():
-            if handler in _DEFAULT_HANDLERS[number]:
-                signal.signal(number, self._on_signal)
+        ours = [number for number, each in before.items() if each in _DEFAULT_HANDLERS[number]]
+        for number in ours:
+            signal.signal(number, self._on_signal)
         try:
-            result = self._run_in_thread(work)
+            with interruptible(self._raise_again, self._abandoned):
+                yield
         finally:
-            for number, handler in before.items():
-                if handler in _DEFAULT_HANDLERS[number]:
-                    signal.signal(number, handler)
+            for number in ours:
+                signal.signal(number, before[number])
         if self._signal_number is not None:
             raise Interrupted(self._signal_number, at_once=False)
-        return result
 
     def wait_for_abandoned_work(self) -> None:
-        """Wait for work that a second signal left running."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-            self._thread = None
+        """Wait for programs that a second signal left running."""
+        from jaxagents.compiler.waiting import wait_for
 
-    def _run_in_thread(self, work: Callable[[], Result]) -> Result:
-        outcome: Future[Any] = Future()
+        while self._abandoned:
+            wait_for(self._abandoned[-1])
+            self._abandoned.pop()
 
-        def run() -> None:
-            try:
-                outcome.set_result(work())
-            except BaseException as error:
-                outcome.set_exception(error)
+    def answers(self) -> bool:
+        """Wait for the handler of a signal that arrives now; False: the main thread is stuck."""
+        now = time.monotonic()
+        while self._answered_at < now - _SECONDS_BEFORE:
+            if time.monotonic() > now + _SECONDS_TO_ANSWER:
+                return False
+            time.sleep(_SECONDS_TO_TRY_AGAIN)
+        return True
 
-        self._thread = threading.Thread(target=run, daemon=True, name="training")
-        self._thread.start()
-        # The system may deliver a signal to any thread, but Python runs its handler in the main
-        # one, which must therefore wake up now and then.
-        while not outcome.done():
-            wait([outcome], timeout=_POLL_SECONDS)
-            if self._at_once is not None:
-                # What a handler raises in a callback of the garbage collector is lost.
-                raise Interrupted(self._at_once, at_once=True)
-        self._thread = None
-        return outcome.result()
+    def _raise_again(self) -> None:
+        """Raise what a handler has raised in a callback of the garbage collector: it was lost."""
+        if self._at_once is not None:
+            raise Interrupted(self._at_once, at_once=True)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        """Handle a signal."""
+        self._answered_at = time.monotonic()
         if number in _HANGUPS and number == self._signal_number:
             return  # the shell and the kernel each send one when a terminal goes
         if self._signal_number is not None or not self.has_results:
@@ -160,13 +162,14 @@ class Interruption:
 
 @contextlib.contextmanager
 def ending_stuck_calls(status: int, complain: Callable[[], object]) -> Iterator[None]:
-    """End the process if Ctrl-C cannot reach the main thread, as while that compiles a program.
+    """End the process if a signal cannot reach the main thread, as while that compiles a program.
 
     Python's handlers wait for the main thread to come back from compiled code. Handlers of the
-    user's program, and programs that ignore Ctrl-C, are left alone.
+    user's program, and programs that ignore Ctrl-C, are left alone. In training a first signal may
+    wait if there is something to save.
 
     Args:
-        status: Exit status.
+        status: Exit status after Ctrl-C; after another signal it is 128 and the signal's number.
         complain: Called before the process ends so.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -192,12 +195,21 @@ def ending_stuck_calls(status: int, complain: Callable[[], object]) -> Iterator[
 
 
 def _watch(signals: socket.socket, status: int, complain: Callable[[], object]) -> None:
-    """End the process after a Ctrl-C that the main thread does not answer."""
-    while number := signals.recv(1):
-        # During training another handler is at work, whose main thread waits and can answer.
-        is_ours = number[0] == signal.SIGINT and signal.getsignal(signal.SIGINT) is raise_interrupt
-        if not is_ours:
+    """End the process after a signal that the main thread does not answer."""
+    may_wait = True
+    while received := signals.recv(1):
+        number = received[0]
+        handler = signal.getsignal(number)
+        training = getattr(handler, "__self__", None)
+        if isinstance(training, Interruption):
+            is_answered = training.answers()
+            if not is_answered and training.has_results and may_wait:
+                may_wait = False
+                continue
+        elif handler is raise_interrupt:
+            is_answered = _answered.wait(_SECONDS_TO_ANSWER)
+        else:
             continue
-        if not _answered.wait(_SECONDS_TO_ANSWER):
+        if not is_answered:
             complain()
-            os._exit(status)
+            os._exit(status if number == signal.SIGINT else 128 + number)

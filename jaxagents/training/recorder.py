@@ -2,28 +2,26 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, final
 
 import jax
 import numpy as np
 
 from jaxagents.compiler.forks import check_has_threads
-from jaxagents.compiler.processes import is_first, largest, together
+from jaxagents.compiler.processes import is_first, together
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.config import AgentConfig
 from jaxagents.training.best_members import BestMembers
 from jaxagents.training.callbacks import Callback, Evaluation
 from jaxagents.training.checkpoint_writer import Checkpoint, CheckpointWriter
 from jaxagents.training.held_directory import HeldDirectory
-from jaxagents.training.interruption import Interruption
+from jaxagents.training.interruption import Interrupted, Interruption
 from jaxagents.training.metric_tables import Table
 from jaxagents.training.named_arrays import Leaves, to_leaves
 from jaxagents.training.progress_bar import ProgressBar
 from jaxagents.training.saved_run import SELECTION, SavedRun
 from jaxagents.types import PyTree, Runner
-
-Result = TypeVar("Result")
 
 _SHARE_OF_WAITING = 0.01  # part of a block's time that may be spent on waiting for its checkpoint
 
@@ -33,7 +31,7 @@ class Recorder:
     """Records an agent's training.
 
     A compiled program reports each evaluation to `on_evaluation`. Exceptions cannot pass through
-    compiled code: `on_evaluation` keeps an exception and stops the run, and `record` raises it.
+    compiled code: `on_evaluation` keeps an exception and stops the run, and `recording` raises it.
     Callbacks may use jax, and are therefore called by `call_back`, between compiled programs.
 
     Args:
@@ -42,9 +40,12 @@ class Recorder:
         metadata: Saved with every checkpoint.
         n_members: The number of members of a population, which all runners and metrics then have
             as a first axis. None: a single run.
+        held: The directory, as another recorder holds it; None: hold it apart.
 
     Attributes:
         saved: What was recorded in the directory.
+        interruption: Handles signals during its runs.
+        error: What `on_evaluation` or `call_back` raised in the latest run.
     """
 
     def __init__(
@@ -53,19 +54,23 @@ class Recorder:
         callbacks: Sequence[Callback],
         metadata: Mapping[str, Any],
         n_members: int | None = None,
+        held: HeldDirectory | None = None,
     ):
         self._config = config
         self._callbacks = tuple(callbacks)
         self._metadata = {**metadata, "n_members": n_members}
         self.saved: SavedRun = SavedRun(config, self._metadata, n_members)
         directory = config.checkpoint_dir
-        self._held = None if directory is None else HeldDirectory(self.saved.checkpoints.directory)
+        if held is None and directory is not None:
+            held = HeldDirectory(self.saved.checkpoints.directory)
+        self._held = held
         self._n_members = n_members
         self._best_members: BestMembers | None = None
         self._writer: CheckpointWriter | None = None
-        self._interruption = Interruption()
+        self.interruption: Interruption = Interruption()
+        self.error: BaseException | None = None
+        self._is_recording = False
         self._rows = Table()
-        self._error: BaseException | None = None
         self._bar: ProgressBar | None = None
         self._latest: Evaluation | None = None
         self._call_back_due = False  # with the latest evaluation
@@ -86,9 +91,8 @@ class Recorder:
             selection: Settings of the rule that selects among them.
         """
         metadata = {**self._metadata, SELECTION: selection}
-        recorder = Recorder(self._config, self._callbacks, metadata, n_members)
-        recorder._interruption = self._interruption
-        recorder._held = self._held
+        recorder = Recorder(self._config, self._callbacks, metadata, n_members, self._held)
+        recorder.interruption = self.interruption
         return recorder
 
     @contextlib.contextmanager
@@ -117,7 +121,7 @@ class Recorder:
             RuntimeError: This process was forked after jax had run.
         """
         check_has_threads()
-        self._interruption.wait_for_abandoned_work()
+        self.interruption.wait_for_abandoned_work()
         if self.saved.checkpoints.directory.exists():
             with self.holding():
                 yield
@@ -141,7 +145,7 @@ class Recorder:
             RuntimeError: This process was forked after jax had run.
         """
         check_has_threads()
-        self._interruption.wait_for_abandoned_work()
+        self.interruption.wait_for_abandoned_work()
         directory = self._config.checkpoint_dir
         if directory is None:
             return
@@ -163,39 +167,17 @@ class Recorder:
                 "another directory."
             )
 
-    def record(
-        self,
-        train: Callable[[], Result],
-        n_updates_done: int,
-        history: Leaves | None = None,
-        members: Leaves | None = None,
-    ) -> Result:
-        """Run training and record it, if there is anything to record.
-
-        All checkpoints are on disk when this returns or raises, except after a second signal.
-
-        Args:
-            train: Runs the training.
-            n_updates_done: Updates done before it.
-            history: Metrics of earlier evaluations, if it resumes a run.
-            members: The best runners so far, if that is a population's.
-
-        Raises:
-            Interrupted: A signal ended the training.
-        """
-        if self._n_members is not None:
-            self._best_members = BestMembers(self._n_members, history, members)
-        return record_together([self], train, n_updates_done, [history])
-
     @contextlib.contextmanager
-    def _recording(
-        self, n_updates_done: int, history: Leaves | None, is_shown: bool
+    def showing(
+        self, n_updates_done: int, history: Leaves | None, best: Leaves | None, is_shown: bool
     ) -> Iterator[None]:
-        """Collect rows and show progress, within this context."""
+        """Collect rows and show progress, within this context; see `recording`."""
         config = self._config
         self._rows = Table(history)
-        self._error = self._latest = None
+        self.error = self._latest = None
         self._call_back_due = False
+        if self._n_members is not None:
+            self._best_members = BestMembers(self._n_members, history, best)
         if config.progress_bar and is_shown and is_first():
             self._bar = ProgressBar(config.n_steps, n_updates_done)
         self._started = self._block_started = time.perf_counter()
@@ -207,28 +189,32 @@ class Recorder:
                 bar.close()
 
     @contextlib.contextmanager
-    def _writing(self, keep_latest: int, begin_at: int | None, is_new: bool) -> Iterator[None]:
-        """Write checkpoints, within this context."""
+    def writing(self, keep_latest: int, begin_at: int | None, is_new: bool) -> Iterator[None]:
+        """Take reports and write checkpoints, within this context; see `recording`."""
         config = self._config
-        if self._held is None or not is_first():
+        self._is_recording = True
+        with contextlib.ExitStack() as files:
+            files.callback(self._leave)
+            if self._held is not None and is_first():
+                files.enter_context(self._held)
+                if is_new:  # another training may have ended since `prepare`
+                    self._check_is_new()
+                self._writer = CheckpointWriter(
+                    self.saved.checkpoints,
+                    max(config.keep_latest, keep_latest),
+                    config.keep_best,
+                    self._metadata,
+                    begin_at,
+                    self._held,
+                )
             yield
-            return
-        with self._held:
-            if is_new:  # another training may have ended since `prepare`
-                self._check_is_new()
-            self._writer = CheckpointWriter(
-                self.saved.checkpoints,
-                max(config.keep_latest, keep_latest),
-                config.keep_best,
-                self._metadata,
-                begin_at,
-                self._held,
-            )
-            try:
-                yield
-            finally:
-                writer, self._writer = self._writer, None
-                writer.close()
+
+    def _leave(self) -> None:
+        """Take no more reports: a program that was left running may still send one."""
+        self._is_recording = False
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
     def on_evaluation(self, runner: PyTree, metrics: Mapping[str, np.ndarray]) -> np.bool_:
         """Record an evaluation that a compiled program reports.
@@ -243,12 +229,14 @@ class Recorder:
         Returns:
             True if training should stop.
         """
+        if not self._is_recording:
+            return np.bool_(True)
         try:
             if self._writer is not None:
                 self._writer.check()
             row = {name: values.copy() for name, values in metrics.items()}
             self._rows.append(row)
-            self._interruption.has_results = True
+            self.interruption.has_results = True
             self._latest = self._evaluation_of(runner, row)
             if self._bar is not None:
                 self._bar.show(self._latest)
@@ -256,13 +244,15 @@ class Recorder:
                 self._call_back_due = True
             else:
                 self.save(runner)
-            return np.bool_(self._interruption.requested)
+            return np.bool_(self.interruption.requested)
         except BaseException as error:
-            self._error = error
+            self.error = error
             return np.bool_(True)
 
     def call_back(self, agent: Any, runner: Runner) -> bool:
         """Call the callbacks with the latest evaluation, once, and then save its checkpoint.
+
+        What they raise is kept, and raised by `recording` once all processes know.
 
         Args:
             agent: The agent in training.
@@ -276,29 +266,18 @@ class Recorder:
         self._call_back_due = False
         reported = self._latest.runner
         try:
-            evaluation = self._latest._replace(agent=agent, runner=runner)
-            # Every callback receives every evaluation, even if an earlier one ends the run.
-            requests = [_is_true(callback(evaluation)) for callback in self._callbacks]
-        finally:  # after the callbacks: the writer's thread would compete for the GIL
-            self.save(reported)
-        return any(requests) or self._interruption.requested
-
-    def agreed(self, stop: Any, call_back: Callable[[], bool]) -> bool:
-        """Call the callbacks, and agree with other processes whether to stop.
-
-        A signal that one of them has received ends all as an interruption. An exception of a
-        callback is raised by `record`, once the others know.
-
-        Args:
-            stop: True if this process should stop.
-            call_back: Calls the callbacks.
-        """
-        try:
-            stop = bool(stop) | call_back()
+            try:
+                evaluation = self._latest._replace(agent=agent, runner=runner)
+                # Every callback receives every evaluation, even if an earlier one ends the run.
+                requests = [_is_true(callback(evaluation)) for callback in self._callbacks]
+            finally:  # after the callbacks: the writer's thread would compete for the GIL
+                self.save(reported)
+        except Interrupted:
+            raise
         except BaseException as error:
-            self._error, stop = error, True
-        self._interruption.adopt(largest(self._interruption.signal_number))
-        return bool(largest(stop)) or self._interruption.requested
+            self.error = error
+            return True
+        return any(requests)
 
     def save(self, runner: PyTree) -> None:
         """Write a checkpoint if there is a directory.
@@ -328,7 +307,7 @@ class Recorder:
         Raises:
             ValueError: As for `SavedRun.read_to_resume`.
         """
-        self._interruption.wait_for_abandoned_work()
+        self.interruption.wait_for_abandoned_work()
         return self.saved.read_to_resume(template)
 
     def kept_steps(self) -> list[int]:
@@ -336,7 +315,7 @@ class Recorder:
 
         Waits for an interrupted run to end.
         """
-        self._interruption.wait_for_abandoned_work()
+        self.interruption.wait_for_abandoned_work()
         return self.saved.checkpoints.steps()
 
     def _evaluation_of(self, runner: PyTree, row: Mapping[str, np.ndarray]) -> Evaluation:
@@ -357,49 +336,47 @@ class Recorder:
         )
 
 
-def record_together(
+@contextlib.contextmanager
+def recording(
     recorders: Sequence[Recorder],
-    train: Callable[[], Result],
     n_updates_done: int,
     histories: Sequence[Leaves | None],
-) -> Result:
-    """Run a training that several agents may share, and record each agent's part.
+    best: Leaves | None = None,
+) -> Iterator[None]:
+    """Record a run that several agents may share, within this context, and handle signals.
 
-    All checkpoints are on disk when this returns or raises, except after a second signal. A killed
-    process may leave the agents' latest checkpoints up to two evaluations apart, so each keeps
-    three.
+    All checkpoints are on disk when it ends. A killed process may leave the agents' latest
+    checkpoints up to two evaluations apart, so each keeps three.
 
     Args:
-        recorders: One per agent.
-        train: Runs the training.
+        recorders: One per agent. Nothing happens if none has work.
         n_updates_done: Updates done before it.
         histories: Each agent's metrics of earlier evaluations, if it resumes a run.
+        best: The best runners so far, if that is a population's.
 
     Raises:
-        Interrupted: A signal ended the training.
+        Interrupted: A signal ended the run.
     """
     if not any(recorder.has_work for recorder in recorders):
-        return train()
-    interruption = recorders[0]._interruption
+        yield
+        return
+    interruption = recorders[0].interruption
+    for recorder in recorders:
+        recorder.interruption.wait_for_abandoned_work()
+        recorder.interruption = interruption
     # Agents alone resume from their very last checkpoint.
     n_needed, begin_at = (1, None) if len(recorders) == 1 else (3, n_updates_done)
-
-    def write_and_train() -> Result:
-        with contextlib.ExitStack() as writing:
-            for recorder, history in zip(recorders, histories, strict=True):
-                writing.enter_context(recorder._writing(n_needed, begin_at, history is None))
-            return train()
-
-    with contextlib.ExitStack() as recording:
+    with contextlib.ExitStack() as contexts:
         for recorder, history in zip(recorders, histories, strict=True):
-            recorder._interruption = interruption
             is_shown = recorder is recorders[0]
-            recording.enter_context(recorder._recording(n_updates_done, history, is_shown))
-        result = interruption.run(write_and_train, has_results=False)
+            contexts.enter_context(recorder.showing(n_updates_done, history, best, is_shown))
+        contexts.enter_context(interruption.handling(has_results=False))
+        for recorder, history in zip(recorders, histories, strict=True):
+            contexts.enter_context(recorder.writing(n_needed, begin_at, history is None))
+        yield
     for recorder in recorders:
-        if recorder._error is not None:
-            raise recorder._error
-    return result
+        if recorder.error is not None:
+            raise recorder.error
 
 
 def _is_true(answer: Any) -> bool:

@@ -468,10 +468,9 @@ def test_a_training_that_a_second_signal_abandons_does_not_disturb_the_next(tmp_
     def interrupt_twice(evaluation):
         seen.append(evaluation.n_updates_done)
         if seen == [0, 2, 4]:
-            os.kill(os.getpid(), signal.SIGINT)
-            wait_for(lambda: agent.recorder._interruption.requested)
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.5)  # until the main thread goes on
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("the callback goes on")
 
     try:
         agent = recording_agent(tmp_path, [interrupt_twice], keep_latest=9)

@@ -10,7 +10,6 @@ from jaxagents.training.blocks import (
     block_sizes,
     metrics_of_block,
     open_block,
-    run_blocks,
     update_repeatedly,
 )
 from jaxagents.types import Memory, NetworkState, Observation, Runner, Training
@@ -129,40 +128,3 @@ def test_the_row_of_a_lost_block_is_nan():
     updates = run_updates(training_after(0), 1)
     row = metrics_of_block(updates, {"returns": jnp.ones((2, 2))}, lost=jnp.array(True))
     assert all(bool(jnp.all(jnp.isnan(leaf))) for leaf in row.values())
-
-
-def run_two_twos_and_a_one(ends, stops_at=None):
-    """Run three blocks that only count, and return the training, the metrics and their sizes."""
-    sizes = []
-
-    def run_block(training, size):
-        sizes.append(int(size))
-        n_updates_done = training.runner.n_updates_done + size
-        runner = training.runner.replace(n_updates_done=n_updates_done)
-        stop = jnp.array(int(n_updates_done) == stops_at)
-        return training._replace(runner=runner, stop=stop), {"count": n_updates_done + 0.5}
-
-    training, metrics = run_blocks(run_block, training_after(0), [2, 2, 1], ends, is_shown=False)
-    return training, metrics, sizes
-
-
-def test_all_blocks_run_and_leave_a_row_each():
-    training, metrics, sizes = run_two_twos_and_a_one(ends=lambda training: False)
-    assert training.runner.n_updates_done == 5
-    assert sizes == [2, 2, 1]
-    np.testing.assert_array_equal(metrics["count"], [2.5, 4.5, 5.5])
-
-
-@pytest.mark.parametrize(
-    "stop",
-    [
-        {"ends": lambda training: int(training.runner.n_updates_done) == 4},
-        {"ends": lambda training: False, "stops_at": 4},
-    ],
-    ids=["by the host", "by the block"],
-)
-def test_a_run_that_stops_leaves_rows_of_nan(stop):
-    training, metrics, sizes = run_two_twos_and_a_one(**stop)
-    assert training.runner.n_updates_done == 4
-    assert sizes == [2, 2]
-    np.testing.assert_array_equal(metrics["count"], [2.5, 4.5, np.nan])

@@ -1,14 +1,16 @@
 """Signals during work: handled whichever thread receives them, unless the user handles them."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
+from concurrent.futures import Future
 
 import pytest
 
+from jaxagents.compiler.waiting import wait_for
 from jaxagents.training.interruption import Interrupted, Interruption
 
 # Shells let background processes and their children ignore Ctrl-C: restore the default handler.
@@ -19,8 +21,10 @@ from jaxagents.training.interruption import Interrupted, Interruption
 interruption = Interruption()
 """
 SIGNAL_FOR_ANOTHER_THREAD = f"""{DEFAULT_HANDLERS}
+from concurrent.futures import ThreadPoolExecutor
+from jaxagents.compiler.waiting import wait_for
+
 def work():
-    time.sleep(1)  # until the main thread sleeps
     started = time.monotonic()
     signal.pthread_kill(threading.get_ident(), signal.SIGINT)
     while not interruption.requested and time.monotonic() < started + 50:
@@ -28,7 +32,8 @@ def work():
     print(time.monotonic() - started)
 
 try:
-    interruption.run(work)
+    with interruption.handling():
+        wait_for(ThreadPoolExecutor().submit(work))
 except Interrupted as interrupted:
     print(interrupted.signal_number, interrupted.at_once)
 """
@@ -57,91 +62,85 @@ def default_handlers():
         signal.signal(number, handler)
 
 
-def send(number):
-    """Send this process a signal, which the main thread handles soon."""
-    os.kill(os.getpid(), number)
+def handle(interruption, work, **choices):
+    with interruption.handling(**choices):
+        return work()
 
 
-def wait_for(condition):
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() < started + 20
-        time.sleep(0.01)
-
-
-def test_without_a_signal_work_returns_its_result_and_raises_its_errors(default_handlers):
+def test_without_a_signal_the_context_ends_and_raises_its_errors(default_handlers):
     interruption = Interruption()
-    assert interruption.run(lambda: 7) == 7
+    handlers = handle(interruption, lambda: [signal.getsignal(number) for number in SIGNALS])
+    assert not {signal.default_int_handler, signal.SIG_DFL} & set(handlers)
     with pytest.raises(ZeroDivisionError):
-        interruption.run(lambda: 1 / 0)
+        handle(interruption, lambda: 1 / 0)
     assert not interruption.requested
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_work_is_asked_to_end_by_the_first_signal(default_handlers, number, capsys):
+def test_a_run_is_asked_to_end_by_the_first_signal(default_handlers, number, capsys):
     interruption, ended = Interruption(), []
 
     def work():
         assert not interruption.requested
-        send(number)
-        wait_for(lambda: interruption.requested)
+        signal.raise_signal(number)
+        assert interruption.requested
         ended.append(True)
 
     with pytest.raises(Interrupted) as raised:
-        interruption.run(work)
+        handle(interruption, work)
     assert ended
     assert (raised.value.signal_number, raised.value.at_once) == (number, False)
     assert "a second signal ends it at once" in capsys.readouterr().err
 
 
-def test_a_second_signal_abandons_work_and_later_work_waits_for_it(default_handlers):
-    interruption, go_on, ended = Interruption(), threading.Event(), []
+def test_a_second_signal_abandons_a_program_and_a_later_run_waits_for_it(default_handlers):
+    interruption, program = Interruption(), Future()
 
     def work():
-        send(signal.SIGTERM)
-        wait_for(lambda: interruption.requested)
-        send(signal.SIGINT)
-        go_on.wait(20)
-        time.sleep(0.2)  # later work would overtake it if it did not wait
-        ended.append("first")
+        signal.raise_signal(signal.SIGTERM)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        wait_for([program])
 
     with pytest.raises(Interrupted) as raised:
-        interruption.run(work)
-    assert not ended
+        handle(interruption, work)
     assert (raised.value.signal_number, raised.value.at_once) == (signal.SIGINT, True)
-    go_on.set()
-    interruption.run(lambda: ended.append("second"))
-    assert ended == ["first", "second"]
+    threading.Timer(0.2, program.set_result, (None,)).start()
+    assert handle(interruption, program.done)
 
 
-def test_a_terminal_that_goes_may_hang_up_more_than_once(default_handlers):
+def test_an_interrupt_that_was_lost_is_raised_again_by_the_next_wait(default_handlers):
+    """What a handler raises in a callback of the garbage collector is printed and lost."""
     interruption = Interruption()
 
     def work():
-        for _ in range(2):
-            send(signal.SIGHUP)
-            wait_for(lambda: interruption.requested)
-            time.sleep(0.2)  # until the main thread has handled it
+        with contextlib.suppress(Interrupted):
+            signal.raise_signal(signal.SIGTERM)
+        wait_for(Future())
+
+    with pytest.raises(Interrupted):
+        handle(interruption, work, has_results=False)
+
+
+def test_a_terminal_that_goes_may_hang_up_more_than_once(default_handlers):
+    def work():
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
 
     with pytest.raises(Interrupted) as raised:
-        interruption.run(work)
+        handle(Interruption(), work)
     assert (raised.value.signal_number, raised.value.at_once) == (signal.SIGHUP, False)
 
 
-def test_a_signal_ends_work_without_results_at_once(default_handlers):
-    interruption, go_on = Interruption(), threading.Event()
-
+def test_a_signal_ends_a_run_without_results_at_once(default_handlers):
     def work():
-        send(signal.SIGTERM)
-        go_on.wait(20)
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("the run goes on")
 
     with pytest.raises(Interrupted) as raised:
-        interruption.run(work, has_results=False)
+        handle(Interruption(), work, has_results=False)
     assert (raised.value.signal_number, raised.value.at_once) == (signal.SIGTERM, True)
-    assert interruption.requested  # work that goes on in its thread ends at its next evaluation
-    go_on.set()
 
 
 STUCK = """
@@ -189,26 +188,56 @@ def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
     assert (finished.stdout, finished.stderr) == ("interrupted\n", "")
 
 
+STUCK_IN_TRAINING = """
+import ctypes, os, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from jaxagents.training import interruption
+interruption._SECONDS_TO_ANSWER = 0.5
+with interruption.ending_stuck_calls(130, lambda: print("interrupted", flush=True)):
+    with interruption.Interruption().handling(has_results={has_results}):
+        for seconds in (0.5, 2.0):
+            threading.Timer(seconds, os.kill, (os.getpid(), signal.{signal})).start()
+        threading.Timer(1.5, print, ("it goes on",), dict(flush=True)).start()
+        lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
+        lock(mutex), lock(mutex)  # a deadlock
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "has_results", "output", "status"),
+    [
+        ("SIGINT", False, "interrupted\n", 130),
+        ("SIGTERM", False, "interrupted\n", 143),
+        ("SIGTERM", True, "it goes on\ninterrupted\n", 143),
+    ],
+)
+def test_a_training_whose_main_thread_does_not_answer_ends_once_nothing_is_lost(
+    number, has_results, output, status
+):
+    program = STUCK_IN_TRAINING.format(signal=number, has_results=has_results)
+    command = [sys.executable, "-c", program]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (finished.stdout, finished.returncode) == (output, status)
+
+
 def test_signals_that_the_user_ignores_or_handles_are_left_alone(default_handlers):
     handled = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: handled.append(True))
     interruption = Interruption()
-
-    def work():
-        send(signal.SIGINT)
-        send(signal.SIGTERM)
-        wait_for(lambda: handled)
-
-    interruption.run(work)
+    with interruption.handling():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+    assert handled
     assert not interruption.requested
 
 
 def test_outside_the_main_thread_signals_keep_their_handlers(default_handlers):
-    interruption, seen = Interruption(), []
+    seen = []
 
     def run():
-        interruption.run(lambda: seen.append(signal.getsignal(signal.SIGINT)))
+        with Interruption().handling():
+            seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -21,6 +21,7 @@ from jaxagents.compiler.processes import (
     n_processes,
     process_id,
 )
+from jaxagents.compiler.waiting import wait_for
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.host.errors import HostEnvironmentError
@@ -201,7 +202,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         """Raise in all processes what an environment of one of them has raised."""
         if n_processes() == 1:
             return
-        jax.block_until_ready(results)
+        wait_for(results)
         own = [str(fault) or type(fault).__name__ for fault in self._faults[:1]]
         for i, text in enumerate(exchange("".join(own)[:_MOST_CHARACTERS])):
             if text and not own:

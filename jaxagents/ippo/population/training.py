@@ -7,9 +7,7 @@ evaluation, where one checkpoint holds them all, and a rule may select among the
 """
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
@@ -19,16 +17,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxagents.compiler.devices import WHOLE, Devices, of_members
-from jaxagents.compiler.processes import (
-    check_agreement,
-    is_first,
-    n_processes,
-    noticing_losses,
-)
+from jaxagents.compiler.processes import check_agreement
 from jaxagents.compiler.random_keys import as_key
-from jaxagents.compiler.threads import is_on_cpu
+from jaxagents.compiler.threads import is_on_cpu, map_in_threads
 from jaxagents.compiler.tuned_forms import is_plain
+from jaxagents.compiler.waiting import wait_for
 from jaxagents.hyperparameters import HyperParameters, flat_items
+from jaxagents.ippo.driver import Learners, drive, local
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.population.members import member_of, members_first, split_hyperparams, stack
 from jaxagents.ippo.population.memory import batch_size, check_fits, members_at_once
@@ -40,12 +35,10 @@ from jaxagents.ippo.population.selection import (
     row_of,
 )
 from jaxagents.ippo.runners import specs_of_training
-from jaxagents.ippo.training_run import Trainee, TrainingRun, check_division, local
+from jaxagents.ippo.training_run import Trainee, TrainingRun, check_division
 from jaxagents.ppo.finiteness import describe_nonfinite, raise_nonfinite
 from jaxagents.training.best_members import scores_of
-from jaxagents.training.blocks import block_sizes, run_blocks
-from jaxagents.training.metric_tables import joined
-from jaxagents.training.named_arrays import Leaves, strip_keys
+from jaxagents.training.named_arrays import Leaves
 from jaxagents.types import Metrics, Runner, Training
 
 _logger = logging.getLogger(__name__)
@@ -55,7 +48,8 @@ class Members(NamedTuple):
     """The carry of the loop over blocks."""
 
     trainings: tuple[Training, ...]
-    stop: np.bool_  # all members have stopped, or the host requests it
+    stop: np.bool_  # all members have stopped
+    are_compiled: np.bool_  # programs of members that train in threads
     returns: Float[np.ndarray, "evaluations members"]  # means of the evaluations so far
 
 
@@ -247,33 +241,18 @@ class Population(Frozen):
         Returns:
             The runners and the metrics, ``[members, ...]``.
         """
-        agent, recorder = self._agent, self.recorder
-        sizes = block_sizes(n_updates_done, agent.config, initial)
-        check_agreement(
-            {
-                "updates done": n_updates_done,
-                "whether there are checkpoints or callbacks": recorder.has_work,
-                "members": self._n_members,
-            }
-        )
+        check_agreement({"members": self._n_members})
         members = self._first_block(runner, history)
-
-        def train() -> tuple[Members, Metrics]:
-            if recorder.has_work and not initial and history is None:
-                recorder.save(_on_host(members))
-            # A recorder has a progress bar of its own.
-            is_shown = agent.config.progress_bar and not recorder.has_work and is_first()
-            if self._uses_threads(members):  # which would otherwise all compile the same programs
-                _train_in_threads(self._member_run, members.trainings[:1], jnp.zeros((), jnp.int32))
-            with noticing_losses():
-                return run_blocks(self._run_block, members, sizes, self._call_back, is_shown)
-
-        members, metrics = recorder.record(train, n_updates_done, history, best)
-        if history:
-            metrics = joined(history, metrics)
-        metrics = members_first(jax.tree.map(jnp.asarray, metrics))
+        learners = Learners(
+            agents=[self._agent],
+            recorders=[self.recorder],
+            report_themselves=False,
+            run_block=self._run_block,
+            runners=lambda members: [_runners(members)],
+        )
+        members, (metrics,) = drive(learners, members, n_updates_done, initial, [history], best)
         self._warn_of_stopped(members)
-        return _runners(members), metrics
+        return _runners(members), members_first(metrics)
 
     def _first_block(self, runner: Runner, history: Leaves | None) -> Members:
         trainings = []
@@ -285,30 +264,25 @@ class Population(Frozen):
         returns = np.zeros((0, self._n_members))
         if history and "returns" in history:
             returns = np.stack([scores_of(each) for each in history["returns"]])
-        return Members(tuple(trainings), np.bool_(False), returns)
+        return Members(tuple(trainings), np.bool_(False), np.bool_(False), returns)
 
-    def _run_block(self, members: Members, n_updates: Int[Array, ""]) -> tuple[Members, Leaves]:
-        """Do some updates of every member, evaluate it, and report all of them to the host."""
-        members, selected = self._select(members)
-        train = _train_in_threads if self._uses_threads(members) else self._train_in_batches
+    def _run_block(
+        self, members: Members, n_updates: Int[Array, ""]
+    ) -> tuple[Members, list[Leaves]]:
+        """Do some updates of every member, and evaluate it."""
+        if not members.are_compiled and self._uses_threads(members):
+            # Otherwise all threads would compile the same programs.
+            self._train_in_threads(members.trainings[:1], jnp.zeros((), jnp.int32))
+        members, selected = self._select(members._replace(are_compiled=np.bool_(True)))
+        train = self._train_in_threads if self._uses_threads(members) else self._train_in_batches
         living = [i for i, training in enumerate(members.trainings) if not training.stop]
         if not living:  # a rule may end those that were left
             raise ValueError("selection has ended all members; none is left to train.")
-        results = train(self._member_run, [members.trainings[i] for i in living], n_updates)
+        results = train([members.trainings[i] for i in living], n_updates)
+        wait_for(results)
         members, row = _joined(members, dict(zip(living, results, strict=True)))
-        row |= selected
         stop = all(bool(training.stop) for training in members.trainings)
-        # No checkpoint of a block in which all have failed: a resumed run would fail again.
-        if self.recorder.has_work and not stop:
-            stop = self.recorder.on_evaluation(_on_host(members), row)
-            if n_processes() > 1:
-                # Callbacks run in the first process alone, and all go on or none.
-                stop = self.recorder.agreed(stop, partial(self._call_back, members))
-        return members._replace(stop=np.bool_(stop)), row
-
-    def _call_back(self, members: Members) -> bool:
-        recorder = self.recorder
-        return recorder.has_work and recorder.call_back(self._agent, _runners(members))
+        return members._replace(stop=np.bool_(stop)), [row | selected]
 
     def _select(self, members: Members) -> tuple[Members, Leaves]:
         """Select among the members; also return the metrics that record it."""
@@ -330,8 +304,19 @@ class Population(Frozen):
             trainings = applied(decision, trainings)
         return members._replace(trainings=trainings), row_of(rule, decision, trainings)
 
+    def _train_in_threads(
+        self, trainings: Sequence[Training], n_updates: Int[Array, ""]
+    ) -> list[tuple[Training, Metrics]]:
+        """Train members one per core; a member is trained by one thread at a time."""
+
+        def train(training: Training) -> tuple[Training, Metrics]:
+            training, (row,) = self._member_run.run_block(training, n_updates, overlaps=False)
+            return training, row
+
+        return map_in_threads(train, trainings, progress_bar=False)
+
     def _train_in_batches(
-        self, run: TrainingRun, trainings: Sequence[Training], n_updates: Int[Array, ""]
+        self, trainings: Sequence[Training], n_updates: Int[Array, ""]
     ) -> list[tuple[Training, Metrics]]:
         """Train members in batches of one size, so that few sizes are compiled."""
         devices = self._devices
@@ -346,9 +331,9 @@ class Population(Frozen):
             batch = [*trainings[start : start + size]]
             batch += [stand_in] * (size - len(batch))
             batch = devices.put(batch, [specs] * size)
-            batch_results = _train_batch(run, devices, batch, n_updates)
+            batch_results = _train_batch(self._member_run, devices, batch, n_updates)
             # Between blocks each process has all members.
-            results += local(batch_results) if n_processes() > 1 else batch_results
+            results += local(batch_results)
         return results[: len(trainings)]
 
     def _uses_threads(self, members: Members) -> bool:
@@ -388,14 +373,6 @@ def _joined(
     return members._replace(trainings=tuple(trainings), returns=returns), row
 
 
-def _train_in_threads(
-    run: TrainingRun, trainings: Sequence[Training], n_updates: Int[Array, ""]
-) -> list[tuple[Training, Metrics]]:
-    train = partial(run.run_block, n_updates=n_updates, update=run.update_repeatedly)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(train, trainings))
-
-
 def _specs_of(training: Training, devices: Devices) -> Any:
     """Return the specs of a member; environments of one device need not be divisible."""
     return specs_of_training(training) if devices.n_per_member > 1 else WHOLE
@@ -408,7 +385,8 @@ def _train_batch(
     """Train members together; they divide among the groups of devices."""
 
     def train(training: Training, n_updates: Int[Array, ""]) -> tuple[Training, Metrics]:
-        return run.run_block(training, n_updates, run.update_repeatedly)
+        training, (row,) = run.run_block(training, n_updates, overlaps=False)
+        return training, row
 
     def train_own(members: Training, n_updates: Int[Array, ""]) -> tuple[Training, Metrics]:
         if len(members.stop) > 1:
@@ -423,9 +401,3 @@ def _train_batch(
 
 def _runners(members: Members) -> Runner:
     return stack([training.runner for training in members.trainings])
-
-
-def _on_host(members: Members) -> Runner:
-    """Return all runners as numpy arrays, their random keys as uint32 data."""
-    runners = [jax.device_get(strip_keys(training.runner)) for training in members.trainings]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *runners)
