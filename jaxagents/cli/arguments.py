@@ -110,7 +110,7 @@ def importing(modules: Sequence[str]) -> Iterator[None]:
     if not modules:
         yield
         return
-    from jaxagents.environments.host.imports import import_modules, importing_for_workers
+    from jaxagents.environments.host.sharing import import_modules, importing_for_workers
     from jaxagents.errors import ExperimentError
 
     if not {"", os.getcwd()} & set(sys.path):

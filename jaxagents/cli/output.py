@@ -176,7 +176,7 @@ def diagnosis_text(summary: dict[str, Any]) -> str:
 
 def next_steps_text(experiment: "Experiment") -> str:
     """List the commands for a run that has ended."""
-    from jaxagents.environments.host.imports import import_options, imported_modules
+    from jaxagents.environments.host.sharing import import_options, imported_modules
     from jaxagents.experiments.resumption import recipe
 
     directory, options = shown_path(experiment.directory), import_options()

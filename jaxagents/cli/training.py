@@ -163,7 +163,7 @@ def _what_is_left(experiment: "Experiment") -> str:
 
 
 def _about_interruption(experiment: "Experiment") -> str:
-    from jaxagents.environments.host.imports import import_options
+    from jaxagents.environments.host.sharing import import_options
 
     sys.stdout.flush()
     if not _has_checkpoint(experiment):

@@ -25,7 +25,7 @@ from jaxagents.compiler.processes import (
     is_first,
     together,
 )
-from jaxagents.environments.host.errors import HostEnvironmentError
+from jaxagents.environments.host import HostEnvironmentError
 from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.lineages import read_lineages
 from jaxagents.evaluation.runs import path_of_config, population_of, read_groups

@@ -302,9 +302,9 @@ def _lock(runs_dir: Path) -> str:
 
 
 def _share_memory() -> str:
-    from jaxagents.environments.host.shared_arrays import Field, map_arrays, new_memory
+    from jaxagents.environments.host.sharing import ArraySpec, map_arrays, new_memory
 
-    layout = {"probe": Field((_SHARED_BYTES,), "uint8")}
+    layout = {"probe": ArraySpec((_SHARED_BYTES,), "uint8")}
     with new_memory(layout, n_envs=1) as file:
         first, second = (map_arrays(file.fileno(), layout, 1)["probe"] for _ in range(2))
         first[:] = 1

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxagents.environments.host.imports import import_options
+from jaxagents.environments.host.sharing import import_options
 from jaxagents.evaluation.run_files import read_run_config
 from jaxagents.evaluation.runs import configs_of
 

@@ -22,7 +22,7 @@ from jaxagents.cli import streams
 from jaxagents.cli.output import EvaluationLines, summary_text
 from jaxagents.compiler import platform
 from jaxagents.environments import registry
-from jaxagents.environments.host import HostEnvironmentError, imports
+from jaxagents.environments.host import HostEnvironmentError, sharing
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
@@ -619,7 +619,7 @@ def test_a_module_is_imported_from_the_current_directory(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
     monkeypatch.setattr(registry.ENVIRONMENTS, "_registered", {})
-    monkeypatch.setattr(imports, "_modules", {})
+    monkeypatch.setattr(sharing, "_modules", {})
     assert cli.main(["envs", "of_a_module", "--import", "registers_an_environment"]) == 0
     assert "of_a_module/hunting" in capsys.readouterr().out
 
@@ -651,8 +651,8 @@ def test_an_interruption_outside_of_training_names_the_command_to_resume_too(
     (run,) = Path("runs").iterdir()
     command = f"jaxagents resume {run} --import json"
     assert capsys.readouterr().err == f"jaxagents: interrupted; resume with: {command}\n"
-    with imports.importing_for_workers():
-        imports.import_modules(["json"])
+    with sharing.importing_for_workers():
+        sharing.import_modules(["json"])
         assert recipe(run) == [f"jaxagents train {run}/config.yaml --import json"]
     assert recipe(run) == [f"jaxagents train {run}/config.yaml"]  # it ends with its command
 

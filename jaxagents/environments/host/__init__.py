@@ -4,6 +4,10 @@ The registry and the agent, through the factory of batches, may import it; `work
 imports run in processes without jax.
 """
 
-from jaxagents.environments.host.errors import HostEnvironmentError
 
-__all__ = ["HostEnvironmentError"]
+class HostEnvironmentError(RuntimeError):
+    """An environment in a worker process failed; the message names it and the step."""
+
+
+class WrongValueError(ValueError):
+    """An environment returned what its spaces do not allow; the message begins "returned"."""

@@ -6,14 +6,15 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from jaxagents.environments.heterogeneity import common_shape, common_space
-from jaxagents.environments.host.errors import WrongValueError
-from jaxagents.environments.host.images import (
+from jaxagents.environments.host import WrongValueError
+from jaxagents.environments.host.encodings import (
     AS_THEY_ARE,
-    ImageEncoding,
     ImageSettings,
-    is_of_images,
+    check_dtype,
+    encoding_of,
+    narrow,
+    parts_of,
 )
-from jaxagents.environments.host.value_checks import check_dtype
 from jaxagents.environments.spaces import (
     Box,
     Discrete,
@@ -25,7 +26,6 @@ from jaxagents.environments.spaces import (
 )
 
 _MASK = "action_mask"
-_MOST_FEATURES = 10_000_000  # of a flattened observation
 
 
 class Sight(NamedTuple):
@@ -37,35 +37,6 @@ class Sight(NamedTuple):
     elapsed: None = None  # whoever plays counts steps
     age: None = None
     has_turn: np.ndarray | None = None  # [actors]; None: all act
-
-
-class Encoding(NamedTuple):
-    """How one actor's observations become arrays."""
-
-    space: Any  # of Gymnasium, without any mask
-    flattens: bool  # by Gymnasium: Dict and Tuple spaces, and numbers, which become one-hot
-    has_mask: bool  # observations are dictionaries that hold an action mask
-    inner: str | None  # the only key beside the mask
-    image: ImageEncoding | None  # of spaces of images
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    is_array: bool = False  # as they come
-
-    def encode(self, observation: Any) -> np.ndarray:
-        """Turn an observation into an array of ``shape``, if it is in the space."""
-        if self.is_array:
-            return np.asarray(observation)
-        if self.has_mask:
-            observation = {name: value for name, value in observation.items() if name != _MASK}
-            if self.inner is not None:
-                observation = observation[self.inner]
-        if self.image is not None:
-            return self.image(observation)
-        if self.flattens:
-            from gymnasium.spaces.utils import flatten
-
-            observation = flatten(self.space, observation)
-        return np.asarray(observation)
 
 
 @final
@@ -133,7 +104,7 @@ class ActorArrays:
         action_spaces: Sequence[Any],
         images: ImageSettings = AS_THEY_ARE,
     ):
-        self._encodings = [_encoding_of(name, space, images) for space in observation_spaces]
+        self._encodings = [encoding_of(name, space, images) for space in observation_spaces]
         starts = [getattr(space, "start", 0) for space in action_spaces]
         self._starts = [int(start) if np.ndim(start) == 0 else start for start in starts]
         self._action_dtypes = [space.dtype for space in action_spaces]
@@ -170,7 +141,7 @@ class ActorArrays:
     def inputs(self) -> list[dict[str, Any]]:
         """Describe what each actor observes before padding: its shape, and any parts' sizes."""
         return [
-            {"shape": list(each.shape), "parts": _parts(each.space) if each.flattens else None}
+            {"shape": list(each.shape), "parts": parts_of(each.space) if each.flattens else None}
             for each in self._encodings
         ]
 
@@ -313,60 +284,6 @@ class ActorArrays:
     def action_layout(self) -> tuple[tuple[int, ...], Any]:
         """Return shape and dtype of all actors' actions."""
         return (self.n_actors, *action_shape(self.space)), action_dtype(self.space)
-
-
-def _encoding_of(name: str, space: Any, images: ImageSettings) -> Encoding:
-    """Choose how observations of a space of Gymnasium become arrays."""
-    from gymnasium import spaces
-    from gymnasium.spaces.utils import flatdim, flatten_space
-
-    inner, has_mask = None, isinstance(space, spaces.Dict) and _MASK in space.spaces
-    if has_mask:
-        others = {key: value for key, value in space.spaces.items() if key != _MASK}
-        inner = next(iter(others)) if len(others) == 1 else None
-        space = spaces.Dict(others) if inner is None else others[inner]
-    if is_of_images(space):
-        image = ImageEncoding(name, space, images)
-        return Encoding(space, False, has_mask, inner, image, image.shape, image.dtype)
-    flattens = not isinstance(space, spaces.Box | spaces.MultiBinary)
-    try:
-        if flattens and space.is_np_flattenable and flatdim(space) > _MOST_FEATURES:
-            raise ValueError(
-                f"{name} has the observation space {space}, which is flattened into "
-                f"{flatdim(space):,} features; wrap the environment so that it observes a Box."
-            )
-        flat = flatten_space(space) if flattens else space
-    except NotImplementedError:
-        flat = None
-    if flat is None or flat.shape is None:
-        raise TypeError(
-            f"{name} has the observation space {space}, which Gymnasium does not flatten; wrap the "
-            "environment so that it observes a Box, or a Dict or Tuple of them."
-        )
-    dtype = np.dtype(np.float32) if flattens else narrow(flat.dtype)
-    is_array = not flattens and not has_mask
-    return Encoding(space, flattens, has_mask, inner, None, tuple(flat.shape), dtype, is_array)
-
-
-def _parts(space: Any) -> list[tuple[str, int]] | None:
-    """List the parts of a Dict or Tuple with their sizes, as Gymnasium orders and flattens them."""
-    from gymnasium.spaces.utils import flatdim
-
-    spaces = getattr(space, "spaces", None)
-    if spaces is None:
-        return None
-    items = spaces.items() if isinstance(spaces, Mapping) else enumerate(spaces)
-    return [(str(name), flatdim(each)) for name, each in items]
-
-
-def narrow(dtype: Any) -> np.dtype:
-    """Return the dtype in which numbers are observed.
-
-    It is float32 for all but integers of at most 32 bits.
-    """
-    dtype = np.dtype(dtype)
-    is_short = dtype.kind in "iub" and dtype.itemsize <= np.dtype(np.float32).itemsize
-    return dtype if is_short else np.dtype(np.float32)
 
 
 def _from_zero(space: Any) -> Any:

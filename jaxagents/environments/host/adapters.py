@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from jaxagents.environments.heterogeneity import teams_by_name
+from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
-from jaxagents.environments.host.errors import WrongValueError
-from jaxagents.environments.host.images import (
+from jaxagents.environments.host.encodings import (
     AS_THEY_ARE,
     ImageEncoding,
     ImageSettings,

@@ -23,12 +23,11 @@ from jaxagents.compiler.processes import (
 )
 from jaxagents.compiler.waiting import wait_for
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
+from jaxagents.environments.host import HostEnvironmentError
 from jaxagents.environments.host.environment import HostEnvironment
-from jaxagents.environments.host.errors import HostEnvironmentError
-from jaxagents.environments.host.infos import mean_over_actors
 from jaxagents.environments.host.pool import SECONDS_TO_CLOSE, Frame, Pool
-from jaxagents.environments.host.shared_arrays import Field
-from jaxagents.environments.host.stepper import has_final
+from jaxagents.environments.host.sharing import ArraySpec
+from jaxagents.environments.host.stepper import has_final, mean_over_actors
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
@@ -284,7 +283,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     def _shapes(self, n_envs: int, *names: str) -> dict[str, jax.ShapeDtypeStruct]:
         layout = self._env.layout(self._has_state, self._n_drawn)
-        known = {"checksum": Field((), "uint32"), "restarts": Field((), "int32"), **layout}
+        known = {"checksum": ArraySpec((), "uint32"), "restarts": ArraySpec((), "int32"), **layout}
         return {name: _abstract(known[name], known[name].n_rows(n_envs)) for name in names}
 
     def _call(self, work: Work, shapes: Shapes, argument: Array, is_divided: bool) -> Any:
@@ -358,7 +357,7 @@ def _is_no_fault(record: logging.LogRecord) -> bool:
     return not isinstance(error, HostEnvironmentError)
 
 
-def _abstract(field: Field, *batch_shape: int) -> Any:
+def _abstract(field: ArraySpec, *batch_shape: int) -> Any:
     return jax.ShapeDtypeStruct((*batch_shape, *field.shape), field.dtype)
 
 

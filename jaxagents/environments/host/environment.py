@@ -15,18 +15,13 @@ from typing import Any, final, get_args
 import numpy as np
 
 from jaxagents.config import TimeLimits
-from jaxagents.environments.host.actor_arrays import narrow
+from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.adapters import Adapter, adapt
-from jaxagents.environments.host.errors import WrongValueError
-from jaxagents.environments.host.images import ImageSettings
-from jaxagents.environments.host.imports import imported_modules
-from jaxagents.environments.host.infos import InfoFunctions
-from jaxagents.environments.host.local_pool import LocalPool
+from jaxagents.environments.host.encodings import ImageSettings, narrow
 from jaxagents.environments.host.pool import OnWorkerFailure, Pool, PoolSettings
-from jaxagents.environments.host.shared_arrays import Field, Layout
-from jaxagents.environments.host.stepper import Making
-from jaxagents.environments.host.vectors import OnlyOne, VectorPool, autoreset_mode
-from jaxagents.environments.host.worker_pool import WorkerPool
+from jaxagents.environments.host.sharing import ArraySpec, Layout, imported_modules
+from jaxagents.environments.host.stepper import EnvironmentSettings, InfoFunctions
+from jaxagents.environments.host.vectors import OnlyOne, autoreset_mode
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.errors import pip_install, stacklevel_of_caller
 
@@ -182,9 +177,9 @@ class HostEnvironment:
         _check_teams(self.teams, self.n_actors)
         self._space = adapter.arrays.space
         shape, dtype = adapter.arrays.action_layout()
-        self._action = Field(shape, np.dtype(dtype).name)
+        self._action = ArraySpec(shape, np.dtype(dtype).name)
         self.sight: Layout = {
-            name: Field(value.shape, narrow(value.dtype).name)
+            name: ArraySpec(value.shape, narrow(value.dtype).name)
             for name, value in sight._asdict().items()
             if value is not None
         }
@@ -232,7 +227,7 @@ class HostEnvironment:
         return adapt(OnlyOne(vector), self._images)
 
     @functools.cached_property
-    def picture(self) -> Field | None:
+    def picture(self) -> ArraySpec | None:
         """Shape and dtype of a picture of the environment; None if it cannot be drawn."""
         if self._make_drawn is None:
             return None
@@ -243,7 +238,7 @@ class HostEnvironment:
                     return None
                 adapter.observe("action_mask" in self.sight, has_state=False)
                 adapter.reset(seed=0)
-                return Field(adapter.picture().shape, "uint8")
+                return ArraySpec(adapter.picture().shape, "uint8")
             finally:
                 adapter.close()
         except Exception as error:
@@ -270,29 +265,25 @@ class HostEnvironment:
             keeps_infos: Keep the infos of first episodes.
         """
         make_env = self._pickled_drawn if n_drawn else self._pickled
+        is_vector = self.is_vectorized and not n_drawn
         settings = PoolSettings(
-            making=Making(
+            environments=EnvironmentSettings(
                 make_env,
                 self._images,
                 max_episode_steps,
                 n_drawn,
                 infos=self._pickled_infos if keeps_infos else None,
                 revives=self._revives,
+                is_vector=is_vector,
                 imports=imported_modules(),
             ),
             layout=self.layout(has_state, n_drawn),
-            n_workers=self._n_workers,
+            n_workers=0 if is_vector else self._n_workers,
             timeout=self._timeout,
             on_worker_failure=self.on_worker_failure,
             first_env=first_env,
         )
-        pool: Pool
-        if self.is_vectorized and not n_drawn:
-            pool = VectorPool(settings, n_envs)
-        elif self._n_workers == 0:
-            pool = LocalPool(settings, n_envs)
-        else:
-            pool = WorkerPool(settings, n_envs)
+        pool = Pool(settings, n_envs)
         self._pools.add(pool)
         return pool
 
@@ -327,19 +318,19 @@ class HostEnvironment:
         sight = {
             name: field for name, field in self.sight.items() if has_state or name != "global_state"
         }
-        flags = Field((self.n_actors,), "bool")
+        flags = ArraySpec((self.n_actors,), "bool")
         picture = self.picture if n_drawn else None
         return {
             **sight,
             **{f"final_{name}": field for name, field in sight.items()},
-            "reward": Field((self.n_actors,), "float32"),
+            "reward": ArraySpec((self.n_actors,), "float32"),
             "terminated": flags,
             "truncated": flags,
             "alive": flags,
-            "over": Field((), "bool"),
+            "over": ArraySpec((), "bool"),
             "action": self._action,
-            "seed": Field((), "uint32"),
-            "at_work": Field((), "bool"),
+            "seed": ArraySpec((), "uint32"),
+            "at_work": ArraySpec((), "bool"),
             **({"picture": picture._replace(n_envs=n_drawn)} if picture is not None else {}),
         }
 

@@ -1,24 +1,31 @@
-"""Steps environments one after the other, and resets those whose episodes are over. Numpy only."""
+"""Steps environments one after the other, resets them, and keeps their infos. Numpy only."""
 
+import math
 import pickle
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.actor_arrays import Sight
 from jaxagents.environments.host.adapters import Adapter, adapt
-from jaxagents.environments.host.errors import WrongValueError
-from jaxagents.environments.host.images import ImageSettings
-from jaxagents.environments.host.imports import import_modules
-from jaxagents.environments.host.infos import EpisodeInfos, FirstEpisodes
-from jaxagents.environments.host.messages import Failure
-from jaxagents.environments.host.value_checks import check_dtype, not_finite
+from jaxagents.environments.host.encodings import ImageSettings, check_dtype, not_finite
+from jaxagents.environments.host.sharing import Failure, import_modules
+
+_REGISTRATION_REMEDY = (
+    " It is registered by a module that this process has not imported: let make_env import that "
+    'module, or name it in the id, gymnasium.make("module:id")'
+)
+InfoFunctions = Mapping[str, Callable[[Mapping[str, Any]], float | None]]
+"""By the name of a metric, what computes it from an actor's info; None: the actor has none."""
+EpisodeInfos = dict[int, dict[str, float]]
+"""Of one episode: each actor's numbers by name, at the actor's own last step."""
 
 
-class Making(NamedTuple):
+class EnvironmentSettings(NamedTuple):
     """How environments are made, and how they are stepped."""
 
     make_env: bytes  # pickled by cloudpickle
@@ -27,13 +34,8 @@ class Making(NamedTuple):
     n_drawn: int  # the first environments, of which every step is drawn
     infos: bytes | None = None  # pickled `InfoFunctions`; None: infos are not kept
     revives: bool = False  # see `Adapter`
+    is_vector: bool = False  # ``make_env`` makes a vector of any number of environments
     imports: tuple[str, ...] = ()  # modules to import first, for what they register
-
-
-_REGISTRATION_REMEDY = (
-    " It is registered by a module that this process has not imported: let make_env import that "
-    'module, or name it in the id, gymnasium.make("module:id")'
-)
 
 
 def has_final(arrays: Mapping[str, np.ndarray], rows: slice = slice(None)) -> np.ndarray:
@@ -52,13 +54,13 @@ class Stepper:
     It reads ``seed`` and ``action`` from the pool's arrays, ``[envs, ...]``, and writes all others.
 
     Args:
-        making: What the environments are.
+        settings: What the environments are.
         envs: Which ones.
         arrays: Of all environments.
     """
 
-    def __init__(self, making: Making, envs: range, arrays: dict[str, np.ndarray]):
-        self._making = making
+    def __init__(self, settings: EnvironmentSettings, envs: range, arrays: dict[str, np.ndarray]):
+        self._settings = settings
         self._envs = envs
         self._arrays = arrays
         self._rows = slice(envs.start, envs.stop)
@@ -74,13 +76,13 @@ class Stepper:
 
     def make(self) -> None:
         """Construct the environments."""
-        import_modules(self._making.imports)
-        make_env = pickle.loads(self._making.make_env)
-        if self._making.infos is not None:
-            self._episodes = FirstEpisodes(self._envs, pickle.loads(self._making.infos))
+        import_modules(self._settings.imports)
+        make_env = pickle.loads(self._settings.make_env)
+        if self._settings.infos is not None:
+            self._episodes = FirstEpisodes(self._envs, pickle.loads(self._settings.infos))
         for env, _ in self._each():
-            adapter = self._adapters[env] = adapt(make_env(), self._making.images)
-            adapter.revives = self._making.revives
+            adapter = self._adapters[env] = adapt(make_env(), self._settings.images)
+            adapter.revives = self._settings.revives
             adapter.observe("action_mask" in self._sight, "global_state" in self._sight)
 
     def reset(self) -> None:
@@ -89,13 +91,13 @@ class Stepper:
             self._episodes.begin()
         for env, _ in self._each():
             self._begin_episode(env)
-            if env < self._making.n_drawn:
+            if env < self._settings.n_drawn:
                 self._draw(env)
         self._check("features", "global_state")
 
     def step(self) -> None:
         """Step each environment, and reset where no actor is left."""
-        limit = self._making.max_episode_steps
+        limit = self._settings.max_episode_steps
         for env, view in self._each():
             outcome = self._adapters[env].step(view["action"])
             truncated, alive = outcome.truncated, outcome.alive
@@ -109,7 +111,7 @@ class Stepper:
             is_over = view["over"][...] = True not in alive.tolist()  # faster than `any` of so few
             if self._episodes is not None:
                 self._episodes.note(env, outcome.infos, is_over)
-            if env < self._making.n_drawn:
+            if env < self._settings.n_drawn:
                 self._draw(env)
             if is_over or outcome.final is not None:
                 self._write("final_", env, outcome.final or outcome.sight)
@@ -134,12 +136,7 @@ class Stepper:
 
     def failure(self, error: BaseException) -> Failure:
         """Describe an error that an environment raised, or that was found in what it returned."""
-        if isinstance(error, WrongValueError):
-            return Failure(self._current, str(error), "")
-        text = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
-        if _is_unregistered(error):
-            text += _REGISTRATION_REMEDY
-        return Failure(self._current, text, traceback.format_exc())
+        return failure_of(error, self._current)
 
     def _each(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """Go through the environments, and mark where an environment is at work."""
@@ -183,7 +180,94 @@ class Stepper:
             raise WrongValueError(text)
 
 
+def failure_of(error: BaseException, env: int | None) -> Failure:
+    """Describe an error, and of which environment it is, if that is known."""
+    if isinstance(error, WrongValueError):
+        return Failure(env, str(error), error=error)
+    text = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
+    if _is_unregistered(error):
+        text += _REGISTRATION_REMEDY
+    return Failure(env, text, traceback.format_exc(), error)
+
+
 def _is_unregistered(error: BaseException) -> bool:
     """True if Gymnasium's registry lacks what an environment's constructor asked for."""
     gymnasium = sys.modules.get("gymnasium")
     return gymnasium is not None and isinstance(error, gymnasium.error.UnregisteredEnv)
+
+
+@final
+class FirstEpisodes:
+    """Keeps the infos of the first episode that each environment plays after `begin`.
+
+    An info stands until its actor has a later one, so that an actor whose episode ends before
+    those of others keeps that of its own last step.
+
+    Args:
+        envs: The environments.
+        functions: Metrics that are computed from infos.
+    """
+
+    def __init__(self, envs: Iterable[int], functions: InfoFunctions):
+        self._functions = functions
+        self._latest: dict[int, dict[int, Any]] = {env: {} for env in envs}
+        self._ended: dict[int, EpisodeInfos] = {}
+
+    def begin(self) -> None:
+        """Forget all episodes."""
+        self._ended.clear()
+        for latest in self._latest.values():
+            latest.clear()
+
+    def note(self, env: int, infos: Mapping[int, Any], is_over: bool) -> None:
+        """Note a step's infos, by actor."""
+        if env in self._ended:
+            return
+        latest = self._latest[env]
+        latest.update(infos)
+        if is_over:
+            self._ended[env] = {
+                actor: numbers_of(info, self._functions)
+                for actor, info in latest.items()
+                if isinstance(info, Mapping)
+            }
+
+    def infos(self) -> list[EpisodeInfos]:
+        """Return each environment's infos; empty before the end of its first episode."""
+        return [self._ended.get(env, {}) for env in self._latest]
+
+
+def numbers_of(info: Mapping[str, Any], functions: InfoFunctions) -> dict[str, float]:
+    """Return an info's scalars, and what functions compute from it; all else is left out."""
+    numbers = {
+        name: float(value)
+        for name, value in info.items()
+        if isinstance(name, str) and not name.startswith("_") and _is_number(value)
+    }
+    for name, function in functions.items():
+        value = function(info)
+        if value is not None:
+            numbers[name] = float(value)
+    return numbers
+
+
+def mean_over_actors(
+    episodes: Iterable[EpisodeInfos], names: Iterable[str], actors: Iterable[int]
+) -> dict[str, np.ndarray]:
+    """Return each info's mean over the actors that have it, ``[episodes]``; NaN without any."""
+    episodes, actors = list(episodes), list(actors)
+
+    def mean(episode: EpisodeInfos, name: str) -> float:
+        values = [episode[i][name] for i in actors if name in episode.get(i, {})]
+        return sum(values) / len(values) if values else math.nan
+
+    return {
+        name: np.array([mean(episode, name) for episode in episodes], np.float32) for name in names
+    }
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool | int | float):
+        return True
+    is_scalar = isinstance(value, np.generic | np.ndarray) and value.ndim == 0
+    return is_scalar and value.dtype.kind in "biuf"

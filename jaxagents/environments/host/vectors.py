@@ -1,17 +1,21 @@
 """Vectors of environments that Gymnasium or other packages step themselves. Numpy only."""
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
 
+from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
-from jaxagents.environments.host.errors import HostEnvironmentError, WrongValueError
-from jaxagents.environments.host.infos import EpisodeInfos, FirstEpisodes
-from jaxagents.environments.host.pool import SECONDS_TO_CLOSE, Closing, Frame, PoolSettings
-from jaxagents.environments.host.shared_arrays import new_arrays
-from jaxagents.environments.host.value_checks import check_dtype, not_finite
+from jaxagents.environments.host.encodings import check_dtype, not_finite
+from jaxagents.environments.host.sharing import Failure
+from jaxagents.environments.host.stepper import (
+    EnvironmentSettings,
+    EpisodeInfos,
+    FirstEpisodes,
+    failure_of,
+)
 
 _MASK, _FINAL, _FINAL_INFO = "action_mask", "final_obs", "final_info"  # in a vector's infos
 
@@ -50,7 +54,7 @@ class OnlyOne:
 
 
 @final
-class VectorPool:
+class VectorStepper:
     """Environments that a `gymnasium.vector.VectorEnv` steps and resets.
 
     The vector is seeded once, by the seed of the first environment, and draws the seeds of later
@@ -58,89 +62,68 @@ class VectorPool:
     action there: the actor is inactive in this step, and the episode is over after it.
 
     Args:
-        settings: See `PoolSettings`.
-        n_envs: Number of environments.
+        settings: How to make the vector.
+        envs: All environments of a pool.
+        arrays: Of the pool, as for `Stepper`.
 
     Attributes:
-        n_envs: Number of environments.
-        n_restarts: Zeros, ``[envs]``.
+        vector: The vector.
     """
 
-    def __init__(self, settings: PoolSettings, n_envs: int):
-        self.n_envs = n_envs
-        self.n_restarts = np.zeros(n_envs, np.int32)
-        self._n_steps = 0
-        self._first_env = settings.first_env
-        self._vector = pickle.loads(settings.making.make_env)(n_envs)
-        self._closing = Closing(self._vector.close)
-        self._mode: str = autoreset_mode(self._vector)
-        space = self._vector.single_action_space
-        self._encode = ActorArrays(
-            type(self._vector).__name__,
-            [self._vector.single_observation_space],
-            [space],
-            settings.making.images,
-        )
-        self._arrays = new_arrays(settings.layout, n_envs)
-        self._sight = [name for name in Sight._fields if name in settings.layout]
-        self._resets_next = np.zeros(n_envs, bool)
+    def __init__(self, settings: EnvironmentSettings, envs: range, arrays: dict[str, np.ndarray]):
+        self.vector: Any = None
+        self._settings = settings
+        self._envs = envs
+        self._arrays = arrays
+        self._sight = [name for name in Sight._fields if name in arrays]
+        self._resets_next = np.zeros(len(envs), bool)
         self._episodes: FirstEpisodes | None = None
-        if settings.making.infos is not None:
-            functions = pickle.loads(settings.making.infos)
-            self._episodes = FirstEpisodes(range(n_envs), functions)
+        self._current: int | None = None  # the environment that the latest error belongs to
 
-    @property
-    def is_open(self) -> bool:
-        """True until `close`."""
-        return self._closing.is_open
-
-    @property
-    def process_ids(self) -> list[int]:
-        """Empty: processes of the vector are its own."""
-        return []
-
-    def reset(self, seed: np.ndarray) -> Frame:
-        """Start an episode in each environment; see `Pool.reset`."""
-        self._n_steps = 0
-        self._resets_next[:] = False
-        self._do(self._reset, int(seed[0]))
-        return self._arrays
-
-    def step(self, action: np.ndarray, seed: np.ndarray) -> Frame:
-        """Step each environment; see `Pool.step`. The seeds are not used."""
-        del seed
-        self._n_steps += 1
-        self._do(self._step, action)
-        return self._arrays
-
-    def pictures(self) -> np.ndarray:
-        """Raise `NotImplementedError`: replays are of single environments."""
-        raise NotImplementedError("a vector of environments is not drawn.")
+    def make(self) -> None:
+        """Construct the vector."""
+        self.vector = pickle.loads(self._settings.make_env)(len(self._envs))
+        self._mode: str = autoreset_mode(self.vector)
+        self._encode = ActorArrays(
+            type(self.vector).__name__,
+            [self.vector.single_observation_space],
+            [self.vector.single_action_space],
+            self._settings.images,
+        )
+        if self._settings.infos is not None:
+            self._episodes = FirstEpisodes(self._envs, pickle.loads(self._settings.infos))
 
     def infos(self) -> list[EpisodeInfos]:
-        """Return infos of first episodes; see `Pool.infos`."""
+        """Return the infos of each environment's first episode since the reset."""
         return self._episodes.infos() if self._episodes is not None else []
 
-    def close(self, seconds: float = SECONDS_TO_CLOSE) -> None:
-        """Close the vector; it can be called again."""
-        del seconds
-        self._closing.close()
+    def close(self) -> None:
+        """Close the vector."""
+        if self.vector is not None:
+            self.vector.close()
 
-    def _reset(self, seed: int) -> None:
+    def failure(self, error: BaseException) -> Failure:
+        """Describe an error that the vector raised, or that was found in what it returned."""
+        return failure_of(error, self._current)
+
+    def reset(self) -> None:
+        """Start an episode in each environment."""
+        self._resets_next[:] = False
         if self._episodes is not None:
             self._episodes.begin()
-        observations, infos = self._vector.reset(seed=seed)
+        observations, infos = self.vector.reset(seed=int(self._arrays["seed"][0]))
         self._observe(observations, infos)
         self._check("features")
         self._arrays["alive"][:] = True
 
-    def _step(self, action: np.ndarray) -> None:
+    def step(self) -> None:
+        """Step each environment, and reset where the episode is over."""
         arrays, is_reset = self._arrays, self._resets_next
         if is_reset.any():  # this step is their reset
             for name in self._sight:
                 arrays[f"final_{name}"][is_reset] = arrays[name][is_reset]
-        own = self._encode.action_batch(action)
-        observations, reward, *ends, infos = self._vector.step(own)
+        own = self._encode.action_batch(arrays["action"])
+        observations, reward, *ends, infos = self.vector.step(own)
         arrays["reward"][:, 0] = np.where(is_reset, 0.0, reward)
         for name, end in zip(("terminated", "truncated"), ends, strict=True):
             arrays[name][:, 0] = np.where(is_reset, arrays[name][:, 0], end)
@@ -159,7 +142,7 @@ class VectorPool:
         elif self._mode == "DISABLED" and over.any():
             self._observe(observations, infos, "final_")
             others = infos
-            observations, infos = self._vector.reset(options={"reset_mask": over.copy()})
+            observations, infos = self.vector.reset(options={"reset_mask": over.copy()})
             infos = _merged_masks(infos, others, over)
         self._observe(observations, infos)
         arrays["over"][:] = over
@@ -170,19 +153,18 @@ class VectorPool:
     def _observe(self, observations: Any, infos: Mapping[str, Any], prefix: str = "") -> None:
         if self._encode.observes_arrays and _MASK not in {*self._arrays, *infos}:
             features = self._arrays[f"{prefix}features"]
-            if np.shape(observations) != (self.n_envs, *features.shape[2:]):
+            if np.shape(observations) != (len(self._envs), *features.shape[2:]):
                 raise WrongValueError(f"returned observations of shape {np.shape(observations)}")
             check_dtype(
                 np.asarray(observations), features.dtype, "observations", ", whose space has"
             )
             features[:, 0] = observations
             return
-        acts = ~self._resets_next if not prefix else np.zeros(self.n_envs, bool)
-        for env, observation in enumerate(_rows(self._vector, observations)):
-            try:
-                self._observe_row(prefix, env, observation, _info(infos, _MASK, env), acts[env])
-            except WrongValueError as error:
-                raise WrongValueError(f"environment {self._first_env + env} {error}") from error
+        acts = ~self._resets_next if not prefix else np.zeros(len(self._envs), bool)
+        for env, observation in enumerate(_rows(self.vector, observations)):
+            self._current = env
+            self._observe_row(prefix, env, observation, _info(infos, _MASK, env), acts[env])
+        self._current = None
 
     def _observe_row(self, prefix: str, env: int, observation: Any, mask: Any, acts: bool) -> None:
         self._arrays[f"{prefix}features"][env] = self._encode.features({0: observation})
@@ -194,21 +176,10 @@ class VectorPool:
             self._encode.refuse_masks(infos)
 
     def _check(self, *names: str, where: np.ndarray | None = None) -> None:
-        found = not_finite(self._arrays, slice(0, self.n_envs), *names, where=where)
+        found = not_finite(self._arrays, slice(0, len(self._envs)), *names, where=where)
         if found is not None:
-            raise WrongValueError(f"environment {self._first_env + found[0]} {found[1]}")
-
-    def _do(self, work: Callable[[Any], None], argument: Any) -> None:
-        try:
-            with self._closing.at_work():
-                work(argument)
-        except Exception as error:
-            self.close()
-            when = f"at step {self._n_steps}" if self._n_steps else "at the reset"
-            text = f"raised {type(error).__name__}: {error}"
-            if isinstance(error, WrongValueError):
-                text = str(error)
-            raise HostEnvironmentError(f"the vector of environments {when}: {text}.") from error
+            self._current, text = found
+            raise WrongValueError(text)
 
 
 def autoreset_mode(vector: Any) -> str:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxagents as ja
+from jaxagents.environments.host import HostEnvironmentError, WrongValueError
 from jaxagents.environments.host.adapters import adapt
-from jaxagents.environments.host.errors import HostEnvironmentError, WrongValueError
 from jaxagents.environments.spaces import as_space
 from jaxagents.ippo.distributions import ClippedGaussian, SquashedGaussian
 from tests.environments.host.probes import Observed, Party

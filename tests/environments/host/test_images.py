@@ -4,10 +4,10 @@ import pytest
 from gymnasium import spaces
 
 import jaxagents as ja
+from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.adapters import adapt
-from jaxagents.environments.host.errors import WrongValueError
-from jaxagents.environments.host.images import AS_THEY_ARE, ImageEncoding, ImageSettings
-from jaxagents.environments.host.shared_arrays import Field
+from jaxagents.environments.host.encodings import AS_THEY_ARE, ImageEncoding, ImageSettings
+from jaxagents.environments.host.sharing import ArraySpec
 from tests.environments.host.probes import Observed, Party
 
 
@@ -145,7 +145,7 @@ def test_an_agent_learns_from_images_that_its_workers_make_smaller():
         return Observed(pixels(8, 12, 3), image)
 
     with ja.HostEnvironment(make, image_size=(4, 6), grayscale=True, n_workers=1) as env:
-        assert env.sight["features"] == Field((1, 4, 6, 1), "float32")
+        assert env.sight["features"] == ArraySpec((1, 4, 6, 1), "float32")
         config = ja.AgentConfig(
             n_steps=1, batch_size=2, minibatch_size=1, rollout_length=2, progress_bar=False
         )

@@ -10,7 +10,7 @@ from PIL import Image
 
 import jaxagents as ja
 from jaxagents.environments.host import HostEnvironmentError
-from jaxagents.environments.host.shared_arrays import Field
+from jaxagents.environments.host.sharing import ArraySpec
 from jaxagents.visual.replay import write_replay
 from tests.environments.host.probes import Drawn, DrawnFaulty, Observed
 from tests.environments.host.processes import workers
@@ -64,7 +64,7 @@ def test_environments_that_do_not_draw_themselves_are_recorded_without_pictures(
 def test_wide_pictures_are_made_smaller():
     env, _, _ = agent_of(drawn="rgb_array", width=3600)
     with env:
-        assert env.picture == Field((1, 360, 3), "uint8")
+        assert env.picture == ArraySpec((1, 360, 3), "uint8")
 
 
 def test_an_environment_whose_picture_fails_at_once_is_recorded_without(caplog):

@@ -5,8 +5,8 @@ import tempfile
 
 import pytest
 
-from jaxagents.environments.host.errors import HostEnvironmentError
-from jaxagents.environments.host.shared_arrays import Field, new_memory
+from jaxagents.environments.host import HostEnvironmentError
+from jaxagents.environments.host.sharing import ArraySpec, new_memory
 
 
 def test_shared_memory_that_cannot_be_created_is_an_error_with_a_remedy(monkeypatch):
@@ -15,4 +15,4 @@ def test_shared_memory_that_cannot_be_created_is_an_error_with_a_remedy(monkeypa
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     with pytest.raises(HostEnvironmentError, match=r"share 64 bytes.*Read-only.*n_workers=0"):
-        new_memory({"reward": Field((), "float32")}, n_envs=2)
+        new_memory({"reward": ArraySpec((), "float32")}, n_envs=2)

@@ -82,13 +82,14 @@ def test_what_a_reset_step_pays_and_ends_counts_for_nothing():
     pool = pool_of(functools.partial(Stairs, top=1.25))
     pool.reset(SEEDS)
     act(pool, 0, 1)  # the second has ended
-    step = pool._vector.step
+    vector = pool.workers[0].stepper.vector
+    step = vector.step
 
     def generous(actions):
         observations, rewards, terminated, _truncated, infos = step(actions)
         return observations, rewards + 5, terminated, np.array([False, True]), infos
 
-    pool._vector.step = generous
+    vector.step = generous
     frame = act(pool, 1, 1)
     assert frame["reward"][:, 0].tolist() == [6, 0]
     assert not frame["truncated"].any()
@@ -112,15 +113,15 @@ def test_observations_and_masks_of_any_space_are_read():
 @pytest.mark.parametrize(
     ("fault", "text"),
     [
-        ("raise", "at step 1: raised ZeroDivisionError"),
-        ("nan", "at step 1: environment 1 returned an observation that is NaN"),
-        ("nan reward", "at step 1: environment 1 returned a reward that is NaN"),
+        ("raise", "environments 0-1 at step 1 raised ZeroDivisionError"),
+        ("nan", "environment 1 at step 1 returned an observation that is NaN"),
+        ("nan reward", "environment 1 at step 1 returned a reward that is NaN"),
     ],
 )
 def test_faults_are_errors(fault, text):
     pool = pool_of(functools.partial(Faulty, fault))
     pool.reset(SEEDS)
-    with pytest.raises(HostEnvironmentError, match=f"the vector of environments {text}"):
+    with pytest.raises(HostEnvironmentError, match=text):
         act(pool, 0, 2)
     assert not pool.is_open
 
@@ -128,8 +129,8 @@ def test_faults_are_errors(fault, text):
 def test_a_reset_that_observes_nan_is_an_error():
     space = spaces.Box(-1.0, 1.0, (2,))
     pool = pool_of(functools.partial(Observed, space, np.zeros(2, np.float32)))
-    pool._vector.reset = lambda seed: (np.full((2, 2), np.nan, np.float32), {})
-    with pytest.raises(HostEnvironmentError, match="at the reset: environment 0 returned an obs"):
+    pool.workers[0].stepper.vector.reset = lambda seed: (np.full((2, 2), np.nan, np.float32), {})
+    with pytest.raises(HostEnvironmentError, match="environment 0 at the reset returned an obs"):
         pool.reset(SEEDS)
 
 
