@@ -1,7 +1,10 @@
 """Populations: several members trained together, with one checkpoint."""
 
 import logging
+import shutil
 import signal
+from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +13,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.compiler.tuned_forms import plain_jax
+from jaxagents.types import Metrics
 from tests.agents import COORDINATION, FAST, assert_trees_equal, shared_agent, tiny
 from tests.probes import Pennies
 
@@ -27,25 +31,47 @@ def assert_members_are_runs(agent, runner, metrics, hyperparams, keys=KEYS):
         assert_trees_equal(agent.member((runner, metrics), i), agent.train(key, each))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({}, marks=pytest.mark.slow),
-        {"recurrent": "gru", "parameter_sharing": "independent"},
-    ],
-    ids=["mlp", "gru"],
-)
-def test_each_member_is_its_run_alone(changes):
-    agent = shared_agent(COORDINATION, **EVALUATED, **changes)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Train a population with checkpoints; return its agent and results."""
+    agent = saving(tmp_path_factory.mktemp("saved"))
+    return agent, agent.train(KEYS, FAST)
+
+
+class Stopped(NamedTuple):
+    """A population that a callback stopped after two updates."""
+
+    directory: Path
+    seen: list[ja.Evaluation]
+    runner: ja.Runner
+    metrics: Metrics
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    seen = []
+
+    def look(evaluation):
+        seen.append(evaluation)
+        return evaluation.n_updates_done == 2
+
+    directory = tmp_path_factory.mktemp("stopped")
+    return Stopped(directory, seen, *saving(directory, [look]).train(KEYS, FAST))
+
+
+@pytest.mark.slow
+def test_each_member_is_its_run_alone():
+    agent = shared_agent(COORDINATION, **EVALUATED)
     runner, metrics = agent.train(KEYS, FAST)
-    assert metrics["returns"].shape == (3, 3, 3, COORDINATION.n_actors)
     assert_members_are_runs(agent, runner, metrics, [FAST] * 3)
 
 
-def test_members_may_differ_in_hyperparameters():
-    agent = shared_agent(COORDINATION, **EVALUATED, parameter_sharing="independent")
+def test_members_are_runs_alone_and_may_differ_in_hyperparameters():
+    changes = {"recurrent": "gru", "parameter_sharing": "independent"}
+    agent = shared_agent(COORDINATION, **EVALUATED, **changes)
     rates, clips = [0.9, 0.95, 0.99], [[0.1, 0.2], [0.3, 0.4], [0.2, 0.2]]
     runner, metrics = agent.train(KEYS, FAST.replace(gamma=rates, eps_clip=clips))
+    assert metrics["returns"].shape == (3, 3, 3, COORDINATION.n_actors)
     assert_members_are_runs(
         agent,
         runner,
@@ -90,9 +116,8 @@ def test_as_one_batch_members_are_the_same_but_for_rounding():
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
 
 
-def test_one_checkpoint_holds_all_and_each_members_best(tmp_path):
-    agent = saving(tmp_path)
-    runner, metrics = agent.train(KEYS, FAST)
+def test_one_checkpoint_holds_all_and_each_members_best(saved):
+    agent, (runner, metrics) = saved
     last, history = agent.restore("last")
     assert_trees_equal(last, runner)
     assert_trees_equal(history, metrics)
@@ -112,17 +137,14 @@ def test_one_checkpoint_holds_all_and_each_members_best(tmp_path):
     assert_trees_equal(overall, agent.member(best, int(np.argmax(returns.max(axis=1)))))
 
 
-def test_a_resumed_population_is_bit_identical(tmp_path):
-    whole, expected = saving(tmp_path / "whole").train(KEYS, FAST)
-    part = tmp_path / "part"
-    saving(part, n_steps=2).train(KEYS, FAST)
-
-    agent = saving(part)
+def test_a_resumed_population_is_bit_identical(saved, stopped, tmp_path):
+    whole, (expected, history) = saved
+    agent = saving(shutil.copytree(stopped.directory, tmp_path / "run"))
     runner, metrics = agent.resume()
 
-    assert_trees_equal(runner, whole)
-    assert_trees_equal(metrics, expected)
-    assert_trees_equal(agent.restore("best")[0], saving(tmp_path / "whole").restore("best")[0])
+    assert_trees_equal(runner, expected)
+    assert_trees_equal(metrics, history)
+    assert_trees_equal(agent.restore("best")[0], whole.restore("best")[0])
 
 
 @pytest.mark.slow
@@ -143,17 +165,13 @@ def test_an_interrupted_population_resumes_bit_for_bit(tmp_path):
     assert_trees_equal(metrics, expected)
 
 
-def test_a_population_goes_on_from_a_runner():
-    half = shared_agent(COORDINATION, **{**EVALUATED, "n_steps": 2})
-    whole = shared_agent(COORDINATION, **EVALUATED)
-    runner, _ = half.train(KEYS, FAST)
-    runner, _ = whole.train(None, FAST, runner)
-    assert_trees_equal(runner, whole.train(KEYS, FAST)[0])
+def test_a_population_goes_on_from_a_runner(saved, stopped):
+    runner, _ = shared_agent(COORDINATION, **EVALUATED).train(None, FAST, stopped.runner)
+    assert_trees_equal(runner, saved[1][0])
 
 
-def test_a_population_of_another_environment_is_named_by_what_differs():
-    runner, _ = shared_agent(COORDINATION, **EVALUATED).train(KEYS, FAST)
-    runner = runner.replace(n_updates_done=jnp.zeros(3, jnp.int32))
+def test_a_population_of_another_environment_is_named_by_what_differs(saved):
+    runner = saved[1][0].replace(n_updates_done=jnp.zeros(3, jnp.int32))
     agent = ja.DiscreteIPPO(Pennies(), None, tiny(**EVALUATED))
     message = (
         r"^the runner is of another agent: actor\.\S* is \[3, 1, .*\] there and \[3, 1, 2\] in"
@@ -162,25 +180,26 @@ def test_a_population_of_another_environment_is_named_by_what_differs():
         agent.train(None, FAST, runner)
 
 
-def test_a_member_that_diverges_stops_alone(tmp_path, caplog):
-    rates = jnp.array([0.99, 0.5, 0.99])
+DIVERGING = FAST.replace(vf_coeff=[0.5, 3e38, 0.5], gamma=[0.99, 0.5, 0.99])
 
-    def agent_in(directory, n_steps=4):
-        config = tiny(**{**EVALUATED, "n_steps": n_steps, "checkpoint_dir": directory})
-        return ja.DiscreteIPPO(COORDINATION, None, config)
 
-    hyperparams = FAST.replace(vf_coeff=[0.5, 3e38, 0.5], gamma=rates)
+def test_a_member_that_diverges_stops_alone(caplog):
+    agent = shared_agent(COORDINATION, **EVALUATED)
     with caplog.at_level(logging.WARNING):
-        runner, metrics = agent_in(tmp_path / "whole").train(KEYS, hyperparams)
+        runner, metrics = agent.train(KEYS, DIVERGING)
 
     assert "member 1 has stopped, the others went on: update 1 has NaN or infinity" in caplog.text
     assert np.isnan(metrics["returns"][1, 1:]).all()
-    healthy = shared_agent(COORDINATION, **EVALUATED)
     for i in (0, 2):
-        alone = healthy.train(KEYS[i], FAST.replace(gamma=0.99))
-        assert_trees_equal(healthy.member((runner, metrics), i), alone)
-    agent_in(tmp_path / "part", 2).train(KEYS, hyperparams)
-    assert_trees_equal(agent_in(tmp_path / "part").resume(), (runner, metrics))
+        alone = agent.train(KEYS[i], FAST.replace(gamma=0.99))
+        assert_trees_equal(agent.member((runner, metrics), i), alone)
+
+
+@pytest.mark.slow
+def test_a_resumed_population_leaves_stopped_members_alone(tmp_path):
+    whole = saving(tmp_path / "whole").train(KEYS, DIVERGING)
+    saving(tmp_path / "part", n_steps=2).train(KEYS, DIVERGING)
+    assert_trees_equal(saving(tmp_path / "part").resume(), whole)
 
 
 def test_if_all_members_diverge_training_fails():
@@ -189,19 +208,12 @@ def test_if_all_members_diverge_training_fails():
         agent.train(KEYS[:2], FAST.replace(vf_coeff=3e38))
 
 
-def test_callbacks_see_all_members():
-    seen = []
-
-    def look(evaluation):
-        seen.append(evaluation)
-        return evaluation.n_updates_done == 2
-
-    agent = ja.DiscreteIPPO(COORDINATION, None, tiny(**EVALUATED), [look])
-    runner, metrics = agent.train(KEYS, FAST)
+def test_callbacks_see_all_members(stopped):
+    _, seen, runner, metrics = stopped
     assert [each.n_updates_done for each in seen] == [0, 2]
     np.testing.assert_array_equal(seen[1].metrics["returns"], metrics["returns"][:, 1])
     np.testing.assert_array_equal(runner.n_updates_done, 2)
-    member = seen[1].member(2)
+    agent, member = shared_agent(COORDINATION, **EVALUATED), seen[1].member(2)
     np.testing.assert_array_equal(member.metrics["kl"], metrics["kl"][2, 1])
     assert_trees_equal(member.runner, agent.member(runner, 2))
     assert np.isnan(metrics["returns"][:, 2]).all()
@@ -230,9 +242,8 @@ def test_values_for_as_many_members_as_policies_are_refused():
         agent.train(KEYS[:2], FAST.replace(gamma=[0.9, 0.99]))
 
 
-def test_a_population_is_not_played_as_one(tmp_path):
-    agent = saving(tmp_path)
-    runner, _ = agent.train(KEYS, FAST)
+def test_a_population_is_not_played_as_one(saved):
+    agent, (runner, _) = saved
     with pytest.raises(ValueError, match=r"population of 3; choose one by agent.member"):
         agent.eval(KEYS[0], 2, runner=runner)
     with pytest.raises(IndexError, match="member 3 of a population of 3"):
