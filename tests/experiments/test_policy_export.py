@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 import jaxagents as ja
 from jaxagents.experiments.policy_export import export_policy
 from jaxagents.networks.feed_forward import MLP, PolicyNetwork
+from tests.agents import opinionated_runner
 from tests.environments.host.probes import Observed
 from tests.probes import RealWalk, Walk
 
@@ -55,14 +56,11 @@ def make_agent(*options, is_continuous=False) -> tuple[ja.IPPOBase, ja.Runner]:
         (ja.ContinuousIPPO, RealWalk()) if is_continuous else (ja.DiscreteIPPO, Walk())
     )
     agent = agent_class(env, None, config)
-    runner = agent.init(jax.random.key(0), ja.HyperParameters())
+    runner = opinionated_runner(agent)
     if config.normalize_observations:
-        runner, _ = agent.step(runner)  # which fills the running statistics
-    leaves, structure = jax.tree.flatten(runner.actor.params)
-    rngs = jax.random.split(jax.random.key(1), len(leaves))
-    drawn = [jax.random.normal(rng, leaf.shape) for rng, leaf in zip(rngs, leaves, strict=True)]
-    actor = runner.actor._replace(params=structure.unflatten(drawn))
-    return agent, runner.replace(actor=actor)
+        trained, _ = agent.step(runner)  # which fills the running statistics
+        runner = trained.replace(actor=runner.actor)
+    return agent, runner
 
 
 def exported(directory, *options, is_continuous=False) -> tuple[ja.IPPOBase, ja.Runner]:
@@ -217,7 +215,7 @@ def test_recurrent_policies_remember_as_the_agent_does(tmp_path, serve, options)
 
 
 def test_what_a_recurrent_policy_remembers_decides(tmp_path, serve):
-    exported_mild(tmp_path, ("recurrent", "gru"))
+    exported_mild(tmp_path, ("recurrent", "gru"), ("parameter_sharing", "independent"))
     policy = serve.Policy(tmp_path)
     first, later = (policy.act(OBSERVATIONS[0]) for _ in range(2))
     policy.reset()

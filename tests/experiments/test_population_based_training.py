@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -70,6 +71,13 @@ def test_the_first_member_begins_as_configured_and_lineages_are_recorded(run):
     assert (experiment.directory / "lineages.png").stat().st_size > 10_000
 
 
+def test_a_run_is_resumed_by_its_own_rule(run, tmp_path):
+    """Nothing is left to train: only what was recorded is read, checked and evaluated."""
+    copied = Experiment.of_run(shutil.copytree(run[0].directory, tmp_path / "run"))
+    assert copied.resume()["members"] == run[1]["members"]
+
+
+@pytest.mark.slow
 def test_a_resumed_run_is_that_of_one_go(run, tmp_path):
     first = Experiment(config_in(tmp_path, n_steps=2))
     first.train()

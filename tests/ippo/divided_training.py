@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":  # before jax is imported
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count=4"
 
 import jax
 import numpy as np

@@ -8,6 +8,7 @@ import pytest
 import jaxagents as ja
 from jaxagents.evaluation.diagnosis import Task, diagnose
 from jaxagents.types import Observation
+from tests.agents import opinionated_runner
 
 
 class Corner(ja.Environment):
@@ -39,7 +40,7 @@ class Corner(ja.Environment):
         return Observation(jnp.full((2, 1), time, jnp.float32), action_mask=~lost)
 
 
-def trained(space, **changes):
+def agent_of(space, **changes):
     kind = ja.ContinuousIPPO if isinstance(space, ja.Box) else ja.DiscreteIPPO
     config = ja.AgentConfig(
         n_steps=2,
@@ -51,15 +52,16 @@ def trained(space, **changes):
         progress_bar=False,
         **changes,
     )
-    agent = kind(Corner(space), None, config)
-    runner, metrics = agent.train(jax.random.key(0), ja.HyperParameters(gamma=0.5))
-    return agent, runner, metrics
+    return kind(Corner(space), None, config)
 
 
-@pytest.mark.parametrize("space", [ja.Discrete(3), ja.MultiDiscrete((2, 3))])
+@pytest.mark.parametrize(
+    "space", [pytest.param(ja.Discrete(3), marks=pytest.mark.slow), ja.MultiDiscrete((2, 3))]
+)
 def test_samples_of_living_actors_without_an_action_are_counted(space):
     """Once in each of 3 episodes; of several choices, one that is lost counts. The dead do not."""
-    agent, runner, metrics = trained(space, parameter_sharing="independent")
+    agent = agent_of(space, parameter_sharing="independent")
+    runner, metrics = agent.train(jax.random.key(0), ja.HyperParameters(gamma=0.5))
     np.testing.assert_array_equal(metrics["empty_masks"], [[np.nan, np.nan], [3.0, 0.0]])
     assert all(np.isfinite(values[1]).all() for values in metrics.values())
     (sentence,) = [each for each in agent.diagnose(runner, metrics) if "masked" in each]
@@ -69,12 +71,16 @@ def test_samples_of_living_actors_without_an_action_are_counted(space):
 
 
 def test_they_are_counted_once_where_rollouts_are_replayed():
-    _, _, metrics = trained(ja.Discrete(3), advantages="vtrace", replay_updates=1)
-    np.testing.assert_array_equal(metrics["empty_masks"][1], [3.0])
+    agent = agent_of(ja.Discrete(3), advantages="vtrace", replay_updates=1)
+    runner = opinionated_runner(agent)
+    for _ in range(2):
+        runner, metrics = agent.step(runner)
+        np.testing.assert_array_equal(metrics["empty_masks"], [3.0])
 
 
 def test_masks_of_dimensions_are_not_counted():
-    assert "empty_masks" not in trained(ja.Box(-1.0, 1.0, (2,)))[2]
+    agent = agent_of(ja.Box(-1.0, 1.0, (2,)))
+    assert "empty_masks" not in agent.step(opinionated_runner(agent))[1]
 
 
 def test_an_environment_whose_masks_leave_actions_is_not_diagnosed():

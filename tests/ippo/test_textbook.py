@@ -18,7 +18,7 @@ from jaxagents.ppo.optimization import (
     take_minibatch,
 )
 from jaxagents.types import Batch
-from tests.agents import shared_agent, tiny
+from tests.agents import begin, shared_agent, tiny
 from tests.probes import Walk
 
 
@@ -105,11 +105,12 @@ def test_plain_adam_steps_beyond_the_learning_rate_after_a_calm():
     np.testing.assert_allclose(moves, [-0.1 * 0.1 / np.sqrt(0.001), -0.1], rtol=0.01)
 
 
-@pytest.mark.parametrize("normalize", ["batch", "minibatch", None])
-@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize(
+    ("normalize", "scale"), [("batch", True), ("minibatch", False), (None, True)]
+)
 def test_advantages_are_normalised_and_the_loss_scaled_as_configured(normalize, scale):
     agent = shared_agent(normalize_advantages=normalize, scale_actor_loss=scale)
-    runner = agent.init(jax.random.key(0), ja.HyperParameters())
+    runner = begin(shared_agent())
 
     @jax.jit
     def estimate(runner):

@@ -43,11 +43,7 @@ KINDS = {
     "squashed": (Aim(3, -0.5, 0.5), ja.ContinuousIPPO, {"squash": True}),
 }
 SHARINGS = ["shared", "independent", (0, 1, 0)]
-REPRESENTATIVES = [
-    ("categorical", "shared"),
-    ("mortal", (0, 1, 0)),
-    ("squashed", "independent"),
-]
+REPRESENTATIVES = [("mortal", (0, 1, 0)), ("squashed", "independent")]
 CASES = [
     pytest.param(*case, marks=[] if case in REPRESENTATIVES else pytest.mark.slow, id=str(case))
     for case in ((kind, sharing) for kind in KINDS for sharing in SHARINGS)
@@ -72,10 +68,10 @@ def test_the_first_minibatch_has_ratio_1_and_kl_0(kind, sharing):
 
 
 def test_a_single_epoch_changes_both_networks():
-    agent = agent_of_one_epoch("categorical", "shared")
+    agent = agent_of_one_epoch("squashed", "independent")
     before = begin(agent)
     after, metrics = agent.step(before)
-    assert metrics["actor_epochs"] == 1
+    np.testing.assert_array_equal(metrics["actor_epochs"], [1, 1, 1])
     assert largest_change(before.actor.params, after.actor.params) > 1e-3
     assert largest_change(before.critic.params, after.critic.params) > 1e-3
 

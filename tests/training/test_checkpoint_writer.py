@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -109,14 +108,21 @@ for step in itertools.count(int(sys.argv[2])):
 """
 
 
+def n_files_being_written(directory) -> int:
+    """Count the files of the checkpoint that a process writes; -1 between two."""
+    try:
+        return max(len(list(each.iterdir())) for each in directory.glob(".unfinished-*"))
+    except (ValueError, FileNotFoundError):  # there is none, or it was completed meanwhile
+        return -1
+
+
 @pytest.mark.parametrize(
-    "delays",
-    [(0.011, 0.157), pytest.param((0.283, 0.011, 0.157, 0.409), marks=pytest.mark.slow)],
-    ids=["twice", "often"],
+    "n_files", [(1,), pytest.param((0, 3, 1, 2), marks=pytest.mark.slow)], ids=["once", "often"]
 )
-def test_a_killed_writer_loses_only_its_latest_checkpoint_and_its_lock(tmp_path, delays):
+def test_a_killed_writer_loses_only_its_latest_checkpoint_and_its_lock(tmp_path, n_files):
+    """It is killed while it writes a checkpoint, after some files of it."""
     checkpoints, step = Checkpoints(tmp_path), 0
-    for seconds in delays:
+    for n in n_files:
         command = [sys.executable, "-c", WRITING, str(tmp_path), str(step)]
         environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
         with subprocess.Popen(
@@ -126,7 +132,8 @@ def test_a_killed_writer_loses_only_its_latest_checkpoint_and_its_lock(tmp_path,
                 handed_over = int(process.stdout.readline())
             with pytest.raises(CheckpointError, match=r"another training writes to .*; wait for"):
                 CheckpointWriter(checkpoints, 2, 1, {})
-            time.sleep(seconds)
+            while n_files_being_written(tmp_path) < n:
+                assert process.poll() is None
             process.kill()
             handed_over = max([handed_over, *map(int, process.stdout.read().split())])
         last = checkpoints.last_step()

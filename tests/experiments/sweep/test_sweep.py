@@ -203,7 +203,7 @@ def test_a_study_whose_creator_has_died_is_queued_completely(files, monkeypatch)
     assert len(values) == len(set(values)) == study.n_trials == 6
 
 
-@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+@pytest.mark.parametrize("sampler", ["grid", pytest.param("tpe", marks=pytest.mark.slow)])
 def test_the_trials_of_a_killed_process_are_trained_again(files, sampler, monkeypatch):
     script = (
         "import sys, time\n"
@@ -243,7 +243,7 @@ for trial, _ in asked:
 """
 
 
-@pytest.mark.parametrize("end", ["tells", "is killed"])
+@pytest.mark.parametrize("end", ["tells", pytest.param("is killed", marks=pytest.mark.slow)])
 def test_a_sweep_waits_for_the_trials_of_others_and_says_whose_they_are(files, end, monkeypatch):
     command = [sys.executable, "-c", HOLDING, str(files)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
