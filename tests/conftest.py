@@ -3,6 +3,7 @@
 import gc
 import math
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from itertools import count
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import jax
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so shells start what runs behind them
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests compile much and run little. What tracing allocates is rarely garbage.
 gc.set_threshold(100_000, 20, 100)

@@ -292,7 +292,7 @@ def _estimate(
 ) -> Batch:
     """Estimate advantages and make the value targets."""
     runner, batch = agent.estimate_advantages(runner, transitions, valuation, hyperparams)
-    return agent._make_targets(runner, batch, hyperparams)[1]
+    return agent.make_targets(runner, batch, hyperparams)[1]
 
 
 def _time_in_turn(programs: Sequence[Program], n_rounds: int) -> list[float]:

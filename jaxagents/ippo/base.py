@@ -97,12 +97,12 @@ class IPPOBase(Agent):
         )
 
         if self.config.joint_update:
-            runner, batch, value_metrics = self._make_targets(runner, batch, hyperparams)
+            runner, batch, value_metrics = self.make_targets(runner, batch, hyperparams)
             networks = {"actor": runner.actor, "critic": runner.critic}
             networks, metrics = fit(networks, batch, hyperparams, keys.actor)
         else:
             actor, metrics = fit({"actor": runner.actor}, batch, hyperparams, keys.actor)
-            runner, batch, value_metrics = self._make_targets(
+            runner, batch, value_metrics = self.make_targets(
                 runner.replace(**actor), batch, hyperparams
             )
             networks, critic_metrics = fit(
@@ -327,7 +327,7 @@ class IPPOBase(Agent):
         log_ratio = self.networks.log_ratio(actor.params, batch)
         return with_estimates(batch, hyperparams, self.config, self.advantages, log_ratio)
 
-    def _make_targets(
+    def make_targets(
         self, runner: Runner, batch: Batch, hyperparams: HyperParameters
     ) -> tuple[Runner, Batch, Metrics]:
         """Prepare the critics' batches.

@@ -292,7 +292,7 @@ def test_values_are_clipped_around_the_critics_outputs(critic):
         runner, _, batch = collect(agent, runner, jax.random.key(1))
         hyperparams = per_policy(runner.hyperparams, agent.policies.n_policies)
         before = batch.value
-        runner, batch, _ = agent._make_targets(runner, runner.actor, batch, hyperparams)
+        runner, batch, _ = agent.make_targets(runner, batch, hyperparams)
         values = jax.vmap(agent.networks.batch_value)(runner.critic.params, batch)
         return before, batch.value, values
 
