@@ -119,7 +119,8 @@ def test_a_critic_learns_on_the_torso_as_the_actors_epochs_have_left_it(
     moved = jax.tree.map(lambda leaf: leaf + 0.1, runner.actor)
 
     def learnt_from(actor):
-        return agent.make_targets(runner.replace(actor=actor), batch, hyperparams)[1].critic_features
+        moved_runner = runner.replace(actor=actor)
+        return agent.make_targets(moved_runner, batch, hyperparams)[1].critic_features
 
     def seen_with(actor):
         seen = jax.vmap(agent.networks.with_torso_features)(actor.params, batch)
