@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import logging
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
@@ -37,6 +38,9 @@ _AFTER_A_FAULT = {"reward": np.nan, "alive": True, "over": True}  # to end block
 _MOST_CHARACTERS = 2000  # of a fault that other processes are told
 _SECONDS_AFTER_CTRL_C = 0.5  # before workers that have not ended are killed
 Work = Callable[[np.ndarray, HostArrays], None]
+
+# The last line of a traceback in the text of an error.
+_INTERRUPT = re.compile(r"^(KeyboardInterrupt|\S*Interrupted: .*)$", re.MULTILINE)
 
 
 @final
@@ -180,8 +184,10 @@ class HostEnvironmentBatch(EnvironmentBatch):
         try:
             yield
             jax.effects_barrier()
-        except (jax.errors.JaxRuntimeError, HostEnvironmentError):
+        except (jax.errors.JaxRuntimeError, HostEnvironmentError) as error:
             if not self._faults:
+                if _INTERRUPT.search(str(error)):  # it arrived in jax's part of the call
+                    raise KeyboardInterrupt from None
                 raise
         except KeyboardInterrupt:
             for batch in self._agents_batches:
