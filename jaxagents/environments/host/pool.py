@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Literal, NamedTuple, final
 
 import numpy as np
@@ -35,6 +35,7 @@ from jaxagents.environments.host.worker import WorkerProcess, WorkerTask
 OnWorkerFailure = Literal["raise", "restart"]
 Frame = dict[str, np.ndarray]
 """Arrays ``[envs, ...]`` by name, after a reset or a step; the next one may change them."""
+_CLOSED = "the environments were closed in mid-step."
 SECONDS_TO_CLOSE = 5.0
 """After which workers that have not ended are killed."""
 _logger = logging.getLogger(__name__)
@@ -52,40 +53,6 @@ class PoolSettings(NamedTuple):
 
 
 @final
-class Closing:
-    """Closes environments of this process, where another thread may be stepping them.
-
-    That thread then closes them when its step has ended.
-    """
-
-    def __init__(self, close: Callable[[], object]):
-        self._close = close
-        self._is_due = self._has_closed = False
-        self._at_work = threading.Lock()
-
-    @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Keep the environments from being closed, within this context."""
-        try:
-            with self._at_work:
-                yield
-        finally:
-            if self._is_due:
-                self.close()
-
-    def close(self) -> None:
-        """Close the environments, at once or after the step; it can be called again."""
-        self._is_due = True
-        if self._at_work.acquire(blocking=False):
-            try:
-                if not self._has_closed:
-                    self._has_closed = True
-                    self._close()
-            finally:
-                self._at_work.release()
-
-
-@final
 class LocalWorker:
     """Environments that this process steps, where a step is shorter than waking a process.
 
@@ -99,7 +66,8 @@ class LocalWorker:
         self.envs = envs
         self.stepper = stepper
         self._failure: Failure | None = None
-        self._closing = Closing(stepper.close)
+        self._is_due = self._has_closed = False  # to be closed
+        self._at_work = threading.Lock()
         self._try(stepper.make)
 
     def send(self, command: bytes) -> None:
@@ -107,24 +75,37 @@ class LocalWorker:
         self._try(self.stepper.reset if command == RESET else self.stepper.step)
 
     def wait(self) -> Failure | None:
-        """Return what failed."""
-        return self._failure
+        """Return what failed; only once, because its traceback holds this worker."""
+        failure, self._failure = self._failure, None
+        return failure
 
     def infos(self) -> list[EpisodeInfos]:
         """Return the infos of its environments' first episodes."""
         return self.stepper.infos()
 
     def hang_up(self) -> None:
-        """Close the environments, at once or after the step of another thread."""
-        self._closing.close()
+        """Close the environments, at once or, if another thread steps them, after the step."""
+        self._is_due = True
+        if self._at_work.acquire(blocking=False):
+            try:
+                if not self._has_closed:
+                    self._has_closed = True
+                    self.stepper.close()
+            finally:
+                self._at_work.release()
 
     def end(self, deadline: float) -> None:
         """Do nothing: they are closed, or will be after the step."""
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
-            with self._closing.at_work():
-                work()
+            try:
+                with self._at_work:
+                    if not self._is_due:
+                        work()
+            finally:
+                if self._is_due:
+                    self.hang_up()
         except Exception as error:
             self._failure = self.stepper.failure(error)
 
@@ -187,7 +168,7 @@ class Pool:
 
         Raises:
             HostEnvironmentError: an environment failed, and failures are not to be mended, or not
-                even a new worker could reset it.
+                even a new worker could reset it. Or another thread has closed the pool.
         """
         self._n_steps = 0
         self._lost.clear()
@@ -207,13 +188,15 @@ class Pool:
 
         Raises:
             HostEnvironmentError: an environment failed, and failures are not to be mended, or a new
-                worker failed at its first step.
+                worker failed at its first step. Or another thread has closed the pool.
         """
         self._n_steps += 1
         self._arrays["action"][:] = action
         self._arrays["seed"][:] = seed
         failures = self._command(STEP)
-        replacements, self._replacements = self._replacements, set()
+        replacements = self._replacements
+        if replacements:
+            self._replacements = set()
         for worker, failure in failures:
             # A worker that fails at once would be replaced without end.
             if self._settings.on_worker_failure == "raise" or worker in replacements:
@@ -257,10 +240,17 @@ class Pool:
         return WorkerProcess(task, settings.timeout)
 
     def _command(self, command: bytes) -> list[tuple[WorkerProcess | LocalWorker, Failure]]:
-        for worker in self.workers:
+        workers = self.workers.copy()  # `close` empties it
+        for worker in workers:
             worker.send(command)
-        answers = [(worker, worker.wait()) for worker in self.workers]
-        return [(worker, failure) for worker, failure in answers if failure is not None]
+        failures = []
+        for worker in workers:
+            failure = worker.wait()
+            if failure is not None:
+                failures.append((worker, failure))
+        if not self.is_open:
+            raise HostEnvironmentError(_CLOSED)
+        return failures
 
     def _replace(self, failed: WorkerProcess | LocalWorker, failure: Failure) -> None:
         """Start a new worker, which resets the environments of one that has failed."""
@@ -268,9 +258,14 @@ class Pool:
         failed.end(deadline=0.0)
         worker = self._start(failed.envs)
         self._replacements.add(worker)
-        self.workers[self.workers.index(failed)] = worker
-        worker.send(RESET)
-        new_failure = worker.wait()
+        new_failure = None
+        if self.is_open:
+            self.workers[self.workers.index(failed)] = worker
+            worker.send(RESET)
+            new_failure = worker.wait()
+        if not self.is_open:
+            worker.end(deadline=0.0)
+            raise HostEnvironmentError(_CLOSED)
         if new_failure is not None:
             raise self._error(worker, new_failure)
         self.n_restarts[slice(worker.envs.start, worker.envs.stop)] += 1

@@ -1,5 +1,6 @@
 """Steps environments one after the other, resets them, and keeps their infos. Numpy only."""
 
+import contextlib
 import math
 import pickle
 import sys
@@ -130,9 +131,10 @@ class Stepper:
         return self._episodes.infos() if self._episodes is not None else []
 
     def close(self) -> None:
-        """Close each environment."""
-        for adapter in self._adapters.values():
-            adapter.close()
+        """Close each environment, also if another raises an error."""
+        with contextlib.ExitStack() as closing:
+            for adapter in self._adapters.values():
+                closing.callback(adapter.close)
 
     def failure(self, error: BaseException) -> Failure:
         """Describe an error that an environment raised, or that was found in what it returned."""

@@ -90,6 +90,7 @@ class VectorStepper:
             [self.vector.single_action_space],
             self._settings.images,
         )
+        self._observes_arrays = self._encode.observes_arrays and _MASK not in self._arrays
         if self._settings.infos is not None:
             self._episodes = FirstEpisodes(self._envs, pickle.loads(self._settings.infos))
 
@@ -119,16 +120,17 @@ class VectorStepper:
     def step(self) -> None:
         """Step each environment, and reset where the episode is over."""
         arrays, is_reset = self._arrays, self._resets_next
-        if is_reset.any():  # this step is their reset
+        own = self._encode.action_batch(arrays["action"])
+        observations, *numbers, infos = self.vector.step(own)
+        acted = ~is_reset if is_reset.any() else True
+        for name, values in zip(("reward", "terminated", "truncated"), numbers, strict=True):
+            np.copyto(arrays[name][:, 0], values, casting="unsafe", where=acted)
+        if acted is not True:  # this step was the reset of some
+            arrays["reward"][is_reset] = 0.0
             for name in self._sight:
                 arrays[f"final_{name}"][is_reset] = arrays[name][is_reset]
-        own = self._encode.action_batch(arrays["action"])
-        observations, reward, *ends, infos = self.vector.step(own)
-        arrays["reward"][:, 0] = np.where(is_reset, 0.0, reward)
-        for name, end in zip(("terminated", "truncated"), ends, strict=True):
-            arrays[name][:, 0] = np.where(is_reset, arrays[name][:, 0], end)
         arrays["truncated"] &= ~arrays["terminated"]
-        ended = (arrays["terminated"] | arrays["truncated"])[:, 0] & ~is_reset
+        ended = (arrays["terminated"] | arrays["truncated"])[:, 0] & acted
         if self._episodes is not None:
             for env in np.flatnonzero(ended).tolist():
                 self._episodes.note(env, {0: _info_of(infos, env)}, is_over=True)
@@ -136,10 +138,11 @@ class VectorStepper:
             self._resets_next, over = ended, is_reset
         else:
             over = ended
-        if self._mode == "SAME_STEP" and over.any():
+        is_any_over = over.any()
+        if self._mode == "SAME_STEP" and is_any_over:
             for env in np.flatnonzero(over).tolist():
                 self._observe_row("final_", env, _info(infos, _FINAL, env), None, acts=False)
-        elif self._mode == "DISABLED" and over.any():
+        elif self._mode == "DISABLED" and is_any_over:
             self._observe(observations, infos, "final_")
             others = infos
             observations, infos = self.vector.reset(options={"reset_mask": over.copy()})
@@ -148,10 +151,11 @@ class VectorStepper:
         arrays["over"][:] = over
         arrays["alive"][:, 0] = ~self._resets_next
         self._check("reward", "features")
-        self._check("final_features", where=over)
+        if is_any_over:
+            self._check("final_features", where=over)
 
     def _observe(self, observations: Any, infos: Mapping[str, Any], prefix: str = "") -> None:
-        if self._encode.observes_arrays and _MASK not in {*self._arrays, *infos}:
+        if self._observes_arrays and _MASK not in infos:
             features = self._arrays[f"{prefix}features"]
             if np.shape(observations) != (len(self._envs), *features.shape[2:]):
                 raise WrongValueError(f"returned observations of shape {np.shape(observations)}")

@@ -1,7 +1,10 @@
 """Environments that the training process steps itself."""
 
+import concurrent.futures
 import functools
 import threading
+import time
+from typing import ClassVar
 
 import gymnasium
 import jax
@@ -10,6 +13,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.environments.host import HostEnvironmentError
+from jaxagents.environments.host.sharing import RESET, STEP
 from tests.agents import FAST, assert_trees_equal, tiny
 from tests.environments.host.probes import Echo, Faulty, Party, Stairs, Unstartable
 from tests.environments.host.processes import workers
@@ -124,16 +128,56 @@ def test_environments_that_another_thread_steps_are_closed_after_the_step(make_e
     pool.reset(SEEDS[:1])
     Blocked.seen.clear()
     Blocked.may_end.clear()
-    thread = threading.Thread(target=pool.step, args=(np.zeros((1, 1), np.int32), SEEDS[:1]))
-    thread.start()
-    while not Blocked.seen:
-        thread.join(0.01)
 
-    pool.close()
+    def step():
+        with pytest.raises(HostEnvironmentError, match="were closed in mid-step"):
+            pool.step(np.zeros((1, 1), np.int32), SEEDS[:1])
 
-    assert not pool.is_open
-    assert Blocked.seen == ["step"]
-    Blocked.may_end.set()
-    thread.join(60)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        stepping = threads.submit(step)
+        while not Blocked.seen:
+            time.sleep(0.01)
+
+        pool.close()
+
+        assert not pool.is_open
+        assert Blocked.seen == ["step"]
+        Blocked.may_end.set()
+        stepping.result(60)
     pool.close()
     assert Blocked.seen == ["step", "stepped", "close"]
+
+
+@pytest.mark.parametrize("command", ["reset", "step"])
+def test_a_closed_pool_is_neither_reset_nor_stepped(command):
+    Blocked.may_end.set()
+    pool = local_pool(Blocked, 1)
+    (worker,) = pool.workers
+    pool.reset(SEEDS[:1])
+    pool.close()
+    Blocked.seen.clear()
+
+    worker.send({"reset": RESET, "step": STEP}[command])
+    with pytest.raises(HostEnvironmentError, match="were closed in mid-step"):
+        pool.reset(SEEDS[:1]) if command == "reset" else pool.step(np.zeros((1, 1)), SEEDS[:1])
+
+    assert Blocked.seen == []
+
+
+class Stuck(Faulty):
+    """Faulty stairs that note what is closed; the second to be closed raises an error."""
+
+    closed: ClassVar[list[str]] = []
+
+    def close(self):
+        self.closed.append("close")
+        if len(self.closed) == 2:
+            raise OSError("the stairs are stuck")
+
+
+def test_all_environments_are_closed_where_one_raises_an_error():
+    pool = local_pool(functools.partial(Stuck, "raise"))
+    Stuck.closed.clear()
+    with pytest.raises(OSError, match="stairs are stuck"):
+        pool.close()
+    assert len(Stuck.closed) == 3

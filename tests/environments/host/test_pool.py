@@ -1,5 +1,6 @@
 """Worker processes, and what happens when one of them fails."""
 
+import concurrent.futures
 import functools
 import os
 import signal
@@ -206,6 +207,22 @@ def test_a_new_worker_that_cannot_reset_its_environments_ends_the_pool(started, 
     with pytest.raises(HostEnvironmentError, match="FileNotFoundError"):
         pool.step(actions(1, 1, 1), SEEDS)
     assert workers() == set()
+
+
+def test_a_pool_that_another_thread_closes_in_mid_step_starts_no_new_worker(started, tmp_path):
+    once = tmp_path / "once"
+    pool = started(functools.partial(Faulty, "hang", once), on_worker_failure="restart")
+    pool.reset(SEEDS)
+    once.touch()
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        stepping = threads.submit(pool.step, actions(0, 0, 0), SEEDS)
+        while once.exists():
+            time.sleep(0.01)
+        pool.close(seconds=0.0)
+        with pytest.raises(HostEnvironmentError, match="were closed in mid-step"):
+            stepping.result(60)
+    assert workers() == set()
+    assert pool.n_restarts.sum() == 0
 
 
 def test_signals_to_the_whole_group_of_processes_leave_workers_alone(started):
