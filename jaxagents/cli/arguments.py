@@ -13,6 +13,12 @@ else:
     Commands = argparse.Action
 
 
+def add_config(command: argparse.ArgumentParser) -> None:
+    """Add the argument CONFIG, whose keys may be overridden."""
+    command.add_argument("config", metavar="CONFIG", help="a YAML file")
+    command.set_defaults(takes_overrides=True)
+
+
 def add_run(command: argparse.ArgumentParser) -> None:
     """Add the argument RUN."""
     command.add_argument("run", metavar="RUN", help="the directory of a run")

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from jaxagents.cli.arguments import Commands
+from jaxagents.cli.arguments import Commands, add_config
 from jaxagents.cli.output import table
 from jaxagents.cli.streams import FAILED
 
@@ -30,9 +30,8 @@ def _add_profile(commands: Commands) -> None:
             "overridden."
         ),
         usage="jaxagents profile CONFIG [--rounds N] [--KEY VALUE ...]",
-        allow_abbrev=False,
     )
-    command.add_argument("config", metavar="CONFIG", help="a YAML file")
+    add_config(command)
     command.add_argument(
         "--rounds",
         type=int,
@@ -40,7 +39,7 @@ def _add_profile(commands: Commands) -> None:
         metavar="N",
         help="how often to time each stage; 20 by default",
     )
-    command.set_defaults(command=_profile, takes_overrides=True)
+    command.set_defaults(command=_profile)
 
 
 def _add_plan(commands: Commands) -> None:
@@ -53,9 +52,8 @@ def _add_plan(commands: Commands) -> None:
             "written. Every key listed by `jaxagents train --help` may be overridden."
         ),
         usage="jaxagents plan CONFIG [--devices N] [--memory GB] [--KEY VALUE ...]",
-        allow_abbrev=False,
     )
-    command.add_argument("config", metavar="CONFIG", help="a YAML file")
+    add_config(command)
     command.add_argument(
         "--devices",
         type=int,
@@ -70,7 +68,7 @@ def _add_plan(commands: Commands) -> None:
         type=float,
         default=25.0,
         metavar="GB/S",
-        help="that a device sends to the others; 25 by default",
+        help="GB per second that a device sends to the others; 25 by default",
     )
     command.add_argument(
         "--link-latency",
@@ -79,7 +77,7 @@ def _add_plan(commands: Commands) -> None:
         metavar="US",
         help="microseconds from one device to the next, however little is sent; 7 by default",
     )
-    command.set_defaults(command=_plan, takes_overrides=True)
+    command.set_defaults(command=_plan)
 
 
 def _profile(parsed: argparse.Namespace) -> None:
@@ -105,17 +103,18 @@ def _profile(parsed: argparse.Namespace) -> None:
 def profile_text(profile: "Profile") -> str:
     """Format a profile as a table."""
     from jaxagents.experiments.profiling import PARTS
+    from jaxagents.experiments.report.sentences import counted
 
     stages = profile.stages
     labels = {name: name for name in PARTS} | {
-        "actor": f"actor, {_count(profile.actor_epochs, 'epoch')}",
-        "critic": f"critic, {_count(profile.critic_epochs, 'epoch')}",
+        "actor": f"actor, {counted(profile.actor_epochs, 'epoch')}",
+        "critic": f"critic, {counted(profile.critic_epochs, 'epoch')}",
         "environment": "environment, within rollout",
         "update": "whole update",
     }
     for name in stages.keys() - labels.keys():
         seconds, every = _milliseconds(stages[name].seconds), stages[name].every
-        labels[name] = f"{name}, {seconds} every {_count(every, 'update')}"
+        labels[name] = f"{name}, {seconds} every {counted(every, 'update')}"
 
     def row(name: str) -> list[str]:
         limit = profile.share_of_limit(name)
@@ -130,7 +129,7 @@ def profile_text(profile: "Profile") -> str:
     remainder = profile.remainder
     share = _percent(remainder / stages["update"].seconds)
     rows = [
-        ["", "ms per update", "share", "of the limit", "s to compile"],
+        ["", "ms per update", "share", "of the limit", "s to start"],
         *map(row, PARTS),
         ["remainder", f"{1e3 * remainder:,.2f}", share, "", ""],
         row("update"),
@@ -141,10 +140,12 @@ def profile_text(profile: "Profile") -> str:
 
 
 def _profile_notes(profile: "Profile") -> list[str]:
+    from jaxagents.experiments.report.sentences import counted
+
     rate, size = profile.product_flops_per_second, profile.product_size
     return [
-        f"An update is {_count(profile.n_envs, 'environment')} of "
-        f"{_count(profile.rollout_length, 'step')}: {profile.steps_per_second:,.0f} environment "
+        f"An update is {counted(profile.n_envs, 'environment')} of "
+        f"{counted(profile.rollout_length, 'step')}: {profile.steps_per_second:,.0f} environment "
         "steps/s,",
         f"and {profile.steps_per_second_of_training:,.0f} including what runs between updates. "
         "Each stage was compiled by itself; the remainder",
@@ -152,7 +153,8 @@ def _profile_notes(profile: "Profile") -> list[str]:
         "saves time.",
         f"The limit is the rate of matrix products: {rate / 1e9:,.0f} GFLOP/s, measured with "
         f"{size:,} x {size:,} matrices on",
-        f"{profile.device}. All epochs ran, as without early stopping.",
+        f"{profile.device}. All epochs ran, as without early stopping. Seconds to start include "
+        "tracing and the first run.",
     ]
 
 
@@ -180,7 +182,8 @@ def _plan(parsed: argparse.Namespace) -> int:
     links = Links(parsed.link_bandwidth * _GIGA, parsed.link_latency * _MICRO)
     memory = None if parsed.memory is None else int(parsed.memory * _GIGA)
     n_devices = Devices(config.agent.devices, config.seeds).n_per_member
-    result = plan(experiment.agent, config.hyperparams, n_devices, links, memory)
+    with locating_errors(parsed.config, overrides):  # more than this machine has, by --memory
+        result = plan(experiment.agent, config.hyperparams, n_devices, links, memory)
     print(plan_text(result, links))
     if config.seeds > 1:
         print(f"\nThis is one member of {config.seeds}, trained alone.")
@@ -189,6 +192,8 @@ def _plan(parsed: argparse.Namespace) -> int:
 
 def plan_text(plan: "Plan", links: "Links") -> str:
     """Format a plan as a table, and say what it rests on."""
+    from jaxagents.experiments.report.sentences import clock
+
     measured, exchange = plan.measured, plan.communication
     rows = [["devices", f"{plan.n_devices} x {plan.device}"], ["memory of each", _memory(plan)]]
     if plan.n_devices > 1:
@@ -199,26 +204,24 @@ def plan_text(plan: "Plan", links: "Links") -> str:
             ["an update", _milliseconds(plan.update_seconds)],
             ["an evaluation", f"{_milliseconds(measured.evaluation_seconds)} at most"],
             ["environment steps", f"{plan.steps_per_second:,.0f} per second"],
-            ["to start", _duration(plan.start_seconds)],
-            ["to finish", _duration(plan.seconds)],
+            ["to start", clock(plan.start_seconds)],
+            ["to finish", clock(plan.seconds)],
         ]
     return "\n".join([table(rows, right_from=2), "", *_notes(plan, links)])
 
 
 def _memory(plan: "Plan") -> str:
-    needed = _bytes(plan.memory)
-    if plan.memory_limit is None:
-        return needed
-    verdict = "" if plan.fits else ": DOES NOT FIT"
-    return f"{needed} of {_bytes(plan.memory_limit)}{verdict}"
+    limit = "" if plan.memory_limit is None else f" of {_bytes(plan.memory_limit)}"
+    return f"{_bytes(plan.memory)}{limit}{'' if plan.fits else ': DOES NOT FIT'}"
 
 
 def _notes(plan: "Plan", links: "Links") -> list[str]:
     if plan.measured is None:
         return [
-            "Not tried: it does not fit. Use more devices, a smaller batch_size or rollout_length."
+            "Not measured: it does not fit. Use more devices, or a smaller batch_size or "
+            "rollout_length."
         ]
-    notes = ["Tried on this machine, one device's share; see docs/capacity.md."]
+    notes = ["One device's share was tried on this machine; see docs/capacity.md."]
     if plan.n_devices > 1:
         notes.append(
             f"Assumed of the links: {links.bytes_per_second / _GIGA:g} GB/s and "
@@ -234,16 +237,6 @@ def _bytes(number: float) -> str:
 
 def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:,.2f} ms"
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _percent(share: float) -> str:

@@ -74,7 +74,7 @@ class Plan:
     """What a training run will cost.
 
     Attributes:
-        device: Kind of the device that was tried; the others are taken for its equals.
+        device: Kind of the device that was tried; the others are assumed equal.
         n_devices: Number of devices.
         n_updates: Updates of the run.
         n_evaluations: Evaluations of the run.
@@ -105,8 +105,9 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """True if a device has the memory, or its limit is unknown."""
-        return self.memory_limit is None or self.memory <= self.memory_limit
+        """True if a share was measured, and its memory is within the limit, if that is known."""
+        limit = math.inf if self.memory_limit is None else self.memory_limit
+        return self.measured is not None and self.memory <= limit
 
     @property
     def update_seconds(self) -> float:
@@ -164,7 +165,8 @@ def plan(
         nothing is measured.
 
     Raises:
-        ValueError: a hyperparameter is out of range, or the work does not divide among the devices.
+        ValueError: a hyperparameter is out of range; the work does not divide among the devices; or
+            the share needs more memory than this machine has, and less than ``memory_limit``.
     """
     config = agent.config
     n_devices = config.devices if n_devices is None else n_devices

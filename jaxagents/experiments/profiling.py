@@ -4,7 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
 
@@ -15,10 +15,11 @@ from jaxtyping import Array, PRNGKeyArray
 from jaxagents.compiler.program_costs import count_costs
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
+from jaxagents.ippo.runners import specs_of
 from jaxagents.ppo.batches import Valuation
 from jaxagents.ppo.policy_map import each_policy
 from jaxagents.training.named_arrays import strip_keys
-from jaxagents.types import Batch, NetworkState, PyTree, Runner, TimeStep, Transition
+from jaxagents.types import Batch, NetworkState, PyTree, Runner, TimeStep, Training, Transition
 
 PARTS = ("rollout", "values", "advantages", "actor", "critic")
 """The stages of an update, in order."""
@@ -57,39 +58,45 @@ class Program(NamedTuple):
 
 @final
 class TimedTraining:
-    """A training of which single updates can be timed: without evaluations, reports and files.
+    """A training of which single updates can be timed, by the programs of a training run.
 
     Attributes:
-        start_seconds: Until the first update was done, mostly compilation.
-        runner: State after the latest update.
+        start_seconds: Until the first update was done, mostly tracing and compilation.
 
     Args:
-        agent: The agent.
+        agent: The agent; its callbacks are not called.
         hyperparams: As for ``agent.train``.
+
+    Raises:
+        ValueError: devices or memory are too few.
     """
 
     def __init__(self, agent: IPPOBase, hyperparams: HyperParameters):
-        config = agent.config
-        quiet = replace(
-            config,
-            n_evals=0,
-            eval_frequency=config.n_steps,
-            checkpoint_dir=None,
-            progress_bar=False,
-        )
-        self._agent = type(agent)(agent.env, agent.env_params, quiet)
-        self._hyperparams = hyperparams
+        agent.run.check()
+        self._agent = agent
         started = time.perf_counter()
-        self.runner: Runner = self._agent.init(jax.random.key(0), hyperparams)
+        runner = agent.init(jax.random.key(0), hyperparams)
+        self._update = agent.run.updates_compiled_for(runner)
+        first = agent.run.first_block(agent.devices.put(runner, specs_of(runner)))
+        self._updates = agent.run.open_block(first, jnp.asarray(1, jnp.int32))
         self.update()
         self.start_seconds = time.perf_counter() - started
 
+    @property
+    def runner(self) -> Runner:
+        """State after the latest update, which the next one may overwrite."""
+        return self._updates.runner
+
     def update(self, n_updates: int = 1) -> None:
-        """Do the last updates of a training, as many as given."""
-        n_done = max(0, self._agent.config.n_steps - n_updates)
-        runner = self.runner.replace(n_updates_done=jnp.asarray(n_done, jnp.int32))
-        runner, _ = self._agent.train(None, self._hyperparams, runner)
-        self.runner = jax.block_until_ready(runner)
+        """Do the next updates, as many as given.
+
+        Raises:
+            NonFiniteError: an update gave NaN or infinity, which ends the training.
+        """
+        updates = self._updates._replace(n_left=jnp.asarray(n_updates, jnp.int32))
+        with self._agent.environments.raising_faults():
+            self._updates = updates = jax.block_until_ready(self._update(updates))
+        self._agent.run.finished(Training(updates.runner, updates.n_left > 0, updates.nonfinite))
 
 
 @final

@@ -20,6 +20,7 @@ from jaxagents.experiments.planning import (
     plan,
     share_of,
 )
+from jaxagents.ippo.population import memory
 from tests.agents import tiny
 from tests.cli.test_main import TINY as TINY_YAML
 from tests.probes import Walk
@@ -112,7 +113,7 @@ def test_a_plan_adds_up():
         "an update          40.00 ms",
         "environment steps  4,000 per second",
         "exchanged          2.00 MB in 100 calls per update",
-        "to finish          0:00:11",
+        "to finish          0:11",
         "Assumed of the links: 1 GB/s and 100 µs a hop, 10.00 ms per update.",
     ):
         assert line in text
@@ -156,6 +157,23 @@ def test_the_command_prints_a_plan(tmp_path, capsys):
     assert cli.main(["plan", str(path), "--memory", "0.000001"]) == 1
     assert "DOES NOT FIT" in capsys.readouterr().out
     assert [each.name for each in tmp_path.iterdir()] == ["tiny.yaml"]
+
+
+def test_a_share_that_this_machine_cannot_try_is_refused_in_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(memory, "memory_of_device", lambda: 1000)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY_YAML)
+    assert cli.main(["plan", str(path), "--memory", "100"]) == 2
+    error = capsys.readouterr().err
+    assert f"error: {path}: the state of training" in error
+    assert error.count("\n") == 1
+
+
+def test_a_share_that_was_tried_and_exhausted_the_memory_does_not_fit():
+    untried = dataclasses.replace(PLAN, measured=None)
+    assert untried.memory < 10**9
+    assert not untried.fits
+    assert not dataclasses.replace(untried, memory_limit=None).fits
 
 
 @pytest.mark.parametrize("option", ["--devices", "--memory", "--link-latency"])

@@ -221,6 +221,7 @@ def test_the_command_prints_a_profile_of_the_overridden_configuration(folder, ca
 
     (((_, runner), _),) = kept["programs_of_update"]
     assert np.isinf(runner.hyperparams.kl_threshold)
+    assert runner.n_updates_done == 3
     ((_, profile),) = kept["profile"]
     assert list(profile.stages) == [*PARTS, "environment", "update", "evaluation", "transfer"]
     assert all(min(stage[:2]) > 0 for stage in profile.stages.values())
