@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxagents as ja
-from jaxagents.evaluation.comparison import Group, compare, describe
+from jaxagents.evaluation.comparison import Group, compare, describe_comparison
 from jaxagents.ippo.population.members import best_member
 
 VARY = {
@@ -70,7 +70,7 @@ def main() -> None:
             flush=True,
         )
     first, second = (Group(name, np.array(values)) for name, values in results.items())
-    print(describe(compare(first, second)))
+    print(describe_comparison(compare(first, second)))
     differences = first.returns - second.returns
     print(f"In pairs: selection earns {differences.mean():.2f} more on average.")
 

@@ -6,15 +6,11 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jaxagents.cli.arguments import Commands
 from jaxagents.cli.output import markdown_table, shown_path, table, titled
 from jaxagents.cli.streams import FAILED
 from jaxagents.cli.training import run, shown
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def add_to(commands: Commands) -> None:
@@ -33,7 +29,6 @@ def _add_doctor(commands: Commands) -> None:
             "Try what training needs on this machine, and say what to do about each failure. "
             "Exits with 1 if something necessary fails. Nothing is left behind."
         ),
-        allow_abbrev=False,
     )
     command.add_argument(
         "--runs-dir", metavar="FOLDER", default="runs", help="folder of runs; runs by default"
@@ -52,7 +47,6 @@ def _add_demo(commands: Commands) -> None:
             "by `jaxagents train --help` may be overridden."
         ),
         usage="jaxagents demo [--no-open] [--KEY VALUE ...]",
-        allow_abbrev=False,
     )
     command.add_argument("--no-open", action="store_true", help="open no browser")
     command.set_defaults(command=demo, takes_overrides=True)
@@ -60,8 +54,6 @@ def _add_demo(commands: Commands) -> None:
 
 def doctor(parsed: argparse.Namespace) -> int:
     """Print what works here; return the exit status."""
-    from pathlib import Path
-
     from jaxagents.experiments.installation import examine_installation
 
     findings = []
@@ -106,7 +98,7 @@ def demo(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _open(page: "Path") -> None:
+def _open(page: Path) -> None:
     """Open a page in the user's browser, unless that would be one in the terminal."""
     import webbrowser
 
@@ -121,7 +113,6 @@ def _add_envs(commands: Commands) -> None:
         "envs",
         help="list the environments",
         description="List the environments, with the actors, observations and actions of each.",
-        allow_abbrev=False,
     )
     command.add_argument(
         "filter", metavar="FILTER", nargs="?", default="", help="list ids that contain this"
@@ -135,7 +126,6 @@ def _add_config(commands: Commands) -> None:
         "config",
         help="print a configuration file to start from",
         description="Print a configuration file for an environment, with every key explained.",
-        allow_abbrev=False,
     )
     command.add_argument("env", metavar="ENV", help="an id listed by `jaxagents envs`")
     command.add_argument("--to", metavar="FILE", help="write a new file instead")

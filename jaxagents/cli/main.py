@@ -150,7 +150,10 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 @final
 class _Parser(argparse.ArgumentParser):
-    """A parser whose usage errors are one line."""
+    """A parser that takes no abbreviations, and whose usage errors are one line."""
+
+    def __init__(self, **options: Any):
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE_ERROR, f"{self.prog}: error: {message}; see {self.prog} --help\n")
@@ -160,7 +163,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="jaxagents",
         description="Train, evaluate and export multi-agent IPPO agents.",
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=jaxagents.__version__)
     parser.set_defaults(takes_overrides=False)

@@ -30,6 +30,8 @@ class EvaluationLines:
 
         Once actors' returns have differed, each keeps its column.
         """
+        from jaxagents.experiments.report.sentences import clock
+
         returns = _mean_returns(evaluation.metrics, apart=len(self._titles or ()) > 1)
         titles = _titles(returns)
         if titles != self._titles:
@@ -40,7 +42,7 @@ class EvaluationLines:
             f"{evaluation.n_updates_done:,}",
             f"{evaluation.n_environment_steps:,}",
             f"{rate:,.0f}" if rate > 0 else "",
-            _clock(evaluation.seconds),
+            clock(evaluation.seconds),
         ]
         self._print(_line([*numbers, *map(_number, returns)]))
 
@@ -113,6 +115,8 @@ def described(experiment: "Experiment") -> str:
 
 def summary_text(summary: dict[str, Any]) -> str:
     """Format an evaluation's statistics as a table."""
+    from jaxagents.experiments.report.sentences import episodes_of
+
     evaluation, checkpoint, returns = (
         summary[key] for key in ("evaluation", "checkpoint", "returns")
     )
@@ -137,8 +141,7 @@ def summary_text(summary: dict[str, Any]) -> str:
             f"\n{summary['name']} ({summary['env']}), the {evaluation['mode']} checkpoint: "
             f"{checkpoint['n_updates_done']:,} updates, "
             f"{checkpoint['n_environment_steps']:,} environment steps",
-            f"{evaluation['n_evals']:,} {'greedy' if evaluation['greedy'] else 'sampled'} "
-            f"episodes of {length} steps on average{of_seeds}\n",
+            f"{episodes_of(evaluation)} of {length} steps on average{of_seeds}\n",
             table([titles, *rows], right_from=1),
         ]
     )
@@ -218,7 +221,7 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 def comparison_text(comparisons: Sequence["Comparison"]) -> str:
     """Format the returns of groups of runs as a table, with a sentence for each pair."""
-    from jaxagents.evaluation.comparison import describe
+    from jaxagents.evaluation.comparison import describe_comparison
 
     groups = {group.label: group for each in comparisons for group in (each.first, each.second)}
     rows = [
@@ -231,7 +234,13 @@ def comparison_text(comparisons: Sequence["Comparison"]) -> str:
         "the difference of their interquartile means (iqm), with bootstrap intervals over seeds.",
     ]
     return "\n".join(
-        [table([titles, *rows], right_from=1), "", *map(describe, comparisons), "", *notes]
+        [
+            table([titles, *rows], right_from=1),
+            "",
+            *map(describe_comparison, comparisons),
+            "",
+            *notes,
+        ]
     )
 
 
@@ -295,8 +304,3 @@ def cross_play_text(result: "CrossPlay") -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.2f}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes}:{seconds:02}"

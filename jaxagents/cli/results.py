@@ -3,13 +3,14 @@
 import argparse
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxagents.cli.arguments import Commands, add_mode, add_run, add_runs
 from jaxagents.cli.output import shown_path, summary_text
 
 if TYPE_CHECKING:
-    from jaxagents.evaluation.comparison import Profile
+    from jaxagents.evaluation.comparison import PerformanceProfile
     from jaxagents.evaluation.runs import Run
 
 
@@ -33,7 +34,6 @@ def _add_plot(commands: Commands) -> None:
             "their interquartile mean with its 95 % bootstrap interval. A curve ends with its "
             "shortest run."
         ),
-        allow_abbrev=False,
     )
     add_runs(command)
     command.add_argument(
@@ -61,7 +61,6 @@ def _add_compare(commands: Commands) -> None:
             "their seed form a group. Over several environments, runs are compared by their name, "
             "on one scale."
         ),
-        allow_abbrev=False,
     )
     add_runs(command)
     command.add_argument("--csv", metavar="FILE", help="write the numbers to a new file, too")
@@ -81,7 +80,6 @@ def _add_report(commands: Commands) -> None:
             "Write a self-contained HTML page about runs, finished or still training. Runs that "
             "differ only in their seed are shown as a group."
         ),
-        allow_abbrev=False,
     )
     add_runs(command)
     command.add_argument(
@@ -103,7 +101,6 @@ def _add_cross_play(commands: Commands) -> None:
             "with each other as partners. Each row plays one actor and each column the others, "
             "for every actor in turn."
         ),
-        allow_abbrev=False,
     )
     add_runs(command)
     command.add_argument("--n-evals", type=int, metavar="N", help="episodes per pair and actor")
@@ -118,8 +115,6 @@ def _add_cross_play(commands: Commands) -> None:
 
 def plot(parsed: argparse.Namespace) -> None:
     """Plot the learning curves of runs."""
-    from pathlib import Path
-
     from jaxagents.errors import explained
     from jaxagents.evaluation.learning_curves import health_metrics
     from jaxagents.evaluation.runs import read_groups
@@ -138,8 +133,6 @@ def plot(parsed: argparse.Namespace) -> None:
 
 def _compare(parsed: argparse.Namespace) -> None:
     """Compare the returns of groups of runs."""
-    from pathlib import Path
-
     from jaxagents.errors import ExperimentError
     from jaxagents.evaluation.runs import read_groups
     from jaxagents.visual.plots import check_replaceable, check_suffix
@@ -209,9 +202,9 @@ def _write_table(path: str, rows: "Sequence[Mapping[str, Any]]") -> None:
     print(path)
 
 
-def _draw_profiles(path: str, profiles: "Mapping[str, Profile]", env: str, quantity: str) -> None:
-    from pathlib import Path
-
+def _draw_profiles(
+    path: str, profiles: "Mapping[str, PerformanceProfile]", env: str, quantity: str
+) -> None:
     from jaxagents.errors import explained
     from jaxagents.visual.plots import plot_profiles
 
@@ -222,8 +215,6 @@ def _draw_profiles(path: str, profiles: "Mapping[str, Profile]", env: str, quant
 
 def _cross_play(parsed: argparse.Namespace) -> None:
     """Let the policies of seeds play with each other."""
-    from pathlib import Path
-
     from jaxagents.cli.output import cross_play_text
     from jaxagents.experiments.cross_play import (
         cross_play_of_runs,
@@ -256,7 +247,6 @@ def _add_eval(commands: Commands) -> None:
         description=(
             "Play episodes with the policies of a run, by default the episodes of its summary."
         ),
-        allow_abbrev=False,
     )
     add_run(command)
     command.add_argument("--n-evals", type=int, metavar="N", help="number of episodes")
@@ -272,7 +262,6 @@ def _add_replay(commands: Commands) -> None:
             "Play episodes with the policies of a run and write them as episode-1.gif, ... "
             "They are the first episodes that `jaxagents eval` plays."
         ),
-        allow_abbrev=False,
     )
     add_run(command)
     command.add_argument(
@@ -310,7 +299,6 @@ def _add_export(commands: Commands) -> None:
             "Write the policies of a run as policy.safetensors, and a description of how to act "
             "with them as policy.json."
         ),
-        allow_abbrev=False,
     )
     add_run(command)
     command.add_argument(

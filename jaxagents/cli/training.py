@@ -7,7 +7,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from jaxagents.cli.arguments import Commands, add_processes, add_quiet, add_run, join_processes
+from jaxagents.cli.arguments import (
+    Commands,
+    add_config,
+    add_processes,
+    add_quiet,
+    add_run,
+    join_processes,
+)
 from jaxagents.cli.output import (
     EvaluationLines,
     described,
@@ -41,13 +48,12 @@ def _add_train(commands: Commands) -> None:
         help="train an agent from a configuration file",
         usage="jaxagents train CONFIG [--quiet] [--KEY VALUE ...]",
         add_help=False,
-        allow_abbrev=False,
     )
-    command.add_argument("config", metavar="CONFIG", help="a YAML file")
+    add_config(command)
     add_quiet(command)
     add_processes(command)
     command.add_argument("--help", "-h", action=_TrainHelp, nargs=0, help="show this and exit")
-    command.set_defaults(command=train, takes_overrides=True)
+    command.set_defaults(command=train)
 
 
 def _add_resume(commands: Commands) -> None:
@@ -60,7 +66,6 @@ def _add_resume(commands: Commands) -> None:
             "may not."
         ),
         usage="jaxagents resume RUN [--quiet] [--KEY VALUE ...]",
-        allow_abbrev=False,
     )
     add_run(command)
     add_quiet(command)
@@ -189,9 +194,8 @@ def _add_sweep(commands: Commands) -> None:
             "continued; several processes may work on one. Needs the extra sweep."
         ),
         usage="jaxagents sweep CONFIG --space SPACE --to DIRECTORY [options] [--KEY VALUE ...]",
-        allow_abbrev=False,
     )
-    command.add_argument("config", metavar="CONFIG", help="a YAML file")
+    add_config(command)
     command.add_argument(
         "--space",
         required=True,
@@ -232,7 +236,7 @@ def _add_sweep(commands: Commands) -> None:
     command.add_argument(
         "--best-to", metavar="FILE", help="write the best trial's configuration to a new file"
     )
-    command.set_defaults(command=sweep, takes_overrides=True)
+    command.set_defaults(command=sweep)
 
 
 def sweep(parsed: argparse.Namespace) -> None:
@@ -269,13 +273,13 @@ def sweep(parsed: argparse.Namespace) -> None:
 
 def _conclude(search: "Sweep", best: "Result", parsed: argparse.Namespace) -> None:
     """Compare the best trial with the configuration as it is, and write the results."""
-    from jaxagents.evaluation.comparison import describe
+    from jaxagents.evaluation.comparison import describe_comparison
     from jaxagents.experiments.sweep.report import result_text, write_sweep_report
 
     comparison = search.confirm(best.values)
     print(f"\nbest: {result_text(best)}")
     if comparison is not None:
-        print(describe(comparison))
+        print(describe_comparison(comparison))
     if parsed.best_to is not None:
         search.write_best(best.values, parsed.best_to)
         print(parsed.best_to)

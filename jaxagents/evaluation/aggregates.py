@@ -18,7 +18,7 @@ from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.bootstrap import interquartile_mean, percentile_interval
 from jaxagents.evaluation.comparison import (
     Interval,
-    Profile,
+    PerformanceProfile,
     final_return,
     probability_of_improvement,
 )
@@ -85,7 +85,9 @@ def improvements(methods: Sequence[Aggregate]) -> list[Improvement]:
     return [_improvement(*pair) for pair in itertools.combinations(methods, 2)]
 
 
-def aggregate_profiles(methods: Sequence[Aggregate], n_scores: int = 101) -> dict[str, Profile]:
+def aggregate_profiles(
+    methods: Sequence[Aggregate], n_scores: int = 101
+) -> dict[str, PerformanceProfile]:
     """Return each method's performance profile over all environments: of its scores."""
     everything = np.concatenate([_all(each.scores) for each in methods])
     thresholds = np.linspace(everything.min(), everything.max(), n_scores)
@@ -96,7 +98,7 @@ def aggregate_profiles(methods: Sequence[Aggregate], n_scores: int = 101) -> dic
         ]
         share = (_all(each.scores)[:, None] > thresholds).mean(axis=0)
         band = percentile_interval(np.concatenate(shares))
-        profiles[each.label] = Profile(thresholds, share, band)
+        profiles[each.label] = PerformanceProfile(thresholds, share, band)
     return profiles
 
 

@@ -115,7 +115,7 @@ def probability_of_improvement(
     return float(np.mean((1 + np.sign(difference)) / 2))
 
 
-class Profile(NamedTuple):
+class PerformanceProfile(NamedTuple):
     """A group's performance profile: the share of its runs that earn more than each score."""
 
     scores: Float[np.ndarray, "scores"]
@@ -123,7 +123,9 @@ class Profile(NamedTuple):
     band: Float[np.ndarray, "2 scores"]  # 95 % bootstrap interval, over runs
 
 
-def performance_profiles(groups: Sequence[Group], n_scores: int = 101) -> dict[str, Profile]:
+def performance_profiles(
+    groups: Sequence[Group], n_scores: int = 101
+) -> dict[str, PerformanceProfile]:
     """Return the performance profile of each group, by its label.
 
     Args:
@@ -138,7 +140,7 @@ def performance_profiles(groups: Sequence[Group], n_scores: int = 101) -> dict[s
         n_runs = len(above)
         shares = [c @ above / n_runs for c in resampled_counts(n_runs, np.random.default_rng(0))]
         band = percentile_interval(np.concatenate(shares))
-        profiles[group.label] = Profile(scores, above.mean(axis=0), band)
+        profiles[group.label] = PerformanceProfile(scores, above.mean(axis=0), band)
     return profiles
 
 
@@ -161,7 +163,7 @@ def table_of(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     ]
 
 
-def describe(comparison: Comparison) -> str:
+def describe_comparison(comparison: Comparison) -> str:
     """Describe in a sentence which group earns more, and whether that may be chance."""
     first, second = comparison.first, comparison.second
     difference, probability = comparison.difference, comparison.probability

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.comparison import Profile
+from jaxagents.evaluation.comparison import PerformanceProfile
 from jaxagents.evaluation.learning_curves import Panel, make_panels
 from jaxagents.evaluation.runs import Run
 from jaxagents.training.atomic_write import replacing
@@ -234,7 +234,9 @@ def plot_runs(
     write_figure(figure, path)
 
 
-def plot_profiles(profiles: Mapping[str, Profile], path: Path, env: str, quantity: str) -> None:
+def plot_profiles(
+    profiles: Mapping[str, PerformanceProfile], path: Path, env: str, quantity: str
+) -> None:
     """Plot performance profiles to a file.
 
     Args:

@@ -14,7 +14,7 @@ from jaxagents.evaluation.comparison import (
     Group,
     compare,
     compare_groups,
-    describe,
+    describe_comparison,
     performance_profiles,
     probability_of_improvement,
     table_of,
@@ -155,14 +155,14 @@ def test_a_description_says_which_group_earns_more_and_how_sure_that_is():
         "new earns 2.00 more than old (95 % interval 2.00 to 2.00; better in 100 % of pairs of "
         "seeds)."
     )
-    assert describe(compare(better, worse)) == expected
-    assert describe(compare(worse, better)) == expected
+    assert describe_comparison(compare(better, worse)) == expected
+    assert describe_comparison(compare(worse, better)) == expected
 
 
 def test_a_description_begins_with_the_better_group():
     comparison = compare(group("a", 0.0, 1.0, 2.0, 3.0, 9.0), group("b", 2.5, 4.0, 5.0, 6.0))
     low, high = comparison.interval
-    assert describe(comparison) == (
+    assert describe_comparison(comparison) == (
         # The middle of b is 4 and 5, of a 1, 2 and 3; b wins 4 + 4 + 4 + 3 of 20 pairs.
         f"b earns 2.50 more than a (95 % interval {-high:.2f} to {-low:.2f}; better in 75 % of "
         "pairs of seeds), which may be chance."
@@ -170,7 +170,7 @@ def test_a_description_begins_with_the_better_group():
 
 
 def test_a_description_says_that_few_seeds_are_no_evidence():
-    text = describe(compare(group("a", 5.0, 6.0, 7.0), group("b", 1.0, 2.0, 3.0)))
+    text = describe_comparison(compare(group("a", 5.0, 6.0, 7.0), group("b", 1.0, 2.0, 3.0)))
     assert text.startswith("a earns 4.00 more than b (95 % interval ")
     assert text.endswith("but these are too few seeds to tell: train with 4 or more of each.")
 
@@ -179,13 +179,13 @@ def test_a_description_says_that_few_seeds_are_no_evidence():
 def test_a_single_seed_has_no_interval(others):
     comparison = compare(group("a", 5.0), group("b", *others))
     assert comparison.interval is None
-    assert "but a single seed tells nothing about others" in describe(comparison)
-    assert "interval" not in describe(comparison)
+    assert "but a single seed tells nothing about others" in describe_comparison(comparison)
+    assert "interval" not in describe_comparison(comparison)
 
 
 def test_a_description_calls_equal_groups_equal():
     comparison = compare(group("a", 2.0, 2.0, 2.0, 2.0), group("b", 2.0, 2.0, 2.0, 2.0))
-    assert describe(comparison).startswith("a and b earn the same")
+    assert describe_comparison(comparison).startswith("a and b earn the same")
 
 
 def test_a_run_that_was_trained_on_since_its_summary_is_refused(write, tmp_path):

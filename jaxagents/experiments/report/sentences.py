@@ -13,7 +13,7 @@ from jaxagents.evaluation.bootstrap import (
     percentile_interval,
     resampled_interquartile_means,
 )
-from jaxagents.evaluation.comparison import compare_groups, describe
+from jaxagents.evaluation.comparison import compare_groups, describe_comparison
 from jaxagents.evaluation.runs import Run, population_of
 
 _MAX_NAMES = 3  # in the title
@@ -129,6 +129,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def episodes_of(evaluation: Mapping[str, Any]) -> str:
+    """Say how many episodes an evaluation played, as in "1 greedy episode"."""
+    kind = "greedy" if evaluation["greedy"] else "sampled"
+    return counted(evaluation["n_evals"], f"{kind} episode")
+
+
 def listed(words: Sequence[str]) -> str:
     """Enumerate words, as in "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
@@ -149,14 +155,11 @@ def summary_sentence(groups: Groups) -> str:
     evaluation, training, checkpoint = (
         run.summary[key] for key in ("evaluation", "training", "checkpoint")
     )
-    episodes = counted(
-        evaluation["n_evals"], f"{'greedy' if evaluation['greedy'] else 'sampled'} episode"
-    )
     return (
         f"Trained for {training['n_environment_steps']:,} environment steps on {envs}. The "
         f"policies of the {evaluation['mode']} checkpoint (step "
         f"{checkpoint['n_environment_steps']:,}) reach a mean return of {_return_of_run(run)} over "
-        f"{episodes}."
+        f"{episodes_of(evaluation)}."
     )
 
 
@@ -171,7 +174,7 @@ def comparisons(groups: Groups) -> list[str]:
     for of_env in by_environment(groups).values():
         if len(of_env) > 1:
             with contextlib.suppress(ExperimentError):  # a run has not been evaluated yet
-                sentences += map(describe, compare_groups(of_env))
+                sentences += map(describe_comparison, compare_groups(of_env))
     return sentences
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import jaxagents
-from jaxagents.evaluation.comparison import Comparison, describe
+from jaxagents.evaluation.comparison import Comparison, describe_comparison
 from jaxagents.experiments.report.content import data_uri
 from jaxagents.experiments.report.parts import CaptionedTable, Picture, document
 from jaxagents.experiments.sweep.study import Result
@@ -57,7 +57,7 @@ def write_sweep_report(sweep: Sweep, comparison: Comparison | None = None) -> Pa
     titles = ["trial", "score", *(["updates"] if is_halved else []), *keys]
     page = document(
         title,
-        [about, *([] if comparison is None else [describe(comparison)])],
+        [about, *([] if comparison is None else [describe_comparison(comparison)])],
         [
             (
                 "",
