@@ -26,6 +26,7 @@ if typing.TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
     from jaxagents.types import Runner
 
+_logger = logging.getLogger(__name__)
 CHECKPOINTS = "checkpoints"
 """A run's folder of checkpoints."""
 
@@ -143,9 +144,6 @@ def _check_param(name: str, value: Any, default: Any) -> None:
     if np.shape(value) != np.shape(default):
         wanted = f"a list of {len(default)} numbers" if np.shape(default) else "one number"
         raise ValueError(f"{name} should be {wanted}, but is {value!r}.")
-
-
-_logger = logging.getLogger(__name__)
 
 
 def open_trackers(config: ExperimentConfig, directory: Path) -> list[Tracker]:

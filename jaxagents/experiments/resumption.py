@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from jaxagents.environments.host.sharing import import_options
 from jaxagents.evaluation.run_files import read_run_config
 from jaxagents.evaluation.runs import configs_of
@@ -31,10 +33,7 @@ def recipe(directory: Path) -> list[str]:
         after = read_run_config(path)
         if n_updates_done < _value(before, "agent.n_steps"):
             commands[-1] += f"  # unless it has ended, press Ctrl-C after update {n_updates_done}"
-        changes = [
-            f"--{key} {shlex.quote(_flow_text(value))}" for key, value in _changes(before, after)
-        ]
-        commands.append(" ".join([f"jaxagents resume {_NEW_RUN}{options}", *changes]))
+        commands.append(f"jaxagents resume {_NEW_RUN}{options}{_changes(before, after)}")
         before = after
     return commands
 
@@ -52,12 +51,23 @@ def stretched_schedules(
     Returns:
         The line; empty if none jumps.
     """
+    import jax.numpy as jnp
+
+    from jaxagents.hyperparameters import as_arrays, flat_items
+    from jaxagents.ppo.schedules import scheduled
+
+    hyperparams = as_arrays(after.hyperparams)
+    # One that adapts does not jump.
+    rate = jnp.asarray(hyperparams.actor_optimizer_params.learning_rate)
     n_before, n_after = before.agent.n_steps, after.agent.n_steps
-    old, new = (_scheduled(config, n_updates_done) for config in (before, after))
+    old, new = (
+        flat_items(scheduled(hyperparams, agent, jnp.asarray(n_updates_done / agent.n_steps), rate))
+        for agent in (before.agent, after.agent)
+    )
     jumps = [
         f"{name} is {_rounded(new[name])}, not {_rounded(old[name])}"
         for name in new
-        if n_before != n_after and name in old and _rounded(old[name]) != _rounded(new[name])
+        if n_before != n_after and _rounded(old[name]) != _rounded(new[name])
     ]
     if not jumps:
         return ""
@@ -67,53 +77,21 @@ def stretched_schedules(
     )
 
 
-def _scheduled(config: "ExperimentConfig", n_updates_done: int) -> dict[str, Any]:
-    """Return the hyperparameters that follow a schedule, at an update."""
-    agent, hyperparams = config.agent, config.hyperparams
-    of_rate = "linear" if agent.anneal_learning_rate else agent.learning_rate_schedule
-    schedules = {
-        "actor_optimizer_params.learning_rate": of_rate,
-        "critic_optimizer_params.learning_rate": of_rate,
-        "ent_coeff": agent.ent_coeff_schedule,
-        "eps_clip": agent.eps_clip_schedule,
-    }
-    return {
-        name: _times(
-            _attribute(hyperparams, name), _factor(schedule, n_updates_done, agent.n_steps)
-        )
-        for name, schedule in schedules.items()
-        if schedule not in ("constant", "kl")
-    }
+def _rounded(values: Any) -> str:
+    return " and ".join(dict.fromkeys(f"{value:.3g}" for value in np.ravel(values)))
 
 
-def _factor(schedule: str, n_updates_done: int, n_steps: int) -> float:
-    from jaxagents.ppo.schedules import factor_at
-
-    return float(factor_at(schedule, n_updates_done / n_steps))  # type: ignore[arg-type]
-
-
-def _attribute(hyperparams: Any, name: str) -> Any:
-    value: Any = hyperparams
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
-
-
-def _times(value: Any, factor: float) -> list[float]:
-    return [float(each) * factor for each in (value if isinstance(value, list) else [value])]
-
-
-def _rounded(values: list[float]) -> str:
-    return " and ".join(dict.fromkeys(f"{value:.3g}" for value in values))
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """List the fields in which two configurations differ, with the later values."""
-    from jaxagents.experiments.config_files.fields import keys_of
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Write the fields in which two configurations differ as overrides, with the later values."""
+    from jaxagents.experiments.config_files.fields import keys_of, yaml_text
     from jaxagents.experiments.config_files.schema import ExperimentConfig
 
     keys = [key for key, field in keys_of(ExperimentConfig) if not field.is_group]
-    return [(key, _value(after, key)) for key in keys if _value(before, key) != _value(after, key)]
+    return "".join(
+        f" --{key} {shlex.quote(yaml_text(_value(after, key)))}"
+        for key in keys
+        if _value(before, key) != _value(after, key)
+    )
 
 
 def _value(config: Mapping[str, Any], key: str) -> Any:
@@ -121,10 +99,3 @@ def _value(config: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def _flow_text(value: Any) -> str:
-    import yaml
-
-    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
-    return text.strip().removesuffix("...").strip()

@@ -25,6 +25,7 @@ from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, flat_keys, to_plain
 from jaxagents.training.atomic_write import write_atomically
 
+_logger = logging.getLogger(__name__)
 METRICS = "metrics.jsonl"
 """A run's file of evaluations, see `jaxagents.training.trackers.JsonLines`."""
 _PACKAGES = ("jax", "jaxlib", "numpy", "flax", "optax", "orbax-checkpoint", "gymnax", "jaxmarl")
@@ -118,9 +119,6 @@ def read_training_summary(directory: Path, n_updates_done: int) -> dict[str, Any
         training = json.loads(text)["training"]
         return training if training["n_updates_done"] == n_updates_done else None
     return None
-
-
-_logger = logging.getLogger(__name__)
 
 
 def describe_start() -> dict[str, Any]:

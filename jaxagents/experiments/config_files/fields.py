@@ -109,7 +109,7 @@ def yaml_text(value: Any) -> str:
     import yaml
 
     plain = list(value) if isinstance(value, tuple) else value
-    text = yaml.safe_dump(plain, default_flow_style=True, width=10**9)
+    text = yaml.safe_dump(plain, default_flow_style=True, width=10**9, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...")
 
 

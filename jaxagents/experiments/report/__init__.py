@@ -1,6 +1,4 @@
 """The HTML report of runs: one page that needs no other file.
 
 `page` writes it by the template of `parts`. Its content is in `sentences` and `content`.
-
-It imports as `experiments` does; only `cli` imports from here.
 """

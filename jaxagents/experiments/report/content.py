@@ -1,7 +1,6 @@
 """The tables and pictures of a report: returns, curves, episodes, settings, commands."""
 
 import base64
-import json
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from jaxagents.experiments.report.sentences import (
     all_runs,
     between,
     by_environment,
-    counted,
+    episodes_of,
     estimates,
     listed,
     n_evaluated,
@@ -43,6 +42,7 @@ _LATEST = ("return_mean", "return_std", "return_min", "return_max")
 _REQUIRED = ("name", "env", "agent.n_steps")
 _PER_RUN = ("name", "seed", "runs_dir")
 _LOSSES = ("actor_loss", "critic_loss", "kl")
+_MEDIA_TYPES = {".gif": "image/gif", ".png": "image/png", ".svg": "image/svg+xml"}
 
 
 def evaluation_tables(groups: Groups) -> list[Part]:
@@ -105,9 +105,7 @@ def _table_of_latest(runs: Sequence[Run]) -> Part:
 
 def _kind_of_evaluation(summary: Any) -> str:
     evaluation = summary["evaluation"]
-    kind = "greedy" if evaluation["greedy"] else "sampled"
-    episodes = counted(evaluation["n_evals"], f"{kind} episode")
-    return f"{episodes} of the {evaluation['mode']} checkpoint."
+    return f"{episodes_of(evaluation)} of the {evaluation['mode']} checkpoint."
 
 
 def _datum(value: float | None) -> Datum:
@@ -117,8 +115,10 @@ def _datum(value: float | None) -> Datum:
 
 def non_defaults(groups: Groups) -> list[Part]:
     """Tabulate the settings of each group that differ from their defaults."""
+    from jaxagents.experiments.config_files.schema import flat_keys
+
     defaults = _defaults()
-    configs = {label: _flat(runs[0].config) for label, runs in groups.items()}
+    configs = {label: dict(flat_keys(runs[0].config)) for label, runs in groups.items()}
     keys = dict.fromkeys(key for config in configs.values() for key in config)
     rows = []
     for key in keys:
@@ -134,11 +134,10 @@ def non_defaults(groups: Groups) -> list[Part]:
 def _defaults() -> dict[str, Any]:
     """Return the defaults of all optional keys."""
     from jaxagents.config import AgentConfig
-    from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
+    from jaxagents.experiments.config_files.schema import ExperimentConfig, flat_keys, to_plain
 
     config = ExperimentConfig(name="any", env="any", agent=AgentConfig(n_steps=1))
-    defaults = _flat(to_plain(config))
-    return {key: value for key, value in defaults.items() if key not in _REQUIRED}
+    return {key: value for key, value in flat_keys(to_plain(config)) if key not in _REQUIRED}
 
 
 def complete_configurations(groups: Groups) -> list[Part]:
@@ -149,27 +148,11 @@ def complete_configurations(groups: Groups) -> list[Part]:
     ]
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
-
-
 def _shown(config: Mapping[str, Any], key: str) -> str:
     """Write a value as YAML on one line, or nothing if the key is absent."""
-    return _text(config[key]) if key in config else ""
+    from jaxagents.experiments.config_files.fields import yaml_text
 
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return f"[{', '.join(map(_text, value))}]"
-    return repr(value) if isinstance(value, float) else json.dumps(value)
+    return yaml_text(config[key]) if key in config else ""
 
 
 def _yaml(config: Mapping[str, Any]) -> str:
@@ -336,13 +319,6 @@ def _last_frame(moving: Path) -> Path:
         image.seek(getattr(image, "n_frames", 1) - 1)
         image.convert("RGB").save(still)
     return still
-
-
-_MEDIA_TYPES: Mapping[str, str] = {
-    ".gif": "image/gif",
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-}
 
 
 def data_uri(path: Path) -> str:

@@ -218,17 +218,20 @@ class Study:
             of_owner.setdefault(name, []).append(str(trial.number))
         return ", ".join(f"{name} trains {' '.join(each)}" for name, each in of_owner.items())
 
-    def tell(self, trial: Any, scores: Sequence[float], n_updates: int | None = None) -> None:
+    def tell(self, trial: Any, scores: Sequence[float], n_updates: int | None = None) -> bool:
         """End a trial with the score of each seed; its own is their mean.
 
         Args:
             trial: Of `ask`.
             scores: NaN: it has diverged.
             n_updates: After which it ended early; None: it did not.
+
+        Returns:
+            False if another process has the trial: this one was suspended, and taken for dead.
         """
         states = self._optuna.trial.TrialState
         if self._study.get_trials(deepcopy=False)[trial.number].state != states.RUNNING:
-            return  # this process was suspended, and taken for dead: another has the trial
+            return False
         trial.set_user_attr("scores", [float(score) for score in scores])
         score = float(np.mean(scores))
         if not np.isfinite(score):
@@ -238,6 +241,7 @@ class Study:
         else:
             trial.report(score, n_updates)
             self._study.tell(trial, state=states.PRUNED)
+        return True
 
     def results(self) -> list[Result]:
         """List the trials that have ended, in their order; failed ones score NaN."""

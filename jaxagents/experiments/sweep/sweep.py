@@ -145,8 +145,8 @@ class Sweep:
                     [values for _, values in trials], self._seeds(), self._settings.halving
                 )
                 for (trial, values), own, end in zip(trials, *scores, strict=True):
-                    self.study.tell(trial, own.tolist(), end)
-                    report(Result(trial.number, values, float(np.mean(own)), own.tolist(), end))
+                    if self.study.tell(trial, own.tolist(), end):
+                        report(Result(trial.number, values, float(np.mean(own)), own.tolist(), end))
 
     def train(
         self, trials: Sequence[Values], seeds: Sequence[int], halving: int | None = None
