@@ -13,8 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import jaxagents
-from jaxagents.experiments.config_files.fields import keys_of
-from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.experiments.config_files.schema import ExperimentConfig, keys_of
 from tests.browser import CHROMIUM, Browser
 
 # Building takes half a minute, and the packages of the extra "docs".

@@ -13,8 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from jaxagents.cli import main as cli
-from jaxagents.experiments.config_files.fields import ConfigField, keys_of
-from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.experiments.config_files.schema import ConfigField, ExperimentConfig, keys_of
 
 COLUMNS = 88
 

@@ -180,7 +180,7 @@ def diagnosis_text(summary: dict[str, Any]) -> str:
 def next_steps_text(experiment: "Experiment") -> str:
     """List the commands for a run that has ended."""
     from jaxagents.environments.host.sharing import import_options, imported_modules
-    from jaxagents.experiments.resumption import recipe
+    from jaxagents.experiments.report.content import recipe
 
     directory, options = shown_path(experiment.directory), import_options()
     first, *then = recipe(directory)

@@ -49,7 +49,6 @@ from jaxagents.experiments.make_agent import (
     require_trackers,
 )
 from jaxagents.experiments.members import MemberRuns, combine, of_best
-from jaxagents.experiments.resumption import stretched_schedules
 from jaxagents.experiments.run_directory import (
     METRICS,
     append_start,
@@ -61,6 +60,7 @@ from jaxagents.experiments.run_directory import (
     new_run_directory,
     numbered_if_taken,
     read_training_summary,
+    stretched_schedules,
     write_summary,
 )
 from jaxagents.hyperparameters import check_hyperparams, flat_items, with_items

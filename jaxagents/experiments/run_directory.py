@@ -99,6 +99,49 @@ def config_in_force(directory: Path, n_updates_done: int) -> Path:
     return [path for since, path in configs_of(directory) if since <= n_updates_done][-1]
 
 
+def stretched_schedules(
+    before: ExperimentConfig, after: ExperimentConfig, n_updates_done: int
+) -> str:
+    """Say in a line which hyperparameters jump because another ``n_steps`` stretches schedules.
+
+    Args:
+        before: Configuration of the run that is resumed.
+        after: Configuration to resume it with.
+        n_updates_done: Updates done before.
+
+    Returns:
+        The line; empty if none jumps.
+    """
+    import jax.numpy as jnp
+
+    from jaxagents.hyperparameters import as_arrays, flat_items
+    from jaxagents.ppo.schedules import scheduled
+
+    hyperparams = as_arrays(after.hyperparams)
+    # One that adapts does not jump.
+    rate = jnp.asarray(hyperparams.actor_optimizer_params.learning_rate)
+    n_before, n_after = before.agent.n_steps, after.agent.n_steps
+    old, new = (
+        flat_items(scheduled(hyperparams, agent, jnp.asarray(n_updates_done / agent.n_steps), rate))
+        for agent in (before.agent, after.agent)
+    )
+    jumps = [
+        f"{name} is {_rounded(new[name])}, not {_rounded(old[name])}"
+        for name in new
+        if n_before != n_after and _rounded(old[name]) != _rounded(new[name])
+    ]
+    if not jumps:
+        return ""
+    return (
+        f"agent.n_steps={n_after:,} instead of {n_before:,} stretches the schedules: after update "
+        f"{n_updates_done:,} {', '.join(jumps)}"
+    )
+
+
+def _rounded(values: Any) -> str:
+    return " and ".join(dict.fromkeys(f"{value:.3g}" for value in np.ravel(values)))
+
+
 def as_json(values: Any) -> Any:
     """Replace NaN and infinities in nested lists by None, because JSON cannot hold them."""
     if isinstance(values, list):

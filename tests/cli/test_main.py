@@ -26,7 +26,7 @@ from jaxagents.environments.host import HostEnvironmentError, sharing
 from jaxagents.environments.registry import MABRAX_IDS, registered_ids
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
-from jaxagents.experiments.resumption import recipe
+from jaxagents.experiments.report.content import recipe
 from jaxagents.training.callbacks import Evaluation
 from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines

@@ -16,7 +16,7 @@ from jaxagents.experiments.config_files.schema import (
     PopulationBasedTrainingConfig,
 )
 from jaxagents.experiments.experiment import Experiment
-from jaxagents.experiments.resumption import recipe
+from jaxagents.experiments.report.content import recipe
 from jaxagents.training.trackers import read_json_lines
 from jaxagents.visual.population_plots import draw_lineages
 from tests.agents import assert_trees_equal

@@ -7,8 +7,8 @@ from jaxagents.config import AgentConfig
 from jaxagents.evaluation.runs import read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig
-from jaxagents.experiments.resumption import recipe, stretched_schedules
-from jaxagents.experiments.run_directory import config_in_force, keep_config
+from jaxagents.experiments.report.content import recipe
+from jaxagents.experiments.run_directory import config_in_force, keep_config, stretched_schedules
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams
 
 FIRST = ExperimentConfig(

@@ -4,35 +4,87 @@ jsonargparse and PyYAML are imported where they are used, so that commands start
 """
 
 import contextlib
+import difflib
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jaxagents
 from jaxagents.config import AgentConfig
 from jaxagents.errors import ExperimentError
-from jaxagents.experiments.config_files.fields import (
+from jaxagents.evaluation.run_files import check_expanded_size, in_plain_words, line_of
+from jaxagents.experiments.config_files.schema import (
     ConfigField,
+    ExperimentConfig,
     fields_of,
     keys_of,
+    to_plain,
     type_text,
     yaml_text,
-)
-from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
-from jaxagents.experiments.config_files.source import (
-    Source,
-    check_keys,
-    describe_unknown_key,
-    example_key_in,
-    read_source,
 )
 from jaxagents.ippo.presets import TEXTBOOK_LEARNING_RATE, textbook_config
 from jaxagents.training.atomic_write import write_atomically
 
 _INFINITY = ("inf", "infinity")  # YAML reads these as text
+_NULL = "tag:yaml.org,2002:null"
+
+
+class Entry(NamedTuple):
+    """A key of a file."""
+
+    line: int  # counted from 1
+    node: Any  # PyYAML's node of the value
+
+
+class Source(NamedTuple):
+    """The file that a configuration is read from, and the overrides on the command line."""
+
+    path: str
+    text: str  # the file's, in ASCII: jsonargparse fails on other letters in some locales
+    entries: Mapping[str, Entry]  # by dotted key, groups included
+    overrides: Sequence[str]  # as on the command line
+
+    def location_of(self, *keys: str) -> str:
+        """Name the place where one of these keys is set: the command line, or a line of the file.
+
+        A key that is set nowhere is located at the innermost group around it.
+        """
+        overridden = [each[2:].split("=")[0] for each in self.overrides if each.startswith("--")]
+        if any(is_within(a, b) or is_within(b, a) for a in keys for b in overridden):
+            return "command line"
+        exact = [each for each in keys if each in self.entries]
+        around = [
+            each
+            for key in keys
+            for each in reversed(list(self.entries))  # innermost first
+            if is_within(key, each)
+        ]
+        for key in exact + around:
+            return f"{self.path}:{self.entries[key].line}"
+        return self.path
+
+    @contextlib.contextmanager
+    def locating_errors(
+        self, fields: Mapping[str, ConfigField], prefix: str = ""
+    ) -> Iterator[None]:
+        """Prefix errors with the location of the fields that they name.
+
+        Args:
+            fields: All fields, by dotted key.
+            prefix: Prepended to the names in errors to make dotted keys, as in "agent.".
+
+        Raises:
+            ExperimentError: in place of a `TypeError` or `ValueError`.
+        """
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            message = " ".join(str(error).split())
+            location = self.location_of(*_keys_named_in(message, fields, prefix))
+            raise ExperimentError(f"{location}: {message}") from error
 
 
 def load_config(path: str | PathLike[str], overrides: Sequence[str] = ()) -> ExperimentConfig:
@@ -210,3 +262,164 @@ def _describe_override(text: str, fields: Mapping[str, ConfigField]) -> str | No
         hint = f"; did you mean --{stray[1]}?" if stray[1].split("=")[0] in fields else ""
         return f"unrecognized argument {stray[1]}{hint}"
     return None
+
+
+def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Source:
+    """Read a YAML file and locate its keys.
+
+    Raises:
+        ExperimentError: there is no such file, it is not YAML, or it sets a key twice.
+    """
+    import yaml
+
+    text = _read_text(Path(path), overrides)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        raise ExperimentError(f"{path}{line_of(error)}: {in_plain_words(error)}") from error
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise ExperimentError(f"{path}: this is not valid YAML: {reason}") from error
+    except RecursionError:
+        raise ExperimentError(f"{path}: this is too deeply nested") from None
+    if root is None:
+        raise ExperimentError(f"{path}: the file is empty; jaxagents config ENV prints a full one")
+    if not isinstance(root, yaml.MappingNode):
+        raise ExperimentError(f"{path}: this is not a YAML file of keys and values")
+    try:
+        check_expanded_size(root)
+        found = list(_entries(root, ""))
+    except ValueError as error:
+        raise ExperimentError(f"{path}: {error}") from error
+    except RecursionError:
+        raise ExperimentError(f"{path}: an anchor (&) contains an alias (*) of itself") from None
+    entries: dict[str, Entry] = {}
+    for key, entry in found:
+        if key in entries:
+            first = entries[key].line
+            raise ExperimentError(
+                f"{path}:{entry.line}: {key} is given a second time, after line {first}; keep one"
+            )
+        entries[key] = entry
+    if not text.isascii():
+        text = yaml.serialize(root, Dumper=yaml.SafeDumper)
+    return Source(str(path), text, entries, overrides)
+
+
+def is_within(key: str, group: str) -> bool:
+    """True if a dotted key is the group itself or a key in it."""
+    return key == group or key.startswith(f"{group}.")
+
+
+def is_user_key(key: str, fields: Mapping[str, ConfigField]) -> bool:
+    """True if a dotted key is in a field that takes any key."""
+    return any(field.takes_any_key and is_within(key, each) for each, field in fields.items())
+
+
+def _read_text(path: Path, overrides: Sequence[str]) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        # The value of an option before CONFIG is taken for it.
+        is_value = overrides and path.suffix not in (".yaml", ".yml")
+        remedy = "; CONFIG comes before any --KEY VALUE" if is_value else ""
+        raise ExperimentError(f"{path}: there is no such file{remedy}") from error
+    except IsADirectoryError as error:
+        config = path / "config.yaml"
+        remedy = f"its configuration is {config}" if config.is_file() else "name a YAML file"
+        raise ExperimentError(f"{path}: this is a directory; {remedy}") from error
+    except UnicodeDecodeError as error:
+        raise ExperimentError(f"{path}: this is not UTF-8 text") from error
+    except OSError as error:
+        raise ExperimentError(f"{path}: it cannot be read: {error.strerror}") from error
+
+
+def _entries(mapping: Any, prefix: str) -> Iterator[tuple[str, Entry]]:
+    """List the keys of a mapping and of the mappings in it, except those merged in by ``<<``."""
+    import yaml
+
+    for name, node in mapping.value:
+        if name.value == "<<":
+            continue
+        key = f"{prefix}{name.value if isinstance(name, yaml.ScalarNode) else '?'}"
+        yield key, Entry(name.start_mark.line + 1, node)
+        if isinstance(node, yaml.MappingNode):
+            yield from _entries(node, f"{key}.")
+
+
+def _keys_named_in(message: str, fields: Mapping[str, ConfigField], prefix: str) -> list[str]:
+    """Find the dotted keys that an error message names, as in "gamma=2.0" or "agent.n_evals"."""
+    keys = []
+    for token, sign in re.findall(r"([A-Za-z_][\w.]*)(=|:| has shape)?", message):
+        if not sign and "." not in token:
+            continue
+        key = f"{prefix}{token}"
+        if key in fields or is_user_key(key, fields):
+            keys.append(key)
+            continue
+        ends = [each for each in fields if each.endswith(f".{token}") and each.startswith(prefix)]
+        keys += ends if len(ends) == 1 else []
+    return keys
+
+
+def check_keys(source: Source, fields: Mapping[str, ConfigField]) -> None:
+    """Check the structure of a file and of its overrides.
+
+    Raises:
+        ExperimentError: a key is unknown or has no value; a group holds a value, or a plain field
+            holds keys; an override is nested too deeply.
+    """
+    for key, entry in source.entries.items():
+        if problem := _problem(key, entry, fields):
+            raise ExperimentError(f"{source.path}:{entry.line}: {problem}")
+    for override in source.overrides:
+        if override.split("=")[0] == "--config":  # by which the parser receives the file
+            raise ExperimentError(f"command line: {describe_unknown_key('config', fields)}")
+        _refuse_nested_override(override, fields)
+
+
+def describe_unknown_key(key: str, fields: Mapping[str, ConfigField]) -> str:
+    """Say that a key is unknown, and suggest the one that was probably meant."""
+    name = key.rpartition(".")[2]
+    by_name = {each.rpartition(".")[2]: each for each in reversed(list(fields))}
+    similar = [by_name[each] for each in difflib.get_close_matches(name, by_name, n=1)]
+    # Best of all is the same name in another group, then a similar dotted key, then a similar name.
+    if name not in by_name:
+        similar = difflib.get_close_matches(key, list(fields), n=1) or similar
+    suggestion = f"did you mean {similar[0]}?" if similar else "see jaxagents train --help"
+    return f"unknown key {key}; {suggestion}"
+
+
+def example_key_in(group: str, fields: Mapping[str, ConfigField]) -> str:
+    """Return the first key of a group."""
+    return next(each for each in fields if each != group and is_within(each, group))
+
+
+def _problem(key: str, entry: Entry, fields: Mapping[str, ConfigField]) -> str | None:
+    import yaml
+
+    field, is_mapping = fields.get(key), isinstance(entry.node, yaml.MappingNode)
+    if field is None:
+        return None if is_user_key(key, fields) else describe_unknown_key(key, fields)
+    if field.is_group:
+        example = example_key_in(key, fields)
+        return None if is_mapping else f"{key} should hold keys, such as {example}"
+    if is_mapping and not field.takes_any_key:
+        return f"{key} should be {type_text(field.hint)}, but holds keys"
+    if entry.node.tag == _NULL and "null" not in type_text(field.hint):
+        return f"{key} has no value; it should be {type_text(field.hint)}"
+    return None
+
+
+def _refuse_nested_override(override: str, fields: Mapping[str, ConfigField]) -> None:
+    """Refuse ``--env_kwargs.a.b 3``: jsonargparse would replace all of ``a``, by text."""
+    key = override.split("=")[0].removeprefix("--")
+    for name, field in fields.items():
+        outer, _, inner = key.removeprefix(f"{name}.").partition(".")
+        if field.takes_any_key and override.startswith(f"--{name}.") and inner:
+            parts = inner.split(".")
+            value = f"{{{': {'.join(parts)}: VALUE{'}' * len(parts)}"
+            raise ExperimentError(
+                f"command line: {key} is nested too deeply; set {name}.{outer} as a "
+                f"whole: --{name}.{outer} '{value}'"
+            )

@@ -11,8 +11,12 @@ import numpy as np
 from jaxagents.environments.constructor_arguments import arguments_of
 from jaxagents.environments.registry import EnvironmentInfo, describe, make
 from jaxagents.environments.time_limits import TimeLimit, time_limit_of
-from jaxagents.experiments.config_files.fields import ConfigField, keys_of, yaml_text
-from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.experiments.config_files.schema import (
+    ConfigField,
+    ExperimentConfig,
+    keys_of,
+    yaml_text,
+)
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.measured_losses import has_lost
 

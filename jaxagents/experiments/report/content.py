@@ -2,15 +2,18 @@
 
 import base64
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxagents.environments.host.sharing import import_options
 from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.learning_curves import health_metrics
 from jaxagents.evaluation.lineages import read_lineages
-from jaxagents.evaluation.runs import Run, is_population_based
+from jaxagents.evaluation.run_files import read_run_config
+from jaxagents.evaluation.runs import Run, configs_of, is_population_based
 from jaxagents.experiments.report.parts import (
     CaptionedTable,
     Code,
@@ -34,7 +37,6 @@ from jaxagents.experiments.report.sentences import (
     number,
     rows_of_actors,
 )
-from jaxagents.experiments.resumption import recipe
 
 _STATISTICS = ("mean", "ci_low", "ci_high", "iqm", "std", "min", "median", "max")
 _TITLES = ("mean", "CI low", "CI high", "IQM", "std", "min", "median", "max")
@@ -43,6 +45,7 @@ _REQUIRED = ("name", "env", "agent.n_steps")
 _PER_RUN = ("name", "seed", "runs_dir")
 _LOSSES = ("actor_loss", "critic_loss", "kl")
 _MEDIA_TYPES = {".gif": "image/gif", ".png": "image/png", ".svg": "image/svg+xml"}
+_NEW_RUN = "NEW_RUN"
 
 
 def evaluation_tables(groups: Groups) -> list[Part]:
@@ -150,7 +153,7 @@ def complete_configurations(groups: Groups) -> list[Part]:
 
 def _shown(config: Mapping[str, Any], key: str) -> str:
     """Write a value as YAML on one line, or nothing if the key is absent."""
-    from jaxagents.experiments.config_files.fields import yaml_text
+    from jaxagents.experiments.config_files.schema import yaml_text
 
     return yaml_text(config[key]) if key in config else ""
 
@@ -179,6 +182,43 @@ def reproduction(groups: Groups) -> list[Part]:
         )
     versions_table = [CaptionedTable(["package", "version"], rows, "Versions", kind="words")]
     return [said, Listing(commands), *(versions_table if rows else [])]
+
+
+def recipe(directory: Path) -> list[str]:
+    """List the commands that repeat a run; one, unless it was resumed with another configuration.
+
+    ``NEW_RUN`` stands for the directory that the first command writes.
+    """
+    (_, first), *resumed = configs_of(directory)
+    options = import_options()
+    commands = [f"jaxagents train {shlex.quote(str(first))}{options}"]
+    before = read_run_config(first) if resumed else {}
+    for n_updates_done, path in resumed:
+        after = read_run_config(path)
+        if n_updates_done < _value(before, "agent.n_steps"):
+            commands[-1] += f"  # unless it has ended, press Ctrl-C after update {n_updates_done}"
+        commands.append(f"jaxagents resume {_NEW_RUN}{options}{_changes(before, after)}")
+        before = after
+    return commands
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Write the fields in which two configurations differ as overrides, with the later values."""
+    from jaxagents.experiments.config_files.schema import ExperimentConfig, keys_of, yaml_text
+
+    keys = [key for key, field in keys_of(ExperimentConfig) if not field.is_group]
+    return "".join(
+        f" --{key} {shlex.quote(yaml_text(_value(after, key)))}"
+        for key in keys
+        if _value(before, key) != _value(after, key)
+    )
+
+
+def _value(config: Mapping[str, Any], key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def learning_curves(groups: Groups) -> list[Part]:

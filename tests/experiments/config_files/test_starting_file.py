@@ -13,9 +13,8 @@ import yaml
 from jaxagents.cli import main as cli
 from jaxagents.environments.registry import describe, make, registered_ids
 from jaxagents.environments.time_limits import warn_of_short_episodes
-from jaxagents.experiments.config_files.fields import keys_of
 from jaxagents.experiments.config_files.file import load_config
-from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.experiments.config_files.schema import ExperimentConfig, keys_of
 from jaxagents.experiments.config_files.starting_file import (
     MEASURED_SETTINGS,
     starting_file,
