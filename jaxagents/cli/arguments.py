@@ -2,15 +2,48 @@
 
 import argparse
 import contextlib
+import inspect
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 else:
     Commands = argparse.Action
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int | None],
+    usage: str = "",
+    takes_overrides: bool = False,
+    **options: Any,
+) -> argparse.ArgumentParser:
+    """Add a command, which the docstring of its function describes.
+
+    Args:
+        commands: All commands.
+        name: Its name.
+        run: The function; the list of commands shows its docstring's first line, and the command's
+            help all of it.
+        usage: Its arguments; empty: as argparse lists them.
+        takes_overrides: True if it takes --KEY VALUE.
+        **options: Of argparse's parser.
+    """
+    description = inspect.cleandoc(run.__doc__ or "")  # none with python -OO
+    summary = description.partition("\n")[0]
+    command = commands.add_parser(
+        name,
+        help=summary[:1].lower() + summary[1:].rstrip("."),
+        description=description,
+        usage=f"jaxagents {name} {usage}" if usage else None,
+        **options,
+    )
+    command.set_defaults(command=run, takes_overrides=takes_overrides)
+    return command
 
 
 def add_config(command: argparse.ArgumentParser) -> None:

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from jaxagents.cli.arguments import Commands, add_config
+from jaxagents.cli.arguments import Commands, add_command, add_config
 from jaxagents.cli.output import table
 from jaxagents.cli.streams import FAILED
 
@@ -21,15 +21,8 @@ def add_to(commands: Commands) -> None:
 
 
 def _add_profile(commands: Commands) -> None:
-    command = commands.add_parser(
-        "profile",
-        help="measure where the time of an update goes",
-        description=(
-            "Time the stages of an update, each compiled as a program of its own, and the whole "
-            "update. Nothing is written. Every key listed by `jaxagents train --help` may be "
-            "overridden."
-        ),
-        usage="jaxagents profile CONFIG [--rounds N] [--KEY VALUE ...]",
+    command = add_command(
+        commands, "profile", _profile, usage="CONFIG [--rounds N] [--KEY VALUE ...]"
     )
     add_config(command)
     command.add_argument(
@@ -39,19 +32,11 @@ def _add_profile(commands: Commands) -> None:
         metavar="N",
         help="how often to time each stage; 20 by default",
     )
-    command.set_defaults(command=_profile)
 
 
 def _add_plan(commands: Commands) -> None:
-    command = commands.add_parser(
-        "plan",
-        help="tell what a training will cost: memory, steps per second, time",
-        description=(
-            "Try one device's share of a training for some seconds, and tell the memory that each "
-            "device needs, the environment steps per second, and the time to finish. Nothing is "
-            "written. Every key listed by `jaxagents train --help` may be overridden."
-        ),
-        usage="jaxagents plan CONFIG [--devices N] [--memory GB] [--KEY VALUE ...]",
+    command = add_command(
+        commands, "plan", _plan, usage="CONFIG [--devices N] [--memory GB] [--KEY VALUE ...]"
     )
     add_config(command)
     command.add_argument(
@@ -77,11 +62,14 @@ def _add_plan(commands: Commands) -> None:
         metavar="US",
         help="microseconds from one device to the next, however little is sent; 7 by default",
     )
-    command.set_defaults(command=_plan)
 
 
 def _profile(parsed: argparse.Namespace) -> None:
-    """Print where the time of an update goes."""
+    """Measure where the time of an update goes.
+
+    Each stage is compiled as a program of its own, and timed beside the whole update.
+    Nothing is written. Every key listed by `jaxagents train --help` may be overridden.
+    """
     from jaxagents.errors import ExperimentError
     from jaxagents.experiments.config_files.file import load_config, locating_errors
     from jaxagents.experiments.experiment import Experiment
@@ -159,7 +147,11 @@ def _profile_notes(profile: "Profile") -> list[str]:
 
 
 def _plan(parsed: argparse.Namespace) -> int:
-    """Print what a training will cost; the status tells whether it fits."""
+    """Tell what a training will cost: memory, steps per second, time.
+
+    One device's share is tried for some seconds. Nothing is written. Every key listed by
+    `jaxagents train --help` may be overridden. The exit status is 1 if the training does not fit.
+    """
     from jaxagents.errors import ExperimentError
     from jaxagents.experiments.config_files.file import load_config, locating_errors
     from jaxagents.experiments.experiment import Experiment

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxagents.cli.arguments import Commands
+from jaxagents.cli.arguments import Commands, add_command
 from jaxagents.cli.output import markdown_table, shown_path, table, titled
 from jaxagents.cli.streams import FAILED
 from jaxagents.cli.training import run, shown
@@ -22,38 +22,25 @@ def add_to(commands: Commands) -> None:
 
 
 def _add_doctor(commands: Commands) -> None:
-    command = commands.add_parser(
-        "doctor",
-        help="try what training needs on this machine",
-        description=(
-            "Try what training needs on this machine, and say what to do about each failure. "
-            "Exits with 1 if something necessary fails. Nothing is left behind."
-        ),
-    )
+    command = add_command(commands, "doctor", doctor)
     command.add_argument(
         "--runs-dir", metavar="FOLDER", default="runs", help="folder of runs; runs by default"
     )
     command.add_argument("--json", action="store_true", help="print a JSON list instead")
-    command.set_defaults(command=doctor)
 
 
 def _add_demo(commands: Commands) -> None:
-    command = commands.add_parser(
-        "demo",
-        help="train three agents in about half a minute, and show the result",
-        description=(
-            "Train three agents to spread over three landmarks, in about half a minute on 2 "
-            "cores, and open a report with their learning curve and an episode. Every key listed "
-            "by `jaxagents train --help` may be overridden."
-        ),
-        usage="jaxagents demo [--no-open] [--KEY VALUE ...]",
+    command = add_command(
+        commands, "demo", demo, usage="[--no-open] [--KEY VALUE ...]", takes_overrides=True
     )
     command.add_argument("--no-open", action="store_true", help="open no browser")
-    command.set_defaults(command=demo, takes_overrides=True)
 
 
 def doctor(parsed: argparse.Namespace) -> int:
-    """Print what works here; return the exit status."""
+    """Try what training needs on this machine.
+
+    Each failure has its remedy. Exits with 1 if something necessary fails. Nothing is left behind.
+    """
     from jaxagents.experiments.installation import examine_installation
 
     findings = []
@@ -76,7 +63,11 @@ def doctor(parsed: argparse.Namespace) -> int:
 
 
 def demo(parsed: argparse.Namespace) -> int:
-    """Train something small, and show it; return the exit status."""
+    """Train three agents in about half a minute, and show the result.
+
+    They learn to spread over three landmarks. The report with their learning curve and an episode
+    opens in a browser. Every key listed by `jaxagents train --help` may be overridden.
+    """
     import importlib.resources
 
     from jaxagents.experiments.config_files.file import load_config, locating_errors
@@ -109,31 +100,21 @@ def _open(page: Path) -> None:
 
 
 def _add_envs(commands: Commands) -> None:
-    command = commands.add_parser(
-        "envs",
-        help="list the environments",
-        description="List the environments, with the actors, observations and actions of each.",
-    )
+    command = add_command(commands, "envs", envs)
     command.add_argument(
         "filter", metavar="FILTER", nargs="?", default="", help="list ids that contain this"
     )
     command.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    command.set_defaults(command=envs)
 
 
 def _add_config(commands: Commands) -> None:
-    command = commands.add_parser(
-        "config",
-        help="print a configuration file to start from",
-        description="Print a configuration file for an environment, with every key explained.",
-    )
+    command = add_command(commands, "config", config)
     command.add_argument("env", metavar="ENV", help="an id listed by `jaxagents envs`")
     command.add_argument("--to", metavar="FILE", help="write a new file instead")
-    command.set_defaults(command=config)
 
 
 def envs(parsed: argparse.Namespace) -> None:
-    """List the environments whose ids contain the filter."""
+    """List the environments, with their actors, observations and actions."""
     from jaxagents.environments.registry import MABRAX_IDS, describe, registered_ids
     from jaxagents.errors import EntryPointError
 
@@ -179,7 +160,7 @@ def _containing(part: str, ids: Iterable[str]) -> list[str]:
 
 
 def config(parsed: argparse.Namespace) -> None:
-    """Print or write a configuration file for an environment."""
+    """Print a configuration file to start from, with every key explained."""
     from jaxagents.errors import explained
     from jaxagents.experiments.config_files.starting_file import starting_file
     from jaxagents.training.atomic_write import write_atomically

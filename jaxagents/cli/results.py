@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxagents.cli.arguments import Commands, add_mode, add_run, add_runs
+from jaxagents.cli.arguments import Commands, add_command, add_mode, add_run, add_runs
 from jaxagents.cli.output import shown_path, summary_text
 
 if TYPE_CHECKING:
@@ -26,15 +26,7 @@ def add_to(commands: Commands) -> None:
 
 
 def _add_plot(commands: Commands) -> None:
-    command = commands.add_parser(
-        "plot",
-        help="plot the learning curves of runs",
-        description=(
-            "Plot the learning curves of runs. Runs that differ only in their seed share a curve: "
-            "their interquartile mean with its 95 % bootstrap interval. A curve ends with its "
-            "shortest run."
-        ),
-    )
+    command = add_command(commands, "plot", plot)
     add_runs(command)
     command.add_argument(
         "--metrics",
@@ -49,19 +41,10 @@ def _add_plot(commands: Commands) -> None:
         metavar="FILE",
         help="a .png or .svg file; RUN/curves.png by default, ./curves.png for several runs",
     )
-    command.set_defaults(command=plot)
 
 
 def _add_compare(commands: Commands) -> None:
-    command = commands.add_parser(
-        "compare",
-        help="compare the returns of runs",
-        description=(
-            "Compare the returns in the summaries of groups of runs. Runs that differ only in "
-            "their seed form a group. Over several environments, runs are compared by their name, "
-            "on one scale."
-        ),
-    )
+    command = add_command(commands, "compare", _compare)
     add_runs(command)
     command.add_argument("--csv", metavar="FILE", help="write the numbers to a new file, too")
     command.add_argument(
@@ -69,18 +52,10 @@ def _add_compare(commands: Commands) -> None:
         metavar="FILE",
         help="a .png or .svg file of performance profiles: the share of runs above each return",
     )
-    command.set_defaults(command=_compare)
 
 
 def _add_report(commands: Commands) -> None:
-    command = commands.add_parser(
-        "report",
-        help="write an HTML page about runs: curves, evaluation, an episode, configuration",
-        description=(
-            "Write a self-contained HTML page about runs, finished or still training. Runs that "
-            "differ only in their seed are shown as a group."
-        ),
-    )
+    command = add_command(commands, "report", report)
     add_runs(command)
     command.add_argument(
         "--to",
@@ -89,19 +64,10 @@ def _add_report(commands: Commands) -> None:
         "report, but no other file",
     )
     command.add_argument("--no-replay", action="store_true", help="show no episode")
-    command.set_defaults(command=report)
 
 
 def _add_cross_play(commands: Commands) -> None:
-    command = commands.add_parser(
-        "crossplay",
-        help="let the policies of seeds play with each other",
-        description=(
-            "Let the policies of runs that differ only in their seed, or of a population, play "
-            "with each other as partners. Each row plays one actor and each column the others, "
-            "for every actor in turn."
-        ),
-    )
+    command = add_command(commands, "crossplay", _cross_play)
     add_runs(command)
     command.add_argument("--n-evals", type=int, metavar="N", help="episodes per pair and actor")
     command.add_argument(
@@ -110,11 +76,14 @@ def _add_cross_play(commands: Commands) -> None:
         help="a .png or .svg file, beside which the numbers are written as .csv; "
         "RUN/crossplay.png by default, ./crossplay.png for several runs",
     )
-    command.set_defaults(command=_cross_play)
 
 
 def plot(parsed: argparse.Namespace) -> None:
-    """Plot the learning curves of runs."""
+    """Plot the learning curves of runs.
+
+    Runs that differ only in their seed share a curve: their interquartile mean with its 95 %
+    bootstrap interval. A curve ends with its shortest run.
+    """
     from jaxagents.errors import explained
     from jaxagents.evaluation.learning_curves import health_metrics
     from jaxagents.evaluation.runs import read_groups
@@ -132,7 +101,11 @@ def plot(parsed: argparse.Namespace) -> None:
 
 
 def _compare(parsed: argparse.Namespace) -> None:
-    """Compare the returns of groups of runs."""
+    """Compare the returns of runs.
+
+    Returns are those of the summaries. Runs that differ only in their seed form a group. Over
+    several environments, runs are compared by their name, on one scale.
+    """
     from jaxagents.errors import ExperimentError
     from jaxagents.evaluation.runs import read_groups
     from jaxagents.visual.plots import check_replaceable, check_suffix
@@ -214,7 +187,11 @@ def _draw_profiles(
 
 
 def _cross_play(parsed: argparse.Namespace) -> None:
-    """Let the policies of seeds play with each other."""
+    """Let the policies of seeds play with each other.
+
+    The runs differ only in their seed, or are a population. Each row plays one actor and each
+    column the others, for every actor in turn.
+    """
     from jaxagents.cli.output import cross_play_text
     from jaxagents.experiments.cross_play import (
         cross_play_of_runs,
@@ -234,35 +211,25 @@ def _cross_play(parsed: argparse.Namespace) -> None:
 
 
 def report(parsed: argparse.Namespace) -> None:
-    """Write an HTML page about runs."""
+    """Write an HTML page about runs: curves, evaluation, an episode, configuration.
+
+    The page is self-contained; the runs may still train. Runs that differ only in their seed are
+    shown as a group.
+    """
     from jaxagents.experiments.report.page import write_report
 
     print(write_report(parsed.runs, parsed.to, replay=not parsed.no_replay))
 
 
 def _add_eval(commands: Commands) -> None:
-    command = commands.add_parser(
-        "eval",
-        help="evaluate the policies of a run",
-        description=(
-            "Play episodes with the policies of a run, by default the episodes of its summary."
-        ),
-    )
+    command = add_command(commands, "eval", evaluate)
     add_run(command)
     command.add_argument("--n-evals", type=int, metavar="N", help="number of episodes")
     _add_how_to_play(command)
-    command.set_defaults(command=evaluate)
 
 
 def _add_replay(commands: Commands) -> None:
-    command = commands.add_parser(
-        "replay",
-        help="animate episodes of a run",
-        description=(
-            "Play episodes with the policies of a run and write them as episode-1.gif, ... "
-            "They are the first episodes that `jaxagents eval` plays."
-        ),
-    )
+    command = add_command(commands, "replay", replay)
     add_run(command)
     command.add_argument(
         "--episodes", type=int, default=1, metavar="N", help="number of episodes; 1 by default"
@@ -280,7 +247,6 @@ def _add_replay(commands: Commands) -> None:
         metavar="N",
         help="of longer episodes show every second, third, ... state only; 300 by default",
     )
-    command.set_defaults(command=replay)
 
 
 def _add_how_to_play(command: argparse.ArgumentParser) -> None:
@@ -292,24 +258,19 @@ def _add_how_to_play(command: argparse.ArgumentParser) -> None:
 
 
 def _add_export(commands: Commands) -> None:
-    command = commands.add_parser(
-        "export",
-        help="write the policies of a run as safetensors",
-        description=(
-            "Write the policies of a run as policy.safetensors, and a description of how to act "
-            "with them as policy.json."
-        ),
-    )
+    command = add_command(commands, "export", export)
     add_run(command)
     command.add_argument(
         "--to", metavar="DIRECTORY", help="directory of the files; RUN/export by default"
     )
     add_mode(command)
-    command.set_defaults(command=export)
 
 
 def evaluate(parsed: argparse.Namespace) -> None:
-    """Evaluate the policies of a run."""
+    """Evaluate the policies of a run.
+
+    The episodes are by default those of its summary.
+    """
     from jaxagents.experiments.experiment import Experiment
 
     experiment = Experiment.of_run(parsed.run)
@@ -320,7 +281,10 @@ def evaluate(parsed: argparse.Namespace) -> None:
 
 
 def replay(parsed: argparse.Namespace) -> None:
-    """Write animations of a run's episodes."""
+    """Animate episodes of a run.
+
+    The files are episode-1.gif, ..., of the first episodes that `jaxagents eval` plays.
+    """
     from jaxagents.experiments.experiment import Experiment
 
     for path in Experiment.of_run(parsed.run).replay(
@@ -340,7 +304,10 @@ def _greedy(parsed: argparse.Namespace) -> bool | None:
 
 
 def export(parsed: argparse.Namespace) -> None:
-    """Export the policies of a run."""
+    """Write the policies of a run as safetensors.
+
+    The files are policy.safetensors, and policy.json, which describes how to act with them.
+    """
     from jaxagents.experiments.experiment import Experiment
 
     directory = parsed.to or os.path.join(parsed.run, "export")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from jaxagents.cli.arguments import (
     Commands,
+    add_command,
     add_config,
     add_processes,
     add_quiet,
@@ -43,34 +44,22 @@ def add_to(commands: Commands) -> None:
 
 
 def _add_train(commands: Commands) -> None:
-    command = commands.add_parser(
-        "train",
-        help="train an agent from a configuration file",
-        usage="jaxagents train CONFIG [--quiet] [--KEY VALUE ...]",
-        add_help=False,
+    command = add_command(
+        commands, "train", train, usage="CONFIG [--quiet] [--KEY VALUE ...]", add_help=False
     )
     add_config(command)
     add_quiet(command)
     add_processes(command)
     command.add_argument("--help", "-h", action=_TrainHelp, nargs=0, help="show this and exit")
-    command.set_defaults(command=train)
 
 
 def _add_resume(commands: Commands) -> None:
-    command = commands.add_parser(
-        "resume",
-        help="resume an interrupted run, or extend a finished one",
-        description=(
-            "Continue from a run's last undamaged checkpoint, as if it had never been "
-            "interrupted. --agent.n_steps N extends a run; hyperparameters may change, networks "
-            "may not."
-        ),
-        usage="jaxagents resume RUN [--quiet] [--KEY VALUE ...]",
+    command = add_command(
+        commands, "resume", resume, usage="RUN [--quiet] [--KEY VALUE ...]", takes_overrides=True
     )
     add_run(command)
     add_quiet(command)
     add_processes(command)
-    command.set_defaults(command=resume, takes_overrides=True)
 
 
 @final
@@ -87,7 +76,7 @@ class _TrainHelp(argparse.Action):
 
 
 def train(parsed: argparse.Namespace) -> int:
-    """Train from a configuration file."""
+    """Train an agent from a configuration file."""
     from jaxagents.compiler.processes import is_first
     from jaxagents.experiments.config_files.file import load_config, locating_errors
     from jaxagents.experiments.experiment import Experiment
@@ -103,7 +92,11 @@ def train(parsed: argparse.Namespace) -> int:
 
 
 def resume(parsed: argparse.Namespace) -> int:
-    """Resume a run."""
+    """Resume an interrupted run, or extend a finished one.
+
+    Continue from a run's last undamaged checkpoint, as if it had never been interrupted.
+    --agent.n_steps N extends a run; hyperparameters may change, networks may not.
+    """
     from jaxagents.compiler.processes import is_first
     from jaxagents.experiments.experiment import Experiment
 
@@ -185,15 +178,11 @@ def _has_checkpoint(experiment: "Experiment") -> bool:
 
 
 def _add_sweep(commands: Commands) -> None:
-    command = commands.add_parser(
+    command = add_command(
+        commands,
         "sweep",
-        help="search for better values of a configuration's keys",
-        description=(
-            "Vary keys of a configuration, train the trials as populations, and report which are "
-            "best by the area under the learning curve. A directory that holds the sweep is "
-            "continued; several processes may work on one. Needs the extra sweep."
-        ),
-        usage="jaxagents sweep CONFIG --space SPACE --to DIRECTORY [options] [--KEY VALUE ...]",
+        sweep,
+        usage="CONFIG --space SPACE --to DIRECTORY [options] [--KEY VALUE ...]",
     )
     add_config(command)
     command.add_argument(
@@ -236,11 +225,15 @@ def _add_sweep(commands: Commands) -> None:
     command.add_argument(
         "--best-to", metavar="FILE", help="write the best trial's configuration to a new file"
     )
-    command.set_defaults(command=sweep)
 
 
 def sweep(parsed: argparse.Namespace) -> None:
-    """Search for configurations."""
+    """Search for better values of a configuration's keys.
+
+    The trials train as populations, and are ranked by the area under the learning curve. A
+    directory that holds the sweep is continued; several processes may work on one. Needs the extra
+    sweep.
+    """
     from jaxagents.errors import ExperimentError
     from jaxagents.experiments.sweep.report import result_text
     from jaxagents.experiments.sweep.sweep import Sweep, SweepSettings, check_is_new
