@@ -124,6 +124,9 @@ def training_by_host(env: ja.HostEnvironment, n_envs: int, n_updates: int) -> Ca
     agent = make_agent(env, n_envs, n_updates)
     pool, seeds = env.make_pool(n_envs, None, has_state=False), np.arange(n_envs, dtype=np.uint32)
 
+    def copied(frame: Any) -> Any:  # the pool's next step writes into the same arrays
+        return {name: array.copy() for name, array in frame.items()}
+
     def seen(frame: Any, elapsed: np.ndarray, prefix: str = "") -> Any:
         features, mask = frame[f"{prefix}features"], frame.get(f"{prefix}action_mask")
         return ja.Observation(features, mask, elapsed=elapsed)
@@ -133,7 +136,7 @@ def training_by_host(env: ja.HostEnvironment, n_envs: int, n_updates: int) -> Ca
         active = [frame["alive"]]
         for _ in range(ROLLOUT_LENGTH):
             action, record = agent.act(runner, seen(frame, elapsed), carry)
-            frame, carry = pool.step(np.asarray(action), seeds), record.carry
+            frame, carry = copied(pool.step(np.asarray(action), seeds)), record.carry
             over = frame["over"]
             for name in ("features", "action_mask"):
                 if name in frame:
@@ -154,7 +157,7 @@ def training_by_host(env: ja.HostEnvironment, n_envs: int, n_updates: int) -> Ca
 
     def train() -> None:
         runner = agent.init(jax.random.key(0), ja.HyperParameters())
-        frame, elapsed = pool.reset(seeds), np.zeros(n_envs, np.int32)
+        frame, elapsed = copied(pool.reset(seeds)), np.zeros(n_envs, np.int32)
         for _ in range(n_updates):
             rollout, frame, elapsed = collect(runner, frame, elapsed)
             runner, _ = agent.update(runner, rollout)

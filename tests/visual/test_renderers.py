@@ -303,6 +303,16 @@ def test_an_environment_that_draws_itself_is_shown_as_it_draws():
     assert n_pixels(image, "#9B9B9B", tolerance=0) == WIDTH * WIDTH // 2  # 255 - 2 * 50
 
 
+def test_what_an_environment_draws_must_be_a_picture():
+    class Grey(Painted):
+        def draw(self, state, params):
+            return np.zeros((4, 4))
+
+    scene = make_scene(Grey(), None, episode([np.array(0)] * 2, n_actors=3))
+    with pytest.raises(ValueError, match=r"^Grey.draw drew ndarray of shape \(4, 4\)"):
+        scene.draw(0)
+
+
 def test_an_unknown_environment_is_drawn_as_strips_up_to_the_current_step():
     mask = np.ones((4, 3, 3), bool)
     mask[:, 0, 1:] = False  # only action 0 is available to the first actor

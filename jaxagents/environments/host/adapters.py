@@ -2,7 +2,6 @@
 
 import abc
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, final
 
@@ -21,7 +20,6 @@ from jaxagents.environments.host.encodings import (
 
 _FRAMES_PER_SECOND = 10.0  # of environments that do not say
 _ONE = (np.zeros(1, bool), np.ones(1, bool))  # False and True of a single actor
-os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # which would be printed by every worker
 
 
 class Outcome(NamedTuple):

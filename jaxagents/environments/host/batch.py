@@ -186,22 +186,26 @@ class HostEnvironmentBatch(EnvironmentBatch):
             jax.effects_barrier()
         except (jax.errors.JaxRuntimeError, HostEnvironmentError) as error:
             if not self._faults:
-                if _INTERRUPT.search(str(error)):  # it arrived in jax's part of the call
-                    raise KeyboardInterrupt from None
-                raise
+                if not _INTERRUPT.search(str(error)):
+                    raise
+                self._faults.append(KeyboardInterrupt())  # it arrived in jax's part of the call
         except KeyboardInterrupt:
-            for batch in self._agents_batches:
-                # So that the program that still runs ends at its next step.
-                batch.close(_SECONDS_AFTER_CTRL_C)
+            self._faults.insert(0, KeyboardInterrupt())
+            self._close_all()
             raise
         if self._faults:
-            for batch in self._agents_batches:
-                batch.close()
+            self._close_all()
             fault = self._faults[0]
             if isinstance(fault, HostEnvironmentError):
                 # What jax and the callback add to the traceback says nothing of the environment.
                 fault = fault.with_traceback(None)
             raise fault from None
+
+    def _close_all(self) -> None:
+        """End the workers after a fault; a program that still runs fails at its next call."""
+        is_interrupted = isinstance(self._faults[0], KeyboardInterrupt)
+        for batch in self._agents_batches:
+            batch.close(_SECONDS_AFTER_CTRL_C if is_interrupted else SECONDS_TO_CLOSE)
 
     def share_faults(self, results: PyTree) -> None:
         """Raise in all processes what an environment of one of them has raised."""
@@ -296,14 +300,14 @@ class HostEnvironmentBatch(EnvironmentBatch):
         """Call the workers from compiled code, and keep what they raise; see the class."""
 
         def keep_faults(argument: np.ndarray, results: HostArrays) -> None:
-            if not (is_divided and self._faults):
+            if not self._faults:
                 try:
                     work(argument, results)
                 except BaseException as error:
                     self._faults.append(error)
-                    if not is_divided:
-                        raise
-            if is_divided and self._faults:
+            if self._faults:
+                if not is_divided:
+                    raise self._faults[0]
                 for name, result in results.items():
                     result[...] = _AFTER_A_FAULT.get(name, 0)
 
@@ -324,6 +328,8 @@ class HostEnvironmentBatch(EnvironmentBatch):
                 self.has_hidden_infos,
             )
             self._pool, self._envs = pool, envs
+            if self._faults:  # Ctrl-C has closed all others meanwhile
+                self.close()
         frame = pool.reset(seed)
         self._checksum = zlib.crc32(seed.tobytes())
         self._fill(results, frame, pool)
@@ -360,7 +366,7 @@ def _envs_of_process(size: int) -> range:
 def _is_no_fault(record: logging.LogRecord) -> bool:
     """Keep jax from logging faults, which `raising_faults` raises."""
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HostEnvironmentError)
+    return not isinstance(error, HostEnvironmentError | KeyboardInterrupt)
 
 
 def _abstract(field: ArraySpec, *batch_shape: int) -> Any:

@@ -5,6 +5,7 @@ import functools
 import importlib
 import logging
 import operator
+import os
 import random
 import warnings
 import weakref
@@ -19,7 +20,7 @@ from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.encodings import ImageSettings, narrow
 from jaxagents.environments.host.pool import OnWorkerFailure, Pool, PoolSettings
-from jaxagents.environments.host.sharing import ArraySpec, Layout, imported_modules
+from jaxagents.environments.host.sharing import QUIET_PYGAME, ArraySpec, Layout, imported_modules
 from jaxagents.environments.host.stepper import EnvironmentSettings, InfoFunctions
 from jaxagents.environments.host.vectors import OnlyOne, autoreset_mode
 from jaxagents.environments.spaces import ActionSpace
@@ -130,8 +131,10 @@ class HostEnvironment:
 
         _check(n_workers, timeout, on_worker_failure)
         _check_infos(infos)
-        if explored_steps < 0:
-            raise ValueError(f"explored_steps={explored_steps}; give at least 0.")
+        if not isinstance(explored_steps, int | np.integer) or explored_steps < 0:
+            raise ValueError(
+                f"explored_steps={explored_steps!r}; give a whole number of at least 0."
+            )
         if vectorized and (n_workers or on_worker_failure == "restart"):
             raise ValueError(
                 f"vectorized=True with n_workers={n_workers}, "
@@ -215,9 +218,11 @@ class HostEnvironment:
         return adapter
 
     def _construct(self) -> Adapter:
+        with _quiet_pygame():
+            env = self._make_env(1) if self.is_vectorized else self._make_env()
         if not self.is_vectorized:
-            return adapt(self._make_env(), self._images)
-        vector = self._make_env(1)
+            return adapt(env, self._images)
+        vector = env
         if not hasattr(vector, "single_action_space"):
             raise TypeError(
                 f"make_env returns {type(vector).__name__}, which is not a vector of environments; "
@@ -336,6 +341,18 @@ class HostEnvironment:
 
 
 @contextlib.contextmanager
+def _quiet_pygame() -> Iterator[None]:
+    """Print no greeting where pygame is imported."""
+    new = {name: value for name, value in QUIET_PYGAME.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
 def _keeping_global_generators() -> Iterator[None]:
     """Leave the process's generators, from which some environments draw, as they are."""
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -408,8 +425,8 @@ def _split(env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _import_parts(package: str, module: str) -> Any:
     try:
-        importlib.import_module(package)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _quiet_pygame():
+            importlib.import_module(package)
             # PettingZoo prefers a registry of its own, which other packages do not have.
             warnings.simplefilter("ignore", DeprecationWarning)
             return importlib.import_module(f"{package}.{module}")

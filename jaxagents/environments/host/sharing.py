@@ -27,6 +27,8 @@ DONE, FAILED = b"d", b"f"  # from the worker; a `Failure` follows FAILED
 _LENGTH = struct.Struct("!Q")
 _ALIGNMENT = 64  # bytes: a cache line
 _IN_MEMORY = "/dev/shm"
+QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+"""Environment variables without which the import of pygame prints a greeting."""
 _modules: dict[str, None] = {}  # an ordered set
 
 

@@ -21,6 +21,7 @@ from jaxagents.environments.host.sharing import (
     DONE,
     FAILED,
     INFOS,
+    QUIET_PYGAME,
     RESET,
     Failure,
     Layout,
@@ -38,7 +39,10 @@ _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
     "from jaxagents.environments.host.worker import main; main({descriptor})"
 )
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_ENVIRONMENT_VARIABLES = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    **QUIET_PYGAME,
+}
 
 
 class WorkerTask(NamedTuple):
@@ -72,7 +76,7 @@ class WorkerProcess:
                     [sys.executable, "-c", program],
                     stdin=subprocess.DEVNULL,
                     pass_fds=(descriptor, task.memory),
-                    env=_ONE_THREAD | os.environ,
+                    env=_ENVIRONMENT_VARIABLES | os.environ,
                 )
             except OSError:
                 self._channel.close()

@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
+from jaxagents.environments.host import WrongValueError
+from jaxagents.environments.host.encodings import as_picture
 from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.types import PyTree
 from jaxagents.visual.renderers.canvas import Canvas, text_width
@@ -25,10 +27,17 @@ _LINE_HEIGHT, _MARGIN, _TEXT_SIZE = 16, 10, 12  # pixels
 
 
 def drawn_scene(env: Any, params: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
-    """Let the environment draw its states; see `Environment.draw`."""
+    """Let the environment draw its states; see `Environment`.
+
+    Frames raise a ValueError for what is no picture.
+    """
 
     def draw(n_steps: int) -> Any:
-        return _as_frame(env.draw(_state_at(trajectory, n_steps), params))
+        drawn = env.draw(_state_at(trajectory, n_steps), params)
+        try:
+            return _as_frame(as_picture(drawn))
+        except WrongValueError as error:
+            raise ValueError(f"{type(env).__name__}.draw {error}.") from None
 
     return Scene(draw, actors, max(1 / getattr(env, "frames_per_second", 10.0), _SHORTEST))
 

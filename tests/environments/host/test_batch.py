@@ -302,3 +302,28 @@ def test_ctrl_c_does_not_wait_for_workers_that_are_stuck():
     assert not pool.is_open
     assert workers() == set()
     thread.join(60)
+
+
+def test_ctrl_c_within_a_call_leaves_workers_no_more_time(monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    batch, seconds = batch_of(Stairs), []
+    _, state = batch.reset(jax.random.key(0), 1)
+    monkeypatch.setattr(batch._pool, "step", interrupt)
+    monkeypatch.setattr(batch, "close", seconds.append)
+    with pytest.raises(KeyboardInterrupt), batch.raising_faults():
+        batch.step(jax.random.key(1), state, jnp.zeros((1, 1), jnp.int32))
+    assert seconds == [0.5]
+
+
+def test_a_program_that_outlives_ctrl_c_starts_no_workers():
+    batch = batch_of(Stairs)
+    with pytest.raises(KeyboardInterrupt), batch.raising_faults():
+        raise KeyboardInterrupt
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        jax.block_until_ready(batch.reset(jax.random.key(0), 1))
+    assert workers() == set()
+    with batch.raising_faults():
+        batch.reset(jax.random.key(0), 1)
+    assert len(workers()) == 1

@@ -1,4 +1,5 @@
 import functools
+import subprocess
 import sys
 
 import gymnasium
@@ -47,6 +48,8 @@ def test_what_the_library_does_not_say_can_be_given():
         ({"timeout": 0.0}, "timeout=0"),
         ({"on_worker_failure": "ignore"}, "choose 'raise' or 'restart'"),
         ({"teams": [0, 1]}, "2 teams for 1 actor"),
+        ({"explored_steps": -1}, "explored_steps=-1"),
+        ({"explored_steps": 32.0}, "explored_steps=32.0; give a whole number"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):
@@ -243,3 +246,15 @@ def test_wrappers_with_statistics_of_their_own_are_warned_of(wrapper, instead):
 
     with pytest.warns(UserWarning, match=rf"{wrapper.__name__}, whose running .*{instead}"):
         ja.HostEnvironment(make_env)
+
+
+def test_the_import_of_adapters_and_a_construction_leave_the_environment_variables_alone():
+    program = (
+        "import os; before = dict(os.environ)\n"
+        "from jaxagents.compiler import processors\n"
+        "os.environ.pop('NPROC', None); before.pop('NPROC', None)\n"
+        "import jaxagents as ja; from tests.environments.host.probes import Stairs\n"
+        "ja.HostEnvironment(Stairs, n_workers=0)\n"
+        "assert dict(os.environ) == before\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
