@@ -73,16 +73,6 @@ class Memory(NamedTuple):
     critic: PyTree = ()
 
 
-class Move(NamedTuple):
-    """What the scan of a rollout stacks: a step with its distribution, ``[envs, actors, ...]``."""
-
-    observation: Observation  # before the step
-    memory: PyTree  # the actor's recurrent state before the step
-    head: PyTree  # parameters of the distribution that the action was sampled from
-    action: Array  # as sampled
-    step: Any = None  # the TimeStep, without the parts that learning does not read
-
-
 class Transition(NamedTuple):
     """One step of a rollout; stacked over time, ``[time, envs, actors, ...]``."""
 
@@ -194,14 +184,6 @@ class Updates(NamedTuple):
     n_finite: Int[Array, " policies"]
     # Sums of the training metrics over finite updates; of some, maxima
     total: dict[str, Float[Array, " policies"]]
-
-
-class RolloutLoop(NamedTuple):
-    """Carry of the scan over environment steps."""
-
-    env_state: PyTree  # [envs, ...]
-    observation: Observation  # [envs, actors, ...]
-    memory: PyTree  # the actors' recurrent state, [envs, actors, ...]
 
 
 class UpdateKeys(NamedTuple):

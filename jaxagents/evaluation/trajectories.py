@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.evaluation.episodes import Act, Play, ResetMemory, advance_play
@@ -35,48 +35,38 @@ class Trajectory(NamedTuple):
         return self.reward.shape[1]
 
 
-class RecordedStep(NamedTuple):
-    """One step of several episodes, ``[episodes, ...]``."""
-
-    state: PyTree  # after the step, before any reset
-    observation: Observation  # after the step, before any reset
-    action: Array
-    reward: Array
-    active: Array
-    terminated: Array
-    truncated: Array
-    running: Array  # False for steps after the episode's end
-
-
 def record_step(
     environments: EnvironmentBatch,
     act: Act,
     play: Play,
     n_episodes: int,
     reset_memory: ResetMemory | None = None,
-) -> tuple[Play, RecordedStep]:
-    """Play one step of all episodes, and record the first ``n_episodes`` of them."""
-    running = play.running
+) -> tuple[Play, Trajectory]:
+    """Play one step of all episodes, and record the first ``n_episodes`` of them.
+
+    Returns:
+        The play, and the step as a trajectory without its axis of time, ``[episodes, ...]``, whose
+        states and observations precede any reset. After an episode's end it is meaningless.
+    """
     play, action, step = advance_play(environments, act, play, reset_memory)
     # If dead actors still earn rewards, their own episodes end with the environment's.
     alive = step.active | environments.rewards_after_death
-    recorded = RecordedStep(
-        state=step.final_state,
-        observation=step.final_observation,
-        action=action,
-        reward=step.reward,
-        active=step.active,
-        terminated=step.terminated & alive,
-        truncated=step.truncated & alive,
-        running=running,
-    )
-    return play, jax.tree.map(lambda leaf: leaf[:n_episodes], recorded)
+    fields: dict[str, Any] = {
+        "states": step.final_state,
+        "observation": step.final_observation,
+        "action": action,
+        "reward": step.reward,
+        "active": step.active,
+        "terminated": step.terminated & alive,
+        "truncated": step.truncated & alive,
+    }
+    return play, jax.tree.map(lambda leaf: leaf[:n_episodes], Trajectory(**fields))
 
 
 def record_episodes(
     environments: EnvironmentBatch,
     play: Play,
-    advance: Callable[[Play], tuple[Play, RecordedStep]],
+    advance: Callable[[Play], tuple[Play, Trajectory]],
     n_episodes: int,
 ) -> list[Trajectory]:
     """Play until the first ``n_episodes`` have ended, and return these.
@@ -87,36 +77,39 @@ def record_episodes(
         advance: A compiled `record_step` with all arguments but the play bound.
         n_episodes: Number of episodes to record.
     """
-    start = _Start(environments.environment_states(play.state), play.observation)
-    start = _to_host(jax.tree.map(lambda leaf: leaf[:n_episodes], start))
-    steps: list[RecordedStep] = []
-    while not steps or np.any(np.asarray(play.running[:n_episodes])):
+    first = (environments.environment_states(play.state), play.observation)
+    state, observation = _to_host(jax.tree.map(lambda leaf: leaf[:n_episodes], first))
+    running: list[Any] = []  # of each step: which episodes play it
+    steps: list[Trajectory] = []
+    while np.any(now := np.asarray(play.running[:n_episodes])):
         play, step = advance(play)
+        running.append(now)
         steps.append(_to_host(step))
+
+    def of_episode(i: int, tree: PyTree) -> Any:
+        return jax.tree.map(lambda leaf: leaf[i], tree)
+
     return [
-        _trajectory(*jax.tree.map(lambda leaf, i=i: leaf[i], (start, steps)))
+        _trajectory(
+            of_episode(i, state),
+            of_episode(i, observation),
+            [of_episode(i, step) for step, now in zip(steps, running, strict=True) if now[i]],
+        )
         for i in range(n_episodes)
     ]
 
 
-class _Start(NamedTuple):
-    state: PyTree
-    observation: Observation
+def _trajectory(state: PyTree, observation: Observation, steps: list[Trajectory]) -> Trajectory:
+    """Join an episode's first state and observation, and its steps."""
+    stacked: Trajectory = jax.tree.map(lambda *leaves: np.stack(leaves), *steps)
 
+    def after(first: PyTree, others: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf, later: np.concatenate([leaf[None], later]), first, others)
 
-def _trajectory(start: _Start, steps: list[RecordedStep]) -> Trajectory:
-    steps = [step for step in steps if step.running]
-    is_hidden = steps[0].state is None
-    each_step = ("action", "reward", "active", "terminated", "truncated")
-    return Trajectory(
-        states=None if is_hidden else _stack([start.state, *(step.state for step in steps)]),
-        observation=_stack([start.observation, *(step.observation for step in steps)]),
-        **{name: _stack([getattr(step, name) for step in steps]) for name in each_step},
+    return stacked._replace(
+        states=None if stacked.states is None else after(state, stacked.states),
+        observation=after(observation, stacked.observation),
     )
-
-
-def _stack(trees: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 def _to_host(tree: PyTree) -> PyTree:

@@ -515,17 +515,16 @@ class Agent(Frozen, abc.ABC):
     def _act(
         self, actor: Inference, observation: Observation, carry: Acting
     ) -> tuple[Array, Record]:
-        head, memory = self.networks.heads(actor, observation, carry.memory)
-        action = self.distribution.sample(head, carry.noise[carry.n_steps])
+        choice = self.collector.choose(actor, observation, carry.memory, carry.noise[carry.n_steps])
         record = Record(
             observation=observation,
             memory=carry.memory,
-            action=action,
-            log_prob=self.distribution.log_prob(head, action),
-            carry=carry._replace(memory=memory, n_steps=carry.n_steps + 1),
+            action=choice.action,
+            log_prob=choice.log_prob,
+            carry=carry._replace(memory=choice.memory, n_steps=carry.n_steps + 1),
             rng=carry.rngs[carry.n_steps],
         )
-        return self.distribution.to_environment(action), record
+        return self.distribution.to_environment(choice.action), record
 
     # Trained policies.
 

@@ -1,9 +1,9 @@
 """Collecting rollouts: acting in all environments, step by step."""
 
-from typing import final
+from typing import Any, NamedTuple, final
 
 import jax
-from jaxtyping import Array, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.devices import part_of_device
 from jaxagents.config import AgentConfig
@@ -14,9 +14,8 @@ from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.schedules import training_reward
 from jaxagents.types import (
     Inference,
-    Move,
+    Observation,
     PyTree,
-    RolloutLoop,
     Runner,
     TimeStep,
     Transition,
@@ -24,12 +23,27 @@ from jaxagents.types import (
 )
 
 
+class RolloutLoop(NamedTuple):
+    """Carry of the scan over environment steps."""
+
+    env_state: PyTree  # [envs, ...]
+    observation: Observation  # [envs, actors, ...]
+    memory: PyTree  # the actors' recurrent state, [envs, actors, ...]
+
+
+class Choice(NamedTuple):
+    """The actors' choice in one step, ``[envs, actors, ...]``."""
+
+    action: Array  # as sampled: unclipped, before any squashing
+    log_prob: Float[Array, "envs actors"]
+    memory: PyTree  # the recurrent state after the choice
+
+
 @final
 class Collector(Frozen):
     """Collects the rollouts of an agent.
 
-    Agents that share their environments (`train_together`) repeat the loop of `collect` with the
-    same methods.
+    `train_together` repeats the loop of `collect` for several agents in the same environments.
     """
 
     def __init__(
@@ -52,19 +66,15 @@ class Collector(Frozen):
         """
         actor = self._networks.actor_of(runner)
 
-        def act(loop: RolloutLoop, now: tuple[PRNGKeyArray, Array]) -> tuple[RolloutLoop, Move]:
+        def act(loop: RolloutLoop, now: tuple[PRNGKeyArray, Array]) -> Any:
             rng, noise = now
-            move, memory = self.choose(actor, loop, noise)
-            action = self._distribution.to_environment(move.action)
+            choice = self.choose(actor, loop.observation, loop.memory, noise)
+            action = self._distribution.to_environment(choice.action)
             step, env_state = self._environments.step(rng, loop.env_state, action)
-            return self.advance(move, memory, step, env_state)
+            return self.record(loop, choice, step, env_state, runner.n_updates_done)
 
-        loop, moves = jax.lax.scan(act, self.begin(runner), self.draw(rng))
-        return self.end(runner, loop, moves)
-
-    def begin(self, runner: Runner) -> RolloutLoop:
-        """Return the carry of a rollout's first step."""
-        return RolloutLoop(runner.env_state, runner.observation, runner.memory.actor)
+        loop, transitions = jax.lax.scan(act, loop_of(runner), self.draw(rng))
+        return after_rollout(runner, loop), transitions
 
     def draw(self, rng: PRNGKeyArray) -> tuple[Key[Array, " time"], Array]:
         """Draw the environments' keys and the noise of actions ``[time, envs, actors, ...]``.
@@ -77,48 +87,56 @@ class Collector(Frozen):
         noise = part_of_device(self._networks.draw_noise(rng_noise, *shape), axis=1)
         return jax.random.split(rng_env, n_steps), noise
 
-    def choose(self, actor: Inference, loop: RolloutLoop, noise: Array) -> tuple[Move, PyTree]:
-        """Choose the actions of a step; also return the actors' recurrent state after it."""
-        head, memory = self._networks.heads(actor, loop.observation, loop.memory)
+    def choose(
+        self, actor: Inference, observation: Observation, memory: PyTree, noise: Array
+    ) -> Choice:
+        """Choose the actions of one step."""
+        head, memory = self._networks.heads(actor, observation, memory)
         action = self._distribution.sample(head, noise)
-        return Move(loop.observation, loop.memory, head, action), memory
+        return Choice(action, self._distribution.log_prob(head, action), memory)
 
-    def advance(
-        self, move: Move, memory: PyTree, step: TimeStep, env_state: PyTree
-    ) -> tuple[RolloutLoop, Move]:
-        """Return the carry of the next step and the complete record of this one."""
-        memory = self._networks.actor.reset_memory(memory, step.begins)
-        loop = RolloutLoop(env_state, step.observation, memory)
-        step = step._replace(info={}, final_state=None)
-        if self._environments.time_limit.is_terminal:
-            # Nothing bootstraps from it: truncation ends the return.
-            step = step._replace(final_observation=None)
-        return loop, move._replace(step=step)
+    def record(
+        self,
+        loop: RolloutLoop,
+        choice: Choice,
+        step: TimeStep,
+        env_state: PyTree,
+        n_updates_done: Int[Array, ""],
+    ) -> tuple[RolloutLoop, Transition]:
+        """Return the carry of the next step, and the transition of this one.
 
-    def end(self, runner: Runner, loop: RolloutLoop, moves: Move) -> tuple[Runner, Transition]:
-        """Return the runner after a rollout, and the rollout's transitions."""
-        step = moves.step
-        terminated, truncated = self._environments.time_limit.for_learning(
-            step.terminated, step.truncated
-        )
-        final = step.final_observation
-        transitions = Transition(
-            observation=moves.observation,
-            memory=moves.memory,
-            action=moves.action,
-            log_prob=self._distribution.log_prob(moves.head, moves.action),
-            reward=training_reward(
-                step.reward, step.shaped_reward, self._config, runner.n_updates_done
-            ),
+        Args:
+            loop: The carry of this step.
+            choice: The actions.
+            step: The environments' answer.
+            env_state: After the step.
+            n_updates_done: Anneals the shaped reward.
+        """
+        limit = self._environments.time_limit
+        terminated, truncated = limit.for_learning(step.terminated, step.truncated)
+        transition = Transition(
+            observation=loop.observation,
+            memory=loop.memory,
+            action=choice.action,
+            log_prob=choice.log_prob,
+            reward=training_reward(step.reward, step.shaped_reward, self._config, n_updates_done),
             terminated=terminated,
             truncated=truncated,
             active=step.active,
             begins=step.begins,
-            final_observation=None if final is None else to_be_valued(final),
+            # A terminal limit ends the return: nothing bootstraps.
+            final_observation=None if limit.is_terminal else to_be_valued(step.final_observation),
         )
-        runner = runner.replace(
-            env_state=loop.env_state,
-            observation=loop.observation,
-            memory=runner.memory._replace(actor=loop.memory),
-        )
-        return runner, transitions
+        memory = self._networks.actor.reset_memory(choice.memory, step.begins)
+        return RolloutLoop(env_state, step.observation, memory), transition
+
+
+def loop_of(runner: Runner) -> RolloutLoop:
+    """Return the carry of a rollout's first step."""
+    return RolloutLoop(runner.env_state, runner.observation, runner.memory.actor)
+
+
+def after_rollout(runner: Runner, loop: RolloutLoop) -> Runner:
+    """Return the runner after a rollout, except for its critics' recurrent state."""
+    memory = runner.memory._replace(actor=loop.memory)
+    return runner.replace(env_state=loop.env_state, observation=loop.observation, memory=memory)

@@ -3,11 +3,10 @@
 Source: Younis et al. 2024, https://minari.farama.org.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
 
 from jaxagents.environments.host.actor_arrays import ActorArrays
 from jaxagents.environments.spaces import ActionSpace, Box
@@ -15,17 +14,6 @@ from jaxagents.errors import pip_install
 from jaxagents.ippo.agent import Agent
 from jaxagents.ippo.rollout import Rollout
 from jaxagents.types import Observation
-
-
-class Steps(NamedTuple):
-    """Steps of episodes, one after the other; there is one actor."""
-
-    observation: Observation  # before each step, [steps, 1, ...]
-    final_observation: Observation  # after it, and before any reset
-    action: np.ndarray  # as the environment took it, [steps, 1, ...]
-    reward: Float[np.ndarray, "steps 1"]
-    terminated: Bool[np.ndarray, "steps 1"]
-    truncated: Bool[np.ndarray, "steps 1"]
 
 
 def rollouts_from_minari(dataset: Any, agent: Agent) -> list[Rollout]:
@@ -69,7 +57,7 @@ def rollouts_from_minari(dataset: Any, agent: Agent) -> list[Rollout]:
     ]
     if not episodes:
         raise ValueError(f"{name} holds no steps.")
-    steps: Steps = jax.tree.map(lambda *leaves: np.concatenate(leaves), *episodes)
+    steps: Rollout = jax.tree.map(lambda *leaves: np.concatenate(leaves), *episodes)
     return _cut(steps, agent)
 
 
@@ -102,8 +90,11 @@ def _is_same(space: ActionSpace, other: ActionSpace) -> bool:
 
 def _steps_of(
     episode: Any, arrays: ActorArrays, first_action: np.ndarray, observes_time: bool
-) -> Steps:
-    """Convert an episode, which has one observation more than actions."""
+) -> Rollout:
+    """Convert an episode to the steps of one actor, ``[time, 1, ...]``.
+
+    It has one observation more than actions, which are left as the environment took them.
+    """
     n_steps = len(episode)
     seen = [
         {0: jax.tree.map(lambda leaf, step=step: leaf[step], episode.observations)}
@@ -119,17 +110,19 @@ def _steps_of(
     terminated = np.asarray(episode.terminations, bool)
     truncated = np.asarray(episode.truncations, bool) & ~terminated
     truncated[-1] |= not terminated[-1]
-    return Steps(
+    return Rollout(
         observation=jax.tree.map(lambda leaf: leaf[:-1], observations),
         final_observation=jax.tree.map(lambda leaf: leaf[1:], observations),
         action=np.asarray(episode.actions)[:, None] - first_action,
+        log_prob=None,
         reward=np.asarray(episode.rewards, np.float32)[:, None],
         terminated=terminated[:, None],
         truncated=truncated[:, None],
+        last_observation=None,
     )
 
 
-def _cut(steps: Steps, agent: Agent) -> list[Rollout]:
+def _cut(steps: Rollout, agent: Agent) -> list[Rollout]:
     """Cut steps into rollouts, and fill up the last one."""
     config, n_steps = agent.config, len(steps.reward)
     n_rollouts = -(-n_steps // config.steps_per_update)
@@ -146,21 +139,17 @@ def _cut(steps: Steps, agent: Agent) -> list[Rollout]:
     def lay_last_of_trajectories(observation: np.ndarray, final: np.ndarray) -> np.ndarray:
         return lay(np.concatenate([observation[1:], final[-1:]]))[:, -1]
 
-    laid: Steps = jax.tree.map(lay, steps)
-    action: Any = laid.action
+    laid: Rollout = jax.tree.map(lay, steps)
     active = cut(np.arange(total)[:, None] < n_steps)
-    is_terminal = agent.environments.time_limit.is_terminal
-    stacked = Rollout(
-        observation=laid.observation,
-        action=np.asarray(agent.distribution.from_environment(action)),
-        log_prob=None,
-        reward=laid.reward,
+    stacked = laid._replace(
+        action=np.asarray(agent.distribution.from_environment(laid.action)),
         terminated=laid.terminated & active,
         truncated=laid.truncated & active,
         last_observation=jax.tree.map(
             lay_last_of_trajectories, steps.observation, steps.final_observation
         ),
-        final_observation=None if is_terminal else laid.final_observation,
         active=active,
     )
+    if agent.environments.time_limit.is_terminal:
+        stacked = stacked._replace(final_observation=None)
     return [jax.tree.map(lambda leaf, i=i: leaf[i], stacked) for i in range(n_rollouts)]

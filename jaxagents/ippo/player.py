@@ -22,7 +22,6 @@ from jaxagents.evaluation.episodes import (
     report_waiting,
 )
 from jaxagents.evaluation.trajectories import (
-    RecordedStep,
     Trajectory,
     record_episodes,
     record_step,
@@ -54,9 +53,11 @@ class Player(Frozen):
         player = self._recording(n_episodes)
         try:
             with reporting(partial(report_waiting, n_episodes)):
+                start = player.begin_play(rng, actor, n_evals, greedy)
+                wait_for(start)
                 return record_episodes(
                     player._environments,
-                    jax.block_until_ready(player.begin_play(rng, actor, n_evals, greedy)),
+                    start,
                     lambda play: player.record_step(actor, play, n_episodes, greedy),
                     n_episodes,
                 )
@@ -171,7 +172,7 @@ class Player(Frozen):
     @compiled_quickly(static_argnames=("n_episodes", "greedy"))
     def record_step(
         self, actor: Inference, play: Play, n_episodes: int, greedy: bool
-    ) -> tuple[Play, RecordedStep]:
+    ) -> tuple[Play, Trajectory]:
         """Play one step of an evaluation; also return it, for its first episodes."""
         act, reset = self._act_by(actor, greedy), self._networks.actor.reset_memory
         return record_step(self._environments, act, play, n_episodes, reset)

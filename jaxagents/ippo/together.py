@@ -21,6 +21,7 @@ from jaxagents.errors import CheckpointError
 from jaxagents.evaluation.episodes import play_episodes
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
+from jaxagents.ippo.collector import after_rollout, loop_of
 from jaxagents.ippo.driver import Learners, drive
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.population.memory import check_fits
@@ -355,35 +356,27 @@ class _Group(Frozen):
 
         def act(loops: dict[str, Any], now: tuple[PRNGKeyArray, dict[str, Array]]) -> Any:
             rng, noise = now
-            choices = {
-                name: agent.collector.choose(actors[name], loops[name], noise[name])
-                for name, agent in agents.items()
-            }
-            action = self._merged(
-                {
-                    name: agent.distribution.to_environment(choices[name][0].action)
-                    for name, agent in agents.items()
-                }
-            )
-            state = loops[self.host].env_state.env_state.whole
-            step, state = whole.step(rng, state, action)
-            advanced = {
-                name: agent.collector.advance(
-                    *choices[name],
-                    *self.sides[name].view(loops[name].env_state, step, state),
+            choices, actions = {}, {}
+            for name, agent in agents.items():
+                loop = loops[name]
+                choices[name] = agent.collector.choose(
+                    actors[name], loop.observation, loop.memory, noise[name]
                 )
-                for name, agent in agents.items()
-            }
-            return (
-                {name: loop for name, (loop, _) in advanced.items()},
-                {name: move for name, (_, move) in advanced.items()},
-            )
+                actions[name] = agent.distribution.to_environment(choices[name].action)
+            state = loops[self.host].env_state.env_state.whole
+            step, state = whole.step(rng, state, self._merged(actions))
+            after, transitions = {}, {}
+            for name, agent in agents.items():
+                view = self.sides[name].view(loops[name].env_state, step, state)
+                after[name], transitions[name] = agent.collector.record(
+                    loops[name], choices[name], *view, runners[name].n_updates_done
+                )
+            return after, transitions
 
-        start = {name: agent.collector.begin(runners[name]) for name, agent in agents.items()}
-        loops, moves = jax.lax.scan(act, start, (rngs, noise))
+        start = {name: loop_of(runners[name]) for name in agents}
+        loops, transitions = jax.lax.scan(act, start, (rngs, noise))
         return {
-            name: agent.collector.end(runners[name], loops[name], moves[name])
-            for name, agent in agents.items()
+            name: (after_rollout(runners[name], loops[name]), transitions[name]) for name in agents
         }
 
     def _merged(self, actions: Mapping[str, Array]) -> Array:
