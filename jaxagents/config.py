@@ -176,7 +176,7 @@ class AgentConfig:
         recurrent: Cell of recurrent actors and critics: "gru", "lstm", or "mingru", which trains
             fastest because its gates do not depend on the hidden state. None: feed-forward.
         recurrent_critic: Make critics recurrent too. A critic that observes the environment's
-            whole state does not need it.
+            whole state needs no memory.
         recurrent_chunk_length: Cut trajectories into chunks of this many steps, a divisor of
             rollout_length. Each chunk starts from the hidden state of the rollout, and gradients
             do not cross chunks. None: gradients go back through whole trajectories.
@@ -263,8 +263,8 @@ class AgentConfig:
             it is reset, to outputs and the hidden states after each step. Its output for a sample
             must not depend on other samples, as it would with batch normalisation. None builds one
             from actor_layers.
-        critic_network: Likewise, from [*batch, *obs] to values [*batch]; None builds one from
-            critic_layers.
+        critic_network: The critic's, as actor_network, from [*batch, *obs] to values [*batch]; None
+            builds one from critic_layers.
         optimizer: "clipped_adam": Adam with clipped gradients, whose steps have a root mean square
             of at most the learning rate; or "adam", without that bound. In Python also a function
             from a network's OptimizerParams to an optax.GradientTransformation, which no file can

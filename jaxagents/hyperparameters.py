@@ -52,7 +52,7 @@ class HyperParameters(struct.PyTreeNode):
             and 1e-2; a resumed run continues with its current rate.
         rho_clip: With AgentConfig.advantages="vtrace": upper bound of the ratio that weights a
             step's own temporal difference, see `ppo.advantages.vtrace`.
-        c_clip: Likewise, of the ratios that weight the later temporal differences.
+        c_clip: The same for the ratios that weight the later temporal differences.
         huber_delta: With AgentConfig.critic_error="huber": value errors beyond this cost
             linearly. In standard deviations of the value targets with
             AgentConfig.normalize_values.

@@ -34,14 +34,14 @@ class Observation(NamedTuple):
     action_mask: Bool[Array, "*batch actors n_actions"] | None = None
     global_state: Array | None = None  # [*batch, *state], for centralised critics
     elapsed: Int[Array, "*batch"] | None = None  # steps since the reset, for agents that observe it
-    # Likewise since each actor's life began; None: with the episode
+    # the same since each actor's life began; None: with the episode
     age: Int[Array, "*batch actors"] | None = None
-    # False: the actor waits for others, and its action counts for nothing; None: all act
+    # False: the actor waits for others, and its action has zero weight; None: all act
     has_turn: Bool[Array, "*batch actors"] | None = None
 
 
 def to_be_valued(observation: Observation) -> Observation:
-    """Leave out what only who acts on an observation needs."""
+    """Drop the fields that only acting needs."""
     return observation._replace(action_mask=None, has_turn=None)
 
 

@@ -76,7 +76,7 @@ from jaxagents.types import (
 )
 
 _logger = logging.getLogger(__name__)
-# Fields of configurations that no program reads, and their values in what equal agents share.
+# Configuration fields that no program reads, with their values in the part that equal agents share.
 _OF_RECORDER: dict[str, Any] = {"checkpoint_dir": None, "keep_latest": 1, "keep_best": 0}
 
 
@@ -97,15 +97,15 @@ class Agent(Frozen, abc.ABC):
         networks: The actor and critic networks.
         collector: Collects rollouts.
         optimizer: Builds a network's optimizer.
-        n_minibatches: Of an epoch over one rollout.
-        replay: What updates learn from earlier rollouts; None: nothing.
+        n_minibatches: Minibatches per epoch over one rollout.
+        replay: Adds earlier rollouts to an update's batch; None: without replay.
         runners: Builds and recognises runners.
         recorder: Writes checkpoints, and calls callbacks and trackers.
         player: Applies trained policies.
-        run: Trains.
+        run: Trains the agent.
         member_run: Trains a member of a population; its programs report nothing.
-        default_hyperparams: Of the kind that the agent learns by. A class whose agents have more
-            hyperparameters sets it.
+        default_hyperparams: The default hyperparameters. A subclass with more hyperparameters
+            overrides it.
     """
 
     default_hyperparams: HyperParameters = HyperParameters()
@@ -270,11 +270,11 @@ class Agent(Frozen, abc.ABC):
     ) -> tuple[Runner, Metrics]:
         """Train for ``n_steps`` updates, evaluating every ``eval_frequency`` of them.
 
-        Several keys, or hyperparameters stacked along a first axis, train a population: as many
-        members, each as if alone, with one checkpoint for all. The runner and the metrics then have
-        the members as their first axis; see `member`. On a CPU members train in threads, one per
-        core, elsewhere as one batch, and on several devices divided among them. One with NaN or
-        infinite quantities stops alone.
+        Several keys, or hyperparameters stacked along a first axis, train a population, with one
+        member for each. Without a selection, members do not influence each other. One checkpoint
+        holds them all. The runner and the metrics then have the members as their first axis; see
+        `member`. On a CPU members train in threads, one per core; elsewhere they train as one
+        batch, which several devices divide. A member with NaN or infinite quantities stops alone.
 
         Without checkpoints and callbacks it may be vmapped, over keys and over hyperparameters. On
         a CPU the members of a `jax.vmap` train in threads, one per core, and are bit-identical to
@@ -355,9 +355,9 @@ class Agent(Frozen, abc.ABC):
         """Continue the run in ``checkpoint_dir`` from its last checkpoint to ``n_steps``.
 
         Args:
-            hyperparams: Replace those of the checkpoint. Of those that a selection varies, give
-                each member's own, as ``restore("last")`` returns them.
-            selection: That of the run, if it is of a population.
+            hyperparams: Replace the checkpoint's. Those that a selection varies need each member's
+                own values, as ``restore("last")`` returns them.
+            selection: The run's selection, if its population has one.
 
         Returns:
             As `train`; the metrics begin with those of the run so far.
@@ -626,11 +626,11 @@ class Agent(Frozen, abc.ABC):
 
         Args:
             runner: As `train` returned it.
-            metrics: Likewise.
-            random_returns: Returns of random actions, of `eval_random`; None: the evaluation before
-                training tells what can be earned without learning.
+            metrics: As `train` returned them.
+            random_returns: Returns of random actions, from `eval_random`; None: those of the
+                evaluation before training take their place.
         """
-        # Of a member that was selected among others, the largest that it had.
+        # A member of a selection may have had several values: take the largest.
         varied = metrics.get(f"{VARIED}gamma")
         gamma = runner.hyperparams.gamma if varied is None else np.nanmax(varied, axis=0)
         discount = np.broadcast_to(gamma, self.policies.n_policies)
@@ -742,13 +742,13 @@ class Agent(Frozen, abc.ABC):
         """Load a checkpoint and collect it, as `collect_training` does.
 
         Args:
-            mode: "last", or "best": the highest return, averaged over episodes and actors. That
-                average means nothing if one actor's gain is another's loss, as in the hunting
-                environments: pass a ``best_fn`` there.
+            mode: "last", or "best": the highest return, averaged over episodes and actors. Where
+                one actor's gain is another's loss, as in the hunting environments, this average is
+                meaningless: pass a ``best_fn``.
             best_fn: Chooses among the kept checkpoints: from their metrics, one row each, to
                 the index of a row.
-            member: Of a population, load one member, or the "best" of them: the one with the
-                highest return, averaged as above. None: load all, each at its own best.
+            member: For a population: load this member, or the "best", which has the highest return,
+                averaged as above. None: load all, each at its own best.
 
         Returns:
             The runner, and the metrics of all evaluations up to the last checkpoint.
@@ -822,7 +822,7 @@ class Agent(Frozen, abc.ABC):
         if self.config.recurrent is not None and carry is None:
             raise ValueError(
                 f"an agent with recurrent={self.config.recurrent!r} needs a carry; begin with "
-                "initial_carry(), and go on with the one that policy returns."
+                "initial_carry(), then pass the one that policy returns."
             )
         return Memory() if carry is None else carry
 

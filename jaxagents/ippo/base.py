@@ -2,8 +2,8 @@
 
 IPPO is PPO, vmapped over policies. Losses and updates are written for one policy and its samples;
 `each_policy` vmaps them over policies. Rollouts and values take all policies at once, by
-`PolicyMap`. What users call stands in `Agent`. Subclasses may change five methods: `actor_loss`,
-`critic_loss`, `advantages`, `scheduled` and `adapted`.
+`PolicyMap`. The methods that users call are in `Agent`. Subclasses may change five methods:
+`actor_loss`, `critic_loss`, `advantages`, `scheduled` and `adapted`.
 
 Source: de Witt et al. 2020, https://arxiv.org/abs/2011.09533; Schulman et al. 2017,
 https://arxiv.org/abs/1707.06347.
@@ -81,7 +81,7 @@ class IPPOBase(Agent):
         Args:
             runner: After the rollout, except for its critics' recurrent state.
             transitions: The rollout, ``[time, envs, actors, ...]``.
-            keys: Of this update.
+            keys: This update's random keys.
             replays: Learn from earlier rollouts too; None: if there are enough of them.
         """
         if self.replay is not None and replays is None:
@@ -149,7 +149,7 @@ class IPPOBase(Agent):
         valuation: Valuation,
         hyperparams: HyperParameters,
     ) -> tuple[Runner, Batch]:
-        """Make each policy's batch, ``[policies, ...]``, of a rollout.
+        """Make each policy's batch, ``[policies, ...]``, from a rollout.
 
         Value targets are in units of reward. The statistics of observations and rewards are
         updated.
@@ -253,7 +253,7 @@ class IPPOBase(Agent):
     def _descent(
         self, names: list[str], hyperparams: HyperParameters, n_rollouts: int
     ) -> Callable[..., Epoch]:
-        """Say how an epoch of networks is run: see `run_epoch`."""
+        """Build the function that runs one epoch of these networks: see `run_epoch`."""
         is_recurrent = getattr(self.networks, names[0]).recurrent
         grad_clip = hyperparams.actor_optimizer_params.grad_clip
         per_minibatch = self.config.normalize_advantages == "minibatch"
@@ -266,7 +266,7 @@ class IPPOBase(Agent):
         )
 
     def _objectives(self, names: list[str], hyperparams: HyperParameters) -> dict[str, Objective]:
-        """Say what each network is trained for."""
+        """Build each network's objective."""
 
         def scaled_actor_loss(params: PyTree, minibatch: Batch) -> Any:
             loss, stats = self.actor_loss(params, minibatch, hyperparams)
@@ -293,7 +293,7 @@ class IPPOBase(Agent):
         Args:
             params: The actor's parameters.
             minibatch: Samples ``[samples, ...]``; for recurrent actors, and where shapes are
-                found, sequences ``[time, sequences, actors, ...]``.
+                determined, sequences ``[time, sequences, actors, ...]``.
             hyperparams: One value each.
 
         Returns:
@@ -318,7 +318,7 @@ class IPPOBase(Agent):
     def _reestimated(
         self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters
     ) -> Batch:
-        """With V-trace, estimate advantages and targets anew for the current policy.
+        """With V-trace, re-estimate advantages and targets for the current policy.
 
         With GAE, return the batch as it is.
         """

@@ -45,7 +45,7 @@ class Cloning(Frozen):
     whole trajectories that start with the initial state.
 
     Critics are not trained: their targets depend on the policy, and the first updates train them.
-    The optimizer begins anew, here and for the updates that follow.
+    The optimizer's state is reset before cloning and after it.
 
     Source: Pomerleau 1991, https://doi.org/10.1162/neco.1991.3.1.88.
     """
@@ -82,7 +82,7 @@ class Cloning(Frozen):
 
         Raises:
             ValueError: as for `IPPOBase.pretrain`.
-            NonFiniteError: likewise.
+            NonFiniteError: as for `IPPOBase.pretrain`.
         """
         if n_epochs < 1:
             raise ValueError(f"n_epochs={n_epochs}; pretrain for at least 1.")
@@ -98,7 +98,7 @@ class Cloning(Frozen):
         return runner_after, metrics
 
     def _joined(self, rollouts: Sequence[Rollout]) -> Rollout:
-        """Put rollouts beside each other, as one of more environments, without what is unused."""
+        """Join rollouts along their environments, without the fields that cloning does not use."""
         if not rollouts:
             raise ValueError("pretrain learns from rollouts, and none was given.")
         used = []

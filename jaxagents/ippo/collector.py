@@ -79,7 +79,7 @@ class Collector(Frozen):
     def draw(self, rng: PRNGKeyArray) -> tuple[Key[Array, " time"], Array]:
         """Draw the environments' keys and the noise of actions ``[time, envs, actors, ...]``.
 
-        An environment's noise does not depend on the devices: each draws that of all.
+        Every device draws the noise of all environments, so it does not depend on their division.
         """
         rng_noise, rng_env = jax.random.split(rng)
         n_steps = self._config.rollout_length

@@ -10,9 +10,9 @@ from jaxagents.ippo.distributions import ClippedGaussian, DiagonalGaussian, Squa
 class ContinuousIPPO(IPPOBase):
     """IPPO with a diagonal Gaussian whose log standard deviation is a parameter of its own.
 
-    With ``squash=False`` the environment gets the sampled action clipped to its bounds, with
-    ``squash=True`` the tanh of it, scaled to them. Dimensions that the observation's
-    ``action_mask`` excludes count in neither log probability nor entropy.
+    With ``squash=False`` the sampled action is clipped to the environment's bounds. With
+    ``squash=True`` its tanh is scaled to them. Dimensions that the observation's ``action_mask``
+    excludes are left out of log probability and entropy.
     """
 
     def _make_distribution(self, space: ActionSpace) -> DiagonalGaussian:

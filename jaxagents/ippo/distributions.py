@@ -214,7 +214,7 @@ class NormalHead(NamedTuple):
 class DiagonalGaussian(Distribution):
     """Independent normal distributions whose log standard deviation is a parameter, not an output.
 
-    Dimensions that the observation's ``action_mask`` excludes count in neither log probability nor
+    Dimensions that the observation's ``action_mask`` excludes are left out of log probability and
     entropy.
     """
 
@@ -239,7 +239,7 @@ class DiagonalGaussian(Distribution):
     ) -> NormalHead:
         """Take the outputs as means, and bound the log standard deviation."""
         log_std = params["log_std"]
-        # The gradient passes the bounds, so that the parameter can return from beyond them.
+        # The gradient ignores the bounds, so that a parameter beyond them can return.
         bounded = log_std + jax.lax.stop_gradient(jnp.clip(log_std, *LOG_STD_BOUNDS) - log_std)
         return NormalHead(
             mean=outputs,
@@ -273,7 +273,7 @@ class DiagonalGaussian(Distribution):
         return action.reshape(*action.shape[:-1], *self._space.shape)
 
     def _normal(self, head: NormalHead) -> Any:
-        import distrax  # here, as it takes a second to import and discrete agents do without it
+        import distrax  # here: the import takes a second, and discrete agents do not need it
 
         return distrax.Normal(head.mean, jnp.exp(head.log_std))
 
@@ -296,7 +296,7 @@ class ClippedGaussian(DiagonalGaussian):
         return jnp.clip(self._shaped(action), self._space.low, self._space.high)
 
     def from_environment(self, action: Float[Array, "..."]) -> Float[Array, "*batch dimensions"]:
-        """Return the action as it is: what was clipped is not known."""
+        """Return the action as it is: clipping cannot be undone."""
         return self._flat(action)
 
 

@@ -50,7 +50,7 @@ def drive(
     best: Leaves | None = None,
     is_shown: bool = True,
 ) -> tuple[Any, list[Metrics]]:
-    """Run the blocks that are left, and record them if there are checkpoints or callbacks.
+    """Run the remaining blocks, and record them if there are checkpoints or callbacks.
 
     Args:
         learners: What to train.
@@ -88,7 +88,7 @@ def drive(
                 table.append(jax.device_get(row))
             if _ends(learners, state, rows):
                 break
-        state = local(state)  # from here on each process goes on alone
+        state = local(state)  # from here on each process runs alone
     metrics = []
     for table, history in zip(tables, histories, strict=True):
         whole = Table(history)

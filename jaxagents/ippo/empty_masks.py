@@ -21,7 +21,7 @@ def count_empty_masks(step: Transition, space: ActionSpace, policies: PolicyMap)
         policies: Which policy each actor has.
 
     Returns:
-        ``empty_masks``, ``[policies]``; nothing without masks of actions.
+        ``empty_masks``, ``[policies]``; an empty mapping without action masks.
     """
     mask = step.observation.action_mask
     if mask is None or isinstance(space, Box):

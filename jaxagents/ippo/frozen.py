@@ -41,7 +41,7 @@ class Frozen:
 
     @property
     def program_owner(self) -> "Frozen":
-        """The object whose programs this one runs: itself, or what it shares with its equals."""
+        """The object whose programs this one runs: itself, or the part shared by equal agents."""
         return self._program_owner or self
 
     def _freeze(self) -> None:
@@ -56,23 +56,23 @@ class Frozen:
         if self._is_frozen and name not in self._mutable:
             raise AttributeError(
                 f"{type(self).__name__}.{name} is fixed at construction, because compiled code "
-                "would go on with the old value; build a new agent."
+                "would keep the old value; build a new agent."
             )
         super().__setattr__(name, value)
 
 
 def shared(parts: Any, build: Callable[[], Built], can_share: Callable[[Built], bool]) -> Built:
-    """Return what was built of equal parts, as long as anybody uses it, or build it.
+    """Return the object that was built from equal parts, if it is still in use; else build it.
 
     Plain data and arrays are compared by value; dataclasses, and objects without an equality of
     their own, by their class and attributes, if they are written in Python. Everything else is
     equal only to itself, and so are empty lists, dictionaries and sets, which may be records to be
-    filled. A class is not equal to itself any more once a method or attribute has been replaced.
+    filled. A class is unequal to its former self once a method or attribute has been replaced.
 
     Args:
         parts: What the result depends on.
         build: Builds it.
-        can_share: Says whether others may have it.
+        can_share: Returns True if others may share the result.
     """
     key = (is_plain(), jax.random.key_impl(jax.random.key(0)), _by_value(parts, {}))
     found = _shared.get(key)
@@ -86,7 +86,7 @@ def shared(parts: Any, build: Callable[[], Built], can_share: Callable[[Built], 
 
 
 class _Itself:
-    """Equal to another of the same object, which it keeps alive only if it cannot help it."""
+    """A key by identity; keeps its object alive only if it cannot be weakly referenced."""
 
     def __init__(self, value: Any):
         try:
@@ -106,7 +106,7 @@ class _Itself:
 
 
 def _by_value(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
-    """Return what stands for a value in a key: equal for equal values.
+    """Return a hashable key for a value: equal for equal values.
 
     Args:
         value: The value.
@@ -182,7 +182,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _opaque(value: Any) -> Hashable:
-    """Return a value with an equality of its own, or say that it equals itself."""
+    """Return a key by the value's own equality if it is hashable, else by identity."""
     if type(value).__eq__ is not object.__eq__:
         try:
             hash(value)

@@ -49,7 +49,7 @@ MEASURED_LOSSES = (
     MeasuredLoss(*_SPEAKER, {"learning_rate_schedule": "cosine"}, -12.3, -7.4),
     MeasuredLoss(*_SPEAKER, _SLOWER_RATES, -14.3, -7.4),
 )
-"""All of them, but for the time limits, of which `warn_of_short_episodes` warns anywhere."""
+"""All but the time limits, of which `warn_of_short_episodes` warns on every environment."""
 
 
 def has_lost(env_name: str | None, key: str, value: Any) -> bool:
@@ -60,15 +60,15 @@ def has_lost(env_name: str | None, key: str, value: Any) -> bool:
 def warn_of_measured_losses(
     env_name: str | None, config: AgentConfig, hyperparams: HyperParameters
 ) -> None:
-    """Warn of the options that are set to what learnt less than the default on an environment.
+    """Warn of options whose setting learnt less than the default on this environment.
 
-    Longer trainings are not warned of, nor those of less than half the measured length: what slows
-    learning down may be harmless there, or unmeasured.
+    There is no warning for a longer training, where slower learning may be harmless, or for one of
+    less than half the measured length, which was not measured.
 
     Args:
         env_name: Name of the environment, if it has one.
         config: The agent's.
-        hyperparams: For its training; nothing is said of those that are traced.
+        hyperparams: For its training; traced ones are skipped.
     """
     losses = [loss for loss in MEASURED_LOSSES if loss.env == env_name]
     if not losses or is_traced(hyperparams):
@@ -85,7 +85,7 @@ def warn_of_measured_losses(
                 f"{_text(loss.option, config, values)}: {measured} learnt less than the defaults "
                 f"on {env_name} in {n_measured:,} steps: {loss.reached:g} instead of "
                 f"{loss.reached_by_defaults:g} (final return per actor, four seeds). Longer "
-                "trainings may gain by it; see docs/choosing.md.",
+                "trainings may gain from it; see docs/choosing.md.",
                 stacklevel=stacklevel_of_caller(),
             )
 

@@ -21,7 +21,7 @@ def rollouts_from_minari(dataset: Any, agent: Agent) -> list[Rollout]:
 
     Its episodes follow each other and are cut into trajectories of ``rollout_length`` steps,
     ``batch_size`` of which are a rollout; the last one is filled up with inactive steps. An episode
-    that ends neither terminated nor truncated was left off there, and counts as truncated. The
+    that ends neither terminated nor truncated was cut off there, and counts as truncated. The
     dataset's observations are encoded as those of `jaxagents.make` ("gymnasium/...").
 
     Args:

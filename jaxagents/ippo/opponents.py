@@ -19,7 +19,7 @@ from jaxagents.types import Inference, Observation, PyTree, Runner
 
 @runtime_checkable
 class _TrainedAgent(Protocol):
-    """What an opponent takes of an `Agent`, whose module imports this one."""
+    """The parts of `Agent` that an opponent uses; the module of `Agent` imports this one."""
 
     @property
     def environments(self) -> EnvironmentBatch:
@@ -40,12 +40,12 @@ class _TrainedAgent(Protocol):
 class Policies(Opponent):
     """An agent's policies with parameters that the pool holds.
 
-    An agent of all actors of the environment, or of the very side, plays the seats as itself. An
-    agent of another side plays them in their order.
+    An agent that was trained on all actors, or on this very side, plays each seat with the policy
+    of that seat's actor. An agent of another side plays the seats in their order.
 
     Args:
         agent: The agent.
-        names: Of the members.
+        names: The members' names.
         greedy: Take the most probable actions instead of sampling.
     """
 
@@ -83,7 +83,7 @@ class Policies(Opponent):
         return self._environments.n_actors == seats.n_actors
 
     def _played(self, seats: Seats) -> tuple[int, ...]:
-        """Return whom each of the agent's actors plays, if not all."""
+        """Return the actor that each of the agent's actors plays, if they do not play all."""
         is_own_side = self._actors is not None and set(self._actors) == set(seats.actors)
         return self._actors if self._actors is not None and is_own_side else seats.actors
 
@@ -118,13 +118,13 @@ class Policies(Opponent):
 
 @final
 class FrozenPolicies(Policies):
-    """Trained policies that do not learn any more, as opponents.
+    """Trained policies as opponents; they no longer learn.
 
     Args:
-        agent: The agent that trained them: of all actors of the environment, which plays its part
-            of them; or of as many actors as it will play.
-        runners: As `train`, `step` or `restore` returned them; several are several members, as are
-            those of a population. With names they are a mapping.
+        agent: The agent that trained them. It has all actors of the environment, of which it plays
+            some, or exactly as many actors as it plays.
+        runners: As `train`, `step` or `restore` returned them: one, several members, or a
+            population. A mapping gives the members names.
         greedy: Take the most probable actions instead of sampling.
 
     Raises:

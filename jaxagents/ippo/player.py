@@ -89,7 +89,7 @@ class Player(Frozen):
             actor: The policies.
             n_evals: Number of episodes.
             greedy: Take the most probable actions.
-            n_updates_done: For a message after a minute, if it is a part of training.
+            n_updates_done: In training: updates done so far, for a message after a minute.
         """
         if is_traced((rng, actor)):
             return self._evaluate(rng, actor, n_evals, greedy)
@@ -104,13 +104,13 @@ class Player(Frozen):
         n_evals: int,
         n_updates_done: Array | None = None,
     ) -> Evaluated:
-        """Run a compiled evaluation to its end; after a minute, say what is waited for.
+        """Run a compiled evaluation to its end; after a minute, log that it is still running.
 
         Args:
             play: Runs it.
             actor: The policies, which may still be trained.
             n_evals: Number of episodes.
-            n_updates_done: If it is a part of training.
+            n_updates_done: In training: updates done so far.
         """
         wait_for(actor)
         report = partial(report_waiting, n_evals, n_updates_done)
@@ -121,10 +121,10 @@ class Player(Frozen):
         return results
 
     def infos(self, metrics: Metrics, is_divided: bool = False) -> dict[str, Any]:
-        """Return the infos of episodes that compiled code does not see, as metrics.
+        """Return the infos of episodes that stay on the host, as metrics.
 
         Args:
-            metrics: Of the episodes.
+            metrics: The episodes' metrics.
             is_divided: As for `EnvironmentBatch.infos_of_episodes`.
         """
         if not self._environments.has_hidden_infos:

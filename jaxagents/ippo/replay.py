@@ -32,7 +32,7 @@ Learnt = tuple[Runner, Metrics, Residues]
 
 
 class Experience(NamedTuple):
-    """A rollout, with all that it takes to learn from it later."""
+    """A rollout, with everything that later updates need to learn from it."""
 
     transitions: Transition  # [time, envs, actors, ...]
     last_observation: Observation  # after the last step and any reset, [envs, actors, ...]
@@ -46,9 +46,9 @@ class Replay(Frozen):
     A ring of whole rollouts in flashbax's item buffer: it is a part of the `Runner`. As an update
     learns from all of them, not from a sample, each rollout serves ``replay_updates + 1`` updates.
 
-    Values, normalised observations and scaled rewards are computed anew by the current networks and
-    statistics, which count each rollout once, when it is new; only the statistics of value targets
-    count what the critic learns from, old and new. V-trace and PPO's clip take the ratio of the
+    Values, normalised observations and scaled rewards are recomputed by the current networks and
+    statistics. Statistics count each rollout once, when it is new, except those of value targets,
+    which count all that the critic learns from. V-trace and PPO's clip take the ratio of the
     current policy to the one that acted. Recurrent networks start sequences with the states stored
     when the rollout was collected, as "stored state" in R2D2, and do not refresh them. Any shaped
     reward keeps the factor of its own update.
@@ -122,7 +122,7 @@ class Replay(Frozen):
     def with_earlier(
         self, batch: Batch, before: Runner, normalizers: Normalizers, estimate: Estimate
     ) -> Batch:
-        """Put the earlier rollouts beside the new one.
+        """Append the earlier rollouts to the new one.
 
         Args:
             batch: Of the new rollout, ``[policies, ...]``.
@@ -165,7 +165,7 @@ class Replay(Frozen):
         if jax.tree.structure(new) != jax.tree.structure(stored):
             raise ValueError(
                 "the rollout has other parts (action masks, global state, final observations) than "
-                "the agent's own rollouts, beside which it would be replayed; give the "
+                "the agent's own rollouts, with which it would be replayed; give the "
                 "observations as agent.environments returns them, or choose replay_updates=0."
             )
         return jax.tree.map(lambda leaf, kept: leaf.astype(kept.dtype), new, stored)
@@ -190,7 +190,7 @@ class Replay(Frozen):
 
 
 def _beside(new: Batch, old: Batch, n_chunks: int) -> Batch:
-    """Put one policy's old samples beside its new ones, and measure the KL of the new."""
+    """Append one policy's old samples to its new ones, and measure the KL of the new."""
     total, n_new = jnp.sum(new.weight) + jnp.sum(old.weight), jnp.sum(new.weight)
     share = jnp.where(n_new > 0, total / jnp.where(n_new > 0, n_new, 1.0), 0.0)
     return beside(

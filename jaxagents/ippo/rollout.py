@@ -27,7 +27,7 @@ class Acting(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What a step of a rollout by hand leaves for the update, ``[envs, actors, ...]``.
+    """The record of one step of a rollout by hand, ``[envs, actors, ...]``.
 
     A `Rollout` takes the first four.
     """

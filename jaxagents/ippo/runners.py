@@ -1,4 +1,4 @@
-"""The runners of an agent: how they start, how devices divide them, and whose one is."""
+"""The runners of an agent: how they start, how devices divide them, how they are recognised."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -32,11 +32,11 @@ class Runners(Frozen):
 
     Args:
         config: The agent's.
-        environments: Likewise.
-        policies: Likewise.
-        networks: Likewise.
-        collector: Likewise.
-        replay: Likewise.
+        environments: The agent's.
+        policies: The agent's.
+        networks: The agent's.
+        collector: The agent's.
+        replay: The agent's.
         hyperparams: With the structure of the agent's hyperparameters.
     """
 
@@ -124,7 +124,7 @@ class Runners(Frozen):
 
     @contextlib.contextmanager
     def explaining(self, runner: Runner, n_members: int | None = None) -> Iterator[None]:
-        """Where it is why a call fails, say that a runner is another agent's, or memory is short.
+        """If a call fails because a runner is another agent's, or memory is short, say so.
 
         Args:
             runner: The runner.
@@ -181,7 +181,7 @@ def _shapes_of(parts: Mapping[str, PyTree]) -> dict[str, str]:
 
 
 def specs_of(runner: Runner) -> Any:
-    """Return how devices divide a runner: its environments, while each has all else."""
+    """Return how devices divide a runner: they divide its environments, and each holds the rest."""
     reward = runner.normalizers.reward
     if reward is not None:
         reward = reward._replace(statistics=WHOLE, discounted_return=DIVIDED_AFTER_FIRST)

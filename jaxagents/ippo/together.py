@@ -64,7 +64,7 @@ def train_together(
 
     Agents of a `Side` play the sides of ONE environment against each other, or with each other.
     Their sides have to cover all of its actors, once each. All other agents have environments of
-    their own, as in `train`: so different algorithms or hyperparameters are compared.
+    their own, as in `train`: this compares algorithms or hyperparameters.
 
     Each agent has its own metrics, checkpoints, callbacks and trackers. If one of them ends the
     training, it ends for all.
@@ -73,7 +73,7 @@ def train_together(
         agents: By name. Numbers of updates and evaluations are the same for all; those of sides
             also have the same ``batch_size``, ``rollout_length`` and ``max_episode_steps``.
         rng: Random key.
-        hyperparams: Of all agents, or of each by name.
+        hyperparams: For all agents, or for each by name.
 
     Returns:
         Each agent's runner and metrics, as `train` returns them. In evaluations the agents of sides
@@ -97,12 +97,12 @@ def resume_together(agents: Mapping[str, IPPOBase]) -> Results:
     """Continue the training of `train_together` from the last checkpoint that all agents have.
 
     Later checkpoints of some agents, which a killed process may leave, are removed: their updates
-    are done anew, with the same results.
+    are repeated, with the same results.
+
+    Hyperparameters are the checkpoints'.
 
     Args:
         agents: As for `train_together`; each has a ``checkpoint_dir``.
-
-    Hyperparameters are those of the checkpoints.
 
     Raises:
         ValueError: there is no such checkpoint, or it belongs to other agents.
@@ -133,7 +133,7 @@ class _Group(Frozen):
             and agent.environments.side.opponents is None
         }
         self._check()
-        # Played are the environments of one side: if any has a global state, one that has.
+        # The sides play in the environments of one of them, with a global state if any has it.
         self.host = min(
             self.sides,
             key=lambda name: self.sides[name].whole.observation.global_state is None,
@@ -246,7 +246,7 @@ class _Group(Frozen):
         return results
 
     def _with_environments(self, runners: dict[str, Runner]) -> dict[str, Runner]:
-        """Begin the episodes anew if the environments have gone."""
+        """Reset the environments if their state was lost or no longer matches the runners."""
         here = {
             name: runners[name]
             if name in self.sides
@@ -265,7 +265,7 @@ class _Group(Frozen):
         seated = jax.block_until_ready(self._take_seats(runners))
         for name, batch in self.sides.items():
             if name != self.host:
-                batch.close()  # of these environments nobody plays a side
+                batch.close()  # no agent plays in these environments
         return seated
 
     def _run_block(
@@ -406,7 +406,7 @@ class _Group(Frozen):
         return metrics
 
     def _infos(self, name: str, metrics: Metrics) -> Metrics:
-        """Return the infos of a side's actors that compiled code does not see."""
+        """Return the infos of a side's actors that stay on the host."""
         assert self.whole_for_evaluation is not None
         infos = self.whole_for_evaluation.infos_of_episodes(self.sides[name].side.actors)
         return {f"info_{info}": jnp.asarray(values) for info, values in infos.items()}

@@ -85,8 +85,8 @@ class TrainingRun(Frozen):
 
     Args:
         agent: The agent.
-        silent: The run whose programs this one runs, apart from its reports to the host: that of
-            what equal agents share. None: this one, which reports nothing.
+        silent: The run that equal agents share, which reports nothing to the host. This run uses
+            its programs, and adds its own reports. None: this one is the shared run.
     """
 
     def __init__(self, agent: Trainee, silent: "TrainingRun | None" = None):
@@ -217,7 +217,7 @@ class TrainingRun(Frozen):
 
     @compiled_for_speed()
     def update_repeatedly(self, updates: Updates) -> Updates:
-        """Do the updates that are left."""
+        """Do the remaining updates."""
         return update_repeatedly(self.agent.step_and_check, updates, self.has_failed)
 
     # No caller keeps the input of the updates, so it may be donated. Only here: without overlapping

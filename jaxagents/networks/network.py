@@ -163,7 +163,7 @@ class Network:
 @final
 @dataclass(frozen=True)
 class Stack:
-    """A feed-forward network on top of another network, whose memory it has.
+    """A feed-forward head on a torso; its hidden state is the torso's.
 
     Its parameters are the pair of both networks' parameters.
     """

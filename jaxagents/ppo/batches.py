@@ -67,14 +67,14 @@ def make_batch(
         hyperparams: One value each.
         config: The agent's.
         advantages: As for `with_estimates`.
-        rewards_after_death: Dead actors go on earning: the critic learns their values.
+        rewards_after_death: Dead actors still earn rewards, so the critic learns their values.
 
     Returns:
         The batch, with value targets in units of reward, and the updated normalizers; the
         statistics of the value targets are updated later, by `normalize_targets`.
     """
     living = step.active * membership
-    weight = living  # of actions: what waiting actors do counts for nothing
+    weight = living  # of actions: those of waiting actors have zero weight
     if step.observation.has_turn is not None:
         weight = living * step.observation.has_turn
     value_weight = jnp.broadcast_to(membership, living.shape) if rewards_after_death else living
@@ -124,8 +124,8 @@ def with_estimates(
 ) -> Batch:
     """Estimate advantages and value targets: by V-trace given ratios, otherwise by ``advantages``.
 
-    Standardised advantages are mostly the critic's errors once a task is solved, and would drive a
-    good policy about; see `relative_deviation` for the scale of the actor's loss.
+    Standardised advantages are mostly the critic's errors once a task is solved, and would disturb
+    a good policy; `relative_deviation` therefore scales the actor's loss.
     """
     path = join(batch.path, config.n_chunks)
     if log_ratio is None:

@@ -48,7 +48,7 @@ def skip_nonfinite(update: Update) -> Callable[..., tuple[Runner, dict[str, Arra
             its quantities.
 
     Returns:
-        The same update, which returns in place of the residues which of them are not finite.
+        The same update. In place of the residues, it returns which quantities are NaN or infinite.
     """
 
     def update_finite(before: Runner, *more: Any) -> tuple[Runner, dict[str, Array], NonFinite]:

@@ -66,7 +66,7 @@ def explained_variance(
 
 
 class ValueStats(NamedTuple):
-    """A critic's values over a rollout, beside their targets and the rewards that bound them."""
+    """A critic's values over a rollout, with their targets and the rewards that bound them."""
 
     value_mean: Float[Array, ""]
     value_std: Float[Array, ""]

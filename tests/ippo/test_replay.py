@@ -268,7 +268,7 @@ def test_a_rollout_with_other_parts_is_refused():
     )
     message = (
         "the rollout has other parts (action masks, global state, final observations) than the "
-        "agent's own rollouts, beside which it would be replayed; give the observations as "
+        "agent's own rollouts, with which it would be replayed; give the observations as "
         "agent.environments returns them, or choose replay_updates=0."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):

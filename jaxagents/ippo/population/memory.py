@@ -18,7 +18,7 @@ from jaxagents.types import PyTree
 _SHARE_OF_MEMORY = 0.8  # the rest is fragmented, or used by others
 _BYTES_PER_NUMBER = 12  # of an update's arrays: their values, gradients and permuted copies
 _SHARE_OF_HIDDEN = 0.8
-_NUMBERS_OF_A_SAMPLE = 4  # beside observation and activations
+_NUMBERS_OF_A_SAMPLE = 4  # besides observation and activations
 _necessary: weakref.WeakKeyDictionary[Any, list[tuple[str, float]]] = weakref.WeakKeyDictionary()
 
 
@@ -81,7 +81,7 @@ def check_fits(agent: Any) -> None:
     if limit is None:
         return
     n_sharing = 1 if jax.default_backend() == "cpu" else agent.config.devices
-    if agent not in _necessary:  # every step of a training by hand asks
+    if agent not in _necessary:  # `Agent.step` asks at each update
         _necessary[agent] = list(_necessary_arrays(agent))
     for what, n_bytes in _necessary[agent]:
         if n_bytes / n_sharing > limit:
@@ -93,7 +93,7 @@ def check_fits(agent: Any) -> None:
 
 
 def _necessary_arrays(agent: Any) -> Iterator[tuple[str, float]]:
-    """List arrays that no program can do without, with their bytes; the cheapest to know first."""
+    """List arrays that every program needs, with their bytes; the cheapest to determine first."""
     config, environments = agent.config, agent.environments
     features = environments.observation.features
     step = math.prod(features.shape) * np.dtype(features.dtype).itemsize  # of all actors
@@ -129,9 +129,9 @@ def bytes_of_member(agent: Any, n_devices: int = 1) -> float:
 
 
 def batch_size(n_training: int, n_members: int, at_once: int | None) -> int:
-    """Return how many members train as one batch: more are trained in several of this size.
+    """Return how many members train as one batch; more members train in several batches.
 
-    Members that stop leave the size as it is, as each is compiled for, until half of it is enough.
+    Each size is compiled once: when members stop, it stays until half of it is enough.
 
     Args:
         n_training: Members that have not stopped.

@@ -1,4 +1,4 @@
-"""Population-based training: weak members go on from strong ones, with other hyperparameters.
+"""Population-based training: weak members continue from strong ones, with new hyperparameters.
 
 Source: Jaderberg et al. 2017, https://arxiv.org/abs/1711.09846.
 """
@@ -16,7 +16,7 @@ from jaxagents.config import check_seed
 from jaxagents.hyperparameters import HyperParameters, check_hyperparams, flat_items, with_items
 from jaxagents.ippo.population.selection import Decision, Generation
 
-# Of these, what is left to 1 is multiplied: a discount of 0.99 looks 100 steps ahead, one of 0.98
+# For these, the factor multiplies 1 - value: a discount of 0.99 looks 100 steps ahead, one of 0.98
 # half as far.
 _NEAR_ONE = ("gamma", "gae_lambda")
 
@@ -26,21 +26,21 @@ _NEAR_ONE = ("gamma", "gae_lambda")
 class PopulationBasedTraining:
     """Truncation selection: exploit and explore, between blocks of updates.
 
-    After every ``every`` evaluations the members with the lowest returns go on from members drawn
-    among those with the highest: with their networks, optimizers, statistics and environments, but
-    their own random key. Each varied hyperparameter of theirs is then multiplied by one of the
-    factors, per policy.
+    After every ``every`` evaluations, each member with one of the lowest returns continues from a
+    member drawn among those with the highest. It takes over networks, optimizers, statistics and
+    environments, but keeps its own random key. Each of its varied hyperparameters is then
+    multiplied by one of the factors, per policy.
 
     Args:
         vary: The lowest and highest value of each hyperparameter that is varied, by dotted name,
             as in ``{"ent_coeff": (1e-3, 0.1), "actor_optimizer_params.learning_rate": (1e-4,
             1e-2)}``.
         every: Number of evaluations between selections.
-        share: Part of the members that is replaced at a time, and from which parents are drawn;
-            at most a half.
-        factors: Of an explored hyperparameter, of which one is drawn. Of gamma and gae_lambda,
-            1 - x is multiplied.
-        seed: Of these draws.
+        share: Share of the members that is replaced at a time; parents are drawn from an equal
+            share. At most a half.
+        factors: One is drawn for each explored hyperparameter. For gamma and gae_lambda, it
+            multiplies 1 - value.
+        seed: Seed of these draws.
 
     Raises:
         ValueError: a value is out of range, or a name is unknown.
@@ -78,7 +78,7 @@ class PopulationBasedTraining:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What it is, as plain data."""
+        """The rule's parameters, as plain data."""
         return {"rule": type(self).__name__, **asdict(self)}
 
     def check(self, n_members: int) -> None:
@@ -121,7 +121,7 @@ class PopulationBasedTraining:
             return None
         latest = generation.returns[-1]
         n_members, n_living = len(latest), int(np.isfinite(latest).sum())
-        # Those that have stopped are the last, in their order.
+        # Stopped members rank last, in their order.
         best_first = np.argsort(-np.where(np.isfinite(latest), latest, -np.inf), kind="stable")
         n_replaced = max(1, int(self.share * n_members), n_members - n_living)
         n_parents = max(1, min(int(self.share * n_members), n_living))

@@ -1,7 +1,7 @@
 """Selection among a population's members, between blocks of updates.
 
-A rule sees the evaluations and the hyperparameters so far, and decides whose runner each member
-goes on from. It decides by nothing else, so a resumed run decides as the uninterrupted one would.
+A rule sees the evaluations and the hyperparameters so far, and decides from whose runner each
+member continues. It sees nothing else, so a resumed run decides as the uninterrupted one would.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from jaxagents.hyperparameters import flat_items, with_items
 from jaxagents.types import Training
 
 ENDED = -1
-"""In place of a parent: the member does not train any more."""
+"""In place of a parent: the member has stopped training."""
 PARENTS = "parents"
 """Name of the metric that holds the parents of each block's members, or `ENDED`."""
 VARIED = "hyperparams."
@@ -33,7 +33,7 @@ class Generation(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """How the members go on."""
+    """From whose runner each member continues."""
 
     parents: Int[np.ndarray, "members"]  # each one's itself, another member, or `ENDED`
     hyperparams: dict[str, Float[np.ndarray, "members *policies"]]  # of those with another parent
@@ -50,7 +50,7 @@ class Selection(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What it is, as plain data; a run is resumed by the same rule."""
+        """The rule's parameters, as plain data; a run is resumed by the same rule."""
         ...
 
     def check(self, n_members: int) -> None:
@@ -58,7 +58,7 @@ class Selection(Protocol):
         ...
 
     def select(self, generation: Generation) -> Decision | None:
-        """Decide how the members go on; None: all as they are."""
+        """Decide from whose runner each member continues; None: each from its own."""
         ...
 
 

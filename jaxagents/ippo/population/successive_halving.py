@@ -1,4 +1,4 @@
-"""Successive halving: what earns least so far ends early.
+"""Successive halving: members with the lowest returns so far end early.
 
 Source: Jamieson and Talwalkar 2016, https://arxiv.org/abs/1502.07943.
 """
@@ -16,12 +16,12 @@ from jaxagents.ippo.population.selection import ENDED, Decision, Generation
 class SuccessiveHalving:
     """Ends all but the best ``1 / factor`` of a population, several times.
 
-    Of ``n_blocks`` blocks of updates, this happens after ``n_blocks / factor``, before that after
-    ``n_blocks / factor**2``, and so on. The best have the highest mean return over all evaluations
-    so far.
+    With ``n_blocks`` blocks of updates, this last happens after ``n_blocks / factor`` of them,
+    before that after ``n_blocks / factor**2``, and so on. The best have the highest mean return
+    over all evaluations so far.
 
     Args:
-        n_blocks: Number of evaluations that end an update, of a member that trains to the end.
+        n_blocks: Blocks of updates of a member that trains to the end, one per evaluation.
         factor: By which the number of members falls each time.
         group_size: Members that end together, as seeds of the same hyperparameters: the first
             ``group_size``, the next, .... Their mean counts.
@@ -47,11 +47,11 @@ class SuccessiveHalving:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What it is, as plain data."""
+        """The rule's parameters, as plain data."""
         return {"rule": type(self).__name__, **asdict(self)}
 
     def rungs(self, n_groups: int) -> dict[int, int]:
-        """Return how many groups go on after which blocks."""
+        """Return how many groups continue after which blocks."""
         rungs, block, n_left = {}, self.n_blocks, n_groups
         blocks = []
         while (block := block // self.factor) >= 1:

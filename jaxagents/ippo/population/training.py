@@ -1,8 +1,8 @@
 """Training of a population: the same agent from many random keys or hyperparameters.
 
 On a CPU the members train in threads, one per core, each by the programs of a run of its own: a
-member is bit-identical to its run alone. On another device, or on several, which divide them, they
-train as one batch, or in as many as fit the memory. All members wait for each other at every
+member is bit-identical to its run alone. On another device they train as one batch, or in several
+that fit the memory; several devices divide them. All members wait for each other at every
 evaluation, where one checkpoint holds them all, and a rule may select among them.
 """
 
@@ -55,7 +55,7 @@ class Members(NamedTuple):
 
 @runtime_checkable
 class PopulationTrainee(Trainee, Protocol):
-    """What the training of a population uses of an agent beside that of a single run."""
+    """The parts of an agent that a population's training uses, besides those of a single run."""
 
     member_run: TrainingRun
 
@@ -161,7 +161,7 @@ def check_can_be_selected(agent: Trainee, n_members: int, selection: Selection) 
             "SuccessiveHalving."
         )
     if not agent.config.n_evals:
-        raise ValueError("n_evals=0 leaves selection nothing to go by; evaluate in training.")
+        raise ValueError("n_evals=0 leaves selection without returns; evaluate in training.")
     selection.check(n_members)
     rate = "actor_optimizer_params.learning_rate"
     if rate in selection.varied and agent.config.learning_rate_schedule == "kl":
@@ -176,8 +176,8 @@ class Population(Frozen):
     """Trains a number of members together.
 
     A member with NaN or infinite quantities stops alone, if ``on_nonfinite`` is "stop": its metrics
-    are NaN from there on, and the others are what they would be without it (but for rounding, where
-    they train as one batch, which becomes smaller).
+    are NaN from there on. The others continue unaffected, except for rounding where they train as
+    one batch, which becomes smaller.
 
     Args:
         agent: The agent.
@@ -185,7 +185,7 @@ class Population(Frozen):
         selection: Selects among them between blocks.
 
     Attributes:
-        recorder: Records it.
+        recorder: Writes its checkpoints, and calls callbacks and trackers.
 
     Raises:
         ValueError: the agent cannot train several members together, or not by this selection.
@@ -214,7 +214,7 @@ class Population(Frozen):
 
         Args:
             rng: A key for all members, or one per member.
-            hyperparams: Of each member.
+            hyperparams: Each member's.
         """
         keys = jnp.broadcast_to(as_key(rng), (self._n_members,))
         return stack(
@@ -276,7 +276,7 @@ class Population(Frozen):
         members, selected = self._select(members._replace(are_compiled=np.bool_(True)))
         train = self._train_in_threads if self._uses_threads(members) else self._train_in_batches
         living = [i for i, training in enumerate(members.trainings) if not training.stop]
-        if not living:  # a rule may end those that were left
+        if not living:  # a rule may end those that remained
             raise ValueError("selection has ended all members; none is left to train.")
         results = train([members.trainings[i] for i in living], n_updates)
         wait_for(results)
@@ -351,7 +351,7 @@ class Population(Frozen):
         for i, (each, n_updates_done) in enumerate(zip(found, updates, strict=True)):
             if each.any():
                 text = describe_nonfinite(each, n_updates_done)
-                _logger.warning("member %d has stopped, the others went on: %s", i, text)
+                _logger.warning("member %d has stopped, the others continue: %s", i, text)
 
 
 def _joined(

@@ -188,7 +188,7 @@ def test_a_member_that_diverges_stops_alone(caplog):
     with caplog.at_level(logging.WARNING):
         runner, metrics = agent.train(KEYS, DIVERGING)
 
-    assert "member 1 has stopped, the others went on: update 1 has NaN or infinity" in caplog.text
+    assert "member 1 has stopped, the others continue: update 1 has NaN or infinity" in caplog.text
     assert np.isnan(metrics["returns"][1, 1:]).all()
     for i in (0, 2):
         alone = agent.train(KEYS[i], FAST.replace(gamma=0.99))
