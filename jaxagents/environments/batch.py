@@ -57,13 +57,13 @@ class BatchState(NamedTuple):
     ) -> tuple["BatchState", Bool[Array, "envs actors"]]:
         """Return the state after a step, and where a life of an actor begins.
 
-        That is at a reset, and where an actor comes back, or another takes its position, while the
-        episode goes on.
+        A life begins at a reset, and where an actor comes back, or another takes its position,
+        within an episode.
 
         Args:
             env_state: After the step.
             ended: The actor's life ended in the step, or it is dead.
-            active: Who acts next.
+            active: Which actors act next.
             episode_over: For every actor.
         """
         begins = episode_over[:, None] | ((~self.active | ended) & active)
@@ -95,12 +95,12 @@ class EnvironmentBatch(abc.ABC):
         teams: Each actor's team, or None.
         rewards_after_death: True if dead actors earn rewards until the end of the episode.
         has_shaped_reward: True if steps return a shaped reward.
-        has_hidden_infos: True if episodes have infos that compiled code does not see.
+        has_hidden_infos: True if episodes have infos that stay on the host.
         has_idle_steps: True if a reset can take a step of its own, in which no actor is active.
-        time_limit: Of the episodes.
+        time_limit: What truncation means, and whether the time is observed.
         can_be_vmapped: True if `reset` and `step` can be a part of a `jax.vmap`.
         can_be_divided: True if environments can be divided among devices.
-        one_device_per_process: True if only among those of different processes.
+        one_device_per_process: True if only devices of different processes can divide them.
     """
 
     rewards_after_death: bool = False
@@ -168,7 +168,7 @@ class EnvironmentBatch(abc.ABC):
         """Step each environment, ``[envs, actors, ...]``, and reset where the episode is over."""
 
     def for_evaluation(self) -> "EnvironmentBatch":
-        """Return a batch whose episodes leave those of this one alone."""
+        """Return a batch for evaluations, whose episodes do not disturb this one's."""
         return self
 
     def for_recording(self, n_episodes: int) -> "EnvironmentBatch":
@@ -182,23 +182,23 @@ class EnvironmentBatch(abc.ABC):
     def infos_of_episodes(
         self, actors: Sequence[int] | None = None, is_divided: bool = False
     ) -> dict[str, np.ndarray]:
-        """Return scalar infos that compiled code does not see, by name, ``[episodes]``.
+        """Return scalar infos that stay on the host, by name, ``[episodes]``.
 
-        They are of each environment's first episode since the latest reset: each actor's at its
-        own last step, averaged over the actors that have it.
+        They describe each environment's first episode since the latest reset: each actor's info at
+        its own last step, averaged over the actors that have it.
 
         Args:
             actors: Those whose infos count; None: all.
-            is_divided: Processes have played a part of the episodes each.
+            is_divided: Each process has played a part of the episodes.
         """
         del actors, is_divided
         return {}
 
     def close(self) -> None:  # noqa: B027 -- most have nothing to end
-        """End what steps the environments, if that is not compiled code."""
+        """End worker processes, if there are any."""
 
     def can_continue(self, state: BatchState) -> bool:
-        """Return True if `step` can go on from a state; otherwise `reset` first."""
+        """Return True if `step` can continue from a state; otherwise `reset` first."""
         del state
         return True
 
@@ -207,16 +207,16 @@ class EnvironmentBatch(abc.ABC):
         return state.env_state
 
     def begin_anew(self, state: BatchState, earlier: BatchState) -> BatchState:
-        """Keep what outlives episodes of an earlier state, after a reset in mid-training."""
+        """After a mid-training reset, carry over state that persists across episodes."""
         del earlier
         return state
 
     def bind_learner(self, learner: Any) -> None:
-        """Say how the learner would play other actors: an `Opponent`."""
+        """Receive the learner as an `Opponent`, so that it can play other actors."""
         del learner
 
     def after_update(self, state: BatchState, learner: PyTree, n_updates_done: Array) -> BatchState:
-        """Let the environments know what the learner has become, an `Inference` of its actors.
+        """Receive the updated learner, an `Inference` of its actors.
 
         Called before training, with 0, and after every update.
         """
@@ -228,10 +228,10 @@ class EnvironmentBatch(abc.ABC):
         return contextlib.nullcontext()
 
     def share_faults(self, results: PyTree) -> None:
-        """Raise in all processes what an environment of one of them has raised.
+        """Raise an environment's error in all processes.
 
         Args:
-            results: Of the programs that have called the environments.
+            results: The results of the programs that have called the environments.
         """
         del results
 
@@ -277,7 +277,7 @@ class EnvironmentBatch(abc.ABC):
             )
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
-        # Policies of all actors may be applied to more or fewer of them, so only axes of one count.
+        # Policies may be applied to more or fewer actors, so only the features' axes must agree.
         own = self.own_observation.features.shape
         if len(shape) < len(own) or shape[len(shape) - len(own) + 1 :] != own[1:]:
             raise ValueError(
@@ -413,7 +413,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         terminated, truncated = terminated.astype(bool), truncated.astype(bool)
         elapsed = state.episode_steps + 1
         acts_next = info.pop(ACTS_NEXT, state.active & ~terminated & ~truncated)
-        terminated |= state.active & ~acts_next & ~truncated  # who has gone has ended
+        terminated |= state.active & ~acts_next & ~truncated  # an actor that has left has ended
         if self._max_episode_steps is not None:
             timed_out = (elapsed >= self._max_episode_steps)[:, None]
             truncated |= timed_out & ~terminated

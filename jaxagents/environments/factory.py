@@ -27,9 +27,9 @@ def batch_of(
         env: The environment, or a `Side`.
         env_params: Its parameters; host environments have none.
         max_episode_steps: Truncate episodes at this length.
-        time_limit: As for `EnvironmentBatch`, as are the others.
-        agent_id: Likewise.
-        global_state: Likewise.
+        time_limit: As for `EnvironmentBatch`.
+        agent_id: As for `EnvironmentBatch`.
+        global_state: As for `EnvironmentBatch`.
 
     Raises:
         TypeError: the environment does not follow the protocol.

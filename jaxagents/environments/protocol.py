@@ -22,7 +22,7 @@ StepResult = tuple[
 
 
 ACTS_NEXT = "acts_next"
-"""The info that says who is alive after a step, of environments whose actors come back."""
+"""Info of environments whose actors come back: which actors are alive after a step."""
 
 
 class Environment(abc.ABC):
@@ -90,14 +90,14 @@ class Environment(abc.ABC):
 
         Returns:
             observation, state, reward, terminated, truncated and a dictionary of infos, scalars or
-            with one entry per actor, of which evaluations report the last as ``info_<name>``. It
+            with one entry per actor. Evaluations report the last ones as ``info_<name>``. It
             may also hold a ``shaped_reward``, ``[actors]``, for training only. An actor's
             terminated or truncated stays True until the reset, or until the actor comes back.
 
             An environment whose actors come back within an episode also returns the info
-            ``acts_next``, ``[actors]`` bool: who is alive after the step. It may be True for an
-            actor that ended in this very step, if another takes its position. The episode is over
-            when nobody acts next.
+            ``acts_next``, ``[actors]`` bool: which actors are alive after the step. It may be True
+            for an actor that ended in this step, if another takes its position. The episode is over
+            when no actor acts next.
         """
 
     def reset(self, rng: PRNGKeyArray, params: PyTree = None) -> tuple[Array | Observation, PyTree]:

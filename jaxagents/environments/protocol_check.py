@@ -103,7 +103,7 @@ def _n_actors(env: Any) -> int:
 def _traced(
     source: str, names: tuple[str, ...], function: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """Return the shapes of what a function returns, or say what jax cannot trace of it."""
+    """Return the shapes of a function's results, or name those that jax cannot trace."""
     returned: list[Any] = []
 
     def kept(*arguments: Any) -> Any:

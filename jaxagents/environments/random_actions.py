@@ -1,4 +1,4 @@
-"""Uniformly random actions, to whose returns those of policies are compared."""
+"""Uniformly random actions, a baseline for the returns of policies."""
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +12,12 @@ from jaxagents.types import Observation
 def random_actions(rng: PRNGKeyArray, space: ActionSpace, observation: Observation) -> Array:
     """Draw each actor's action ``[envs, actors, ...]`` uniformly among those available.
 
-    Dimensions of a `Box` that have no bound on a side are drawn from the standard normal
-    distribution, and clipped to the other.
+    Dimensions of a `Box` without a lower or upper bound are drawn from the standard normal
+    distribution, and clipped to any bound they have.
 
     Args:
         rng: Random key.
-        space: One actor's.
+        space: One actor's action space.
         observation: ``[envs, actors, ...]``; its mask says which actions are available.
     """
     batch = observation.features.shape[:2]

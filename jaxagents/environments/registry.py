@@ -111,7 +111,7 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
 
     Raises:
         ValueError: the id is unknown or not supported, or the constructor refuses the arguments;
-            or jax has not the platform that ``JAX_PLATFORMS`` names.
+            or jax lacks the platform that ``JAX_PLATFORMS`` names.
         EntryPointError: the package that brings the environment cannot be used.
     """
     library, _, name = env_id.partition("/")
@@ -174,10 +174,10 @@ def describe(env_id: str) -> EnvironmentInfo:
 
 @contextlib.contextmanager
 def _explaining_platform() -> Iterator[None]:
-    """Where it is why something fails, say that jax lacks the platform that is asked for.
+    """If a missing platform is why something fails, say so.
 
-    Looked for afterwards: a look begins the use of devices, before which `jax.distributed` must
-    know of other processes.
+    It is looked for only after the failure: the look initialises devices, and `jax.distributed`
+    must be set up before.
     """
     try:
         yield

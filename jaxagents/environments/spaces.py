@@ -69,7 +69,7 @@ def action_dtype(space: ActionSpace) -> Any:
 
 
 def whole_numbers(space: Any) -> np.dtype | None:
-    """Return the dtype of a library's Box of integers, as which its environment takes actions.
+    """Return the dtype in which an environment with a Box of integers takes actions.
 
     None for all other spaces.
     """
@@ -89,7 +89,7 @@ def as_space(space: Any) -> ActionSpace:
     """Convert an action space of gymnax, JaxMARL, Gymnasium or this package.
 
     Raises:
-        TypeError: the space is none of those that agents can play.
+        TypeError: the space is of a kind that agents cannot play.
         ValueError: the space holds no action.
     """
     converted = _converted(space)
@@ -134,8 +134,8 @@ def _converted(space: Any) -> ActionSpace:
 def float32_bounds(low: Any, high: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and the highest float32 within bounds of any dtype.
 
-    Every float32 between them is within the bounds as they were given. Where no float32 is, both
-    are the nearest one.
+    Every float32 between them is within the bounds as they were given. If there is none, both are
+    the nearest float32.
     """
     given = [np.broadcast_to(np.asarray(bound), shape) for bound in (low, high)]
     with np.errstate(over="ignore"):  # beyond float32 is infinite

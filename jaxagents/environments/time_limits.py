@@ -18,7 +18,7 @@ _ABOUT = 1.05  # horizons that exceed the limit by less are no reason to warn
 class TimeLimit(NamedTuple):
     """The time limit of an environment's episodes.
 
-    A limit that is no part of the task cuts off a return that would have gone on, so learning
+    A limit that is no part of the task cuts off a return that would continue, so learning
     bootstraps from the value of the final observation. A limit that is a part of the task ends the
     return, as termination does, and values depend on the time that is left.
 
@@ -42,7 +42,7 @@ class TimeLimit(NamedTuple):
 
     @property
     def last_step_of_returns(self) -> int | None:
-        """The step after which no reward counts for learning; None: bootstrapping goes on."""
+        """The step after which no reward counts for learning; None: bootstrapping continues it."""
         return self.n_steps if self.is_terminal else None
 
     def share(self, elapsed: Int[Array, "*batch"]) -> Float[Array, "*batch"]:

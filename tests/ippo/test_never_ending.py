@@ -48,7 +48,7 @@ class Heater(gymnasium.Env):
 CONFIG = ja.AgentConfig(
     n_steps=1, batch_size=2, minibatch_size=2, rollout_length=2, n_evals=2, progress_bar=False
 )
-UNKNOWN_LIMIT = pytest.mark.filterwarnings("ignore:Heater has no time limit that is known")
+UNKNOWN_LIMIT = pytest.mark.filterwarnings("ignore:Heater has no known time limit")
 
 
 def _train(env):
@@ -67,7 +67,7 @@ def test_an_environment_that_may_never_end_is_warned_of_at_construction_once():
         _agent(None)
     (message,) = [str(each.message) for each in caught]
     assert message == (
-        "Heater has no time limit that is known, and none of the 32 steps that were played at "
+        "Heater has no known time limit, and none of the 32 steps that were played at "
         "construction ended an episode; evaluations wait for the end of every episode. If episodes "
         "may never end, set AgentConfig(max_episode_steps=...)."
     )

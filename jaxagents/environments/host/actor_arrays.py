@@ -1,4 +1,4 @@
-"""What each actor observes, may do and does, stacked along an axis of actors. Numpy only."""
+"""Observations, masks and actions, stacked along an axis of actors. Numpy only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
@@ -34,7 +34,7 @@ class Sight(NamedTuple):
     features: np.ndarray  # [actors, *obs]
     action_mask: np.ndarray | None  # [actors, n_actions]
     global_state: np.ndarray | None
-    elapsed: None = None  # whoever plays counts steps
+    elapsed: None = None  # the caller counts steps
     age: None = None
     has_turn: np.ndarray | None = None  # [actors]; None: all act
 
@@ -62,7 +62,7 @@ class BoxActions:
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Convert numbers ``[*batch, *shape]``."""
         low, high = self._bounds
-        inside = np.minimum(np.maximum(values, low), high)  # faster than `clip` of so few
+        inside = np.minimum(np.maximum(values, low), high)  # faster than `clip` for few numbers
         if self._is_whole:
             inside = np.rint(inside)
         own = np.asarray(inside, self._dtype)  # of a single number too
@@ -74,7 +74,7 @@ class BoxActions:
 
 @final
 class ActorArrays:
-    """Stacks observations and masks of actors, and takes their actions apart.
+    """Stacks actors' observations and masks, and splits their actions.
 
     Shorter observation vectors are padded with zeros, and masks say which actions of the largest
     action space an actor has.
@@ -82,7 +82,7 @@ class ActorArrays:
     Args:
         name: The environment, for errors.
         observation_spaces: One space of Gymnasium per actor.
-        action_spaces: Likewise.
+        action_spaces: One space of Gymnasium per actor.
         images: How images are observed.
 
     Attributes:
@@ -183,15 +183,16 @@ class ActorArrays:
     ) -> np.ndarray:
         """Stack action masks by actor, ``[actors, n_actions]``.
 
-        They are those of the observations or the infos; an actor without one may do all it can.
+        They come from the observations or the infos. Without one, all of an actor's actions are
+        available.
 
         Args:
             observations: By actor.
             infos: By actor.
-            acts: Which actors act on these observations, ``[actors]``.
+            acts: True for actors that act on these observations, ``[actors]``.
 
         Raises:
-            WrongValueError: a mask has not an entry per action, or leaves an actor that acts none.
+            WrongValueError: a mask lacks an entry per action, or leaves an acting actor no action.
         """
         masks = self.own_actions.copy()
         for actor in observations.keys() | infos.keys():
@@ -219,10 +220,10 @@ class ActorArrays:
         return masks
 
     def refuse_masks(self, infos: Mapping[int, Any]) -> None:
-        """Raise if an info holds a mask, in an environment that had shown none.
+        """Raise if an info holds a mask, although the first steps showed none.
 
         Raises:
-            WrongValueError: it does.
+            WrongValueError: an info holds one.
         """
         for actor, info in infos.items():
             if isinstance(info, Mapping) and info.get(_MASK) is not None:
@@ -243,7 +244,7 @@ class ActorArrays:
         return mask
 
     def first_available(self, masks: np.ndarray) -> np.ndarray:
-        """Return each actor's first available actions, or what is next to 0 in a Box."""
+        """Return each actor's first available actions, or the action nearest to 0 in a Box."""
         shape, dtype = self.action_layout()
         if isinstance(self.space, Box):
             nearest = np.clip(0.0, self.space.low, self.space.high)
@@ -262,11 +263,11 @@ class ActorArrays:
         return np.cumsum([0, *self.space.n_choices[:-1]])  # pyright: ignore[reportAttributeAccessIssue]
 
     def actions(self, action: np.ndarray) -> list[Any]:
-        """Return every actor's action as its own space has it."""
+        """Convert all actors' actions to their own spaces."""
         return [self.action(actor, value) for actor, value in enumerate(action)]
 
     def action(self, actor: int, value: Any) -> Any:
-        """Return one actor's action as its own space has it."""
+        """Convert one actor's action to its own space."""
         space, box = self._spaces[actor], self._boxes[actor]
         if isinstance(space, Discrete):
             return int(value) + self._starts[actor]
@@ -282,7 +283,7 @@ class ActorArrays:
         return (action[:, 0] + self._starts[0]).astype(self._action_dtypes[0])
 
     def action_layout(self) -> tuple[tuple[int, ...], Any]:
-        """Return shape and dtype of all actors' actions."""
+        """Return the shape and dtype of all actors' actions."""
         return (self.n_actors, *action_shape(self.space)), action_dtype(self.space)
 
 

@@ -32,9 +32,9 @@ class Outcome(NamedTuple):
     sight: Sight  # of who acts next
     reward: np.ndarray  # float32 [actors]
     terminated: np.ndarray  # bool [actors], True until another life begins
-    truncated: np.ndarray  # bool [actors], likewise; never with terminated
+    truncated: np.ndarray  # bool [actors], as terminated; never both
     alive: np.ndarray  # bool [actors]: acts next
-    infos: Mapping[int, Any] = {}  # by actor, as they came
+    infos: Mapping[int, Any] = {}  # by actor, as the environment returned them
     final: Sight | None = None  # of the lives that acted; None: as ``sight``
 
 
@@ -46,11 +46,11 @@ class Adapter(abc.ABC):
         arrays: Spaces and layouts.
         teams: Each actor's team, or None.
         max_episode_steps: The time limit, or None if it is unknown.
-        revives: True if the episode goes on where all agents that are listed have ended; otherwise
-            such lists are taken for ones that were not cleared.
+        revives: True if the episode continues where all listed agents have ended; otherwise such a
+            list counts as one that was not cleared.
         n_steps_without_end: Steps that `explore` has played, if none of them ended an episode.
-        draws: True if `render` returns pictures.
-        frames_per_second: At which pictures are to be shown.
+        draws: True if `render` returns a picture.
+        frames_per_second: Speed at which pictures are shown.
     """
 
     name: str
@@ -70,13 +70,13 @@ class Adapter(abc.ABC):
         self.frames_per_second: float = float(metadata.get("render_fps") or _FRAMES_PER_SECOND)
 
     def observe(self, has_mask: bool, has_state: bool) -> None:
-        """Choose what observations hold beside features."""
+        """Choose the fields that observations have besides features."""
         self._has_mask, self._has_state = has_mask, has_state
 
     def explore(self, n_steps: int) -> Sight:
-        """Play some steps to see what observations can hold, and observe all of it.
+        """Play some steps to find which fields observations can have, and observe them all.
 
-        Of the first observation, faults are raised; those of steps are left to who plays.
+        Faults of the first observation are raised; those of steps are left for training to raise.
         """
         self._has_mask, self._has_state = True, _has_state(self._env)
         sight, _ = self.reset(seed=0)
@@ -108,7 +108,7 @@ class Adapter(abc.ABC):
         return False
 
     def render(self) -> Any:
-        """Draw the environment, as its library does."""
+        """Draw the environment by its library's `render`."""
         return self._env.render()
 
     @property
@@ -126,7 +126,7 @@ class Adapter(abc.ABC):
         return as_picture(self.render())
 
     def close(self) -> None:
-        """Release what the environment holds."""
+        """Close the environment."""
         self._env.close()
 
     def _sight(
@@ -181,11 +181,11 @@ class PettingZooAdapter(Adapter):
     """An environment of PettingZoo's parallel API.
 
     Positions are in the order of ``possible_agents``. At a reset and after every step, agents that
-    have left lose their positions, and those that have come get one: their name's own if it is
-    free, otherwise the first that is. A step's rewards and ends are booked before that. An agent
-    that has ended, and is listed with others that go on, begins another life at its position; where
-    all that are listed have ended, the episode is over unless it `revives`. A position without an
-    agent observes zeros, earns nothing, and keeps its end.
+    have left lose their positions, and new agents get one: that of their own name if it is free,
+    otherwise the first free one. A step's rewards and ends are recorded before that. An agent that
+    has ended, but is listed with others that continue, begins another life at its position. Where
+    all listed agents have ended, the episode is over unless it `revives`. A position without an
+    agent observes zeros, earns 0, and keeps its end.
     """
 
     def __init__(self, env: Any, images: ImageSettings):
@@ -272,7 +272,7 @@ class PettingZooAdapter(Adapter):
         terminations: Mapping[Any, Any],
         truncations: Mapping[Any, Any],
     ) -> None:
-        """Keep the ends of those that acted; who has left without one has terminated."""
+        """Record the ends of agents that acted; one that left without an end has terminated."""
         for name, position in acted.items():
             is_over, is_cut = bool(terminations.get(name)), bool(truncations.get(name))
             if name in listed or is_over or is_cut:
@@ -282,10 +282,10 @@ class PettingZooAdapter(Adapter):
                 self._terminated[position], self._truncated[position] = True, False
 
     def _acting_next(self, acted: Mapping[Any, int], had_ended: Set[Any]) -> np.ndarray:
-        """Return which positions act next, and clear the ends of those that were free."""
+        """Return which positions act next, and clear the ends of those that were free before."""
         ended, alive = self._ended(), np.zeros(len(self._names), bool)
         goes_on = any(name not in acted or not ended[at] for name, at in self._position.items())
-        # Who clears its list at the end of an episode means that agents it lists go on.
+        # If an environment clears its list at the end of an episode, listed agents continue.
         self._went_on |= self._all_ended and goes_on
         self.revives |= self._went_on and not self._position
         self._all_ended = bool(self._position) and not goes_on
@@ -293,7 +293,7 @@ class PettingZooAdapter(Adapter):
         self._is_new[:] = False
         for name, position in self._position.items():
             if name in acted:
-                # Some environments go on listing agents that have ended, and say so at every step.
+                # Some environments keep listing ended agents, with their end at every step.
                 begins_anew = goes_on and not self._lists_ended and name not in had_ended
                 alive[position] = begins_anew or not ended[position]
             else:
@@ -327,7 +327,7 @@ class PettingZooAdapter(Adapter):
         return self._terminated | self._truncated
 
     def _seat(self, agents: Sequence[Any]) -> None:
-        """Give every agent a position: the one it has, its name's, or the first that is free."""
+        """Give every agent a position: the one it has, its name's, or the first free one."""
         if len(agents) > len(self._names):
             raise ValueError(
                 f"{self.name} has {len(agents)} agents at once, and {len(self._names)} "
@@ -387,7 +387,7 @@ def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
 
 
 def _checked(adapter: Adapter, images: ImageSettings) -> Adapter:
-    """Return the adapter if there are images that the settings can be for."""
+    """Return the adapter if it has images to which the settings apply."""
     if images != AS_THEY_ARE and not adapter.has_images:
         raise ValueError(
             f"{adapter.name} is observed as {adapter.arrays.dtype} of shape {adapter.arrays.shape} "
@@ -398,7 +398,7 @@ def _checked(adapter: Adapter, images: ImageSettings) -> Adapter:
 
 
 def _encoding_of_state(name: str, space: Any, images: ImageSettings) -> ImageEncoding:
-    """Encode a global state as images are, but for colours that it does not have."""
+    """Encode a global state as images are, but without grayscale where it has no colours."""
     try:
         return ImageEncoding(name, space, images)
     except ValueError:

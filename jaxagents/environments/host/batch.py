@@ -35,7 +35,7 @@ from jaxagents.types import Observation, PyTree, TimeStep
 _jax_logger = logging.getLogger("jax._src.callback")
 _ENDS = ("reward", "terminated", "truncated", "over")
 _AFTER_A_FAULT = {"reward": np.nan, "alive": True, "over": True}  # to end blocks soon
-_MOST_CHARACTERS = 2000  # of a fault that other processes are told
+_MOST_CHARACTERS = 2000  # of a fault's text for other processes
 _SECONDS_AFTER_CTRL_C = 0.5  # before workers that have not ended are killed
 Work = Callable[[np.ndarray, HostArrays], None]
 
@@ -53,15 +53,15 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     Callbacks handle numpy arrays only. An exception leaves compiled code as text, so the batch
     keeps it, and `raising_faults` raises it. Several processes step an equal part of the
-    environments each. A fault in one must not let the others wait forever: its program goes on with
-    rewards of NaN until `share_faults` raises the fault in all of them.
+    environments each. A fault in one must not let the others wait forever: its program continues
+    with rewards of NaN until `share_faults` raises the fault in all of them.
 
     Args:
         env: The environment.
         max_episode_steps: Truncate episodes at this length.
-        time_limit: As for `EnvironmentBatch`, as are the others.
-        agent_id: Likewise.
-        global_state: Likewise.
+        time_limit: As for `EnvironmentBatch`.
+        agent_id: As for `EnvironmentBatch`.
+        global_state: As for `EnvironmentBatch`.
         n_drawn: Draw the first environments at every step.
         keeps_infos: Keep the infos of the first episode of each environment since a reset.
     """
@@ -113,7 +113,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     @property
     def n_restarts(self) -> int:
-        """How often environments were made anew because their worker failed."""
+        """How often environments were rebuilt because their worker failed."""
         return 0 if self._pool is None else int(self._pool.n_restarts.sum())
 
     def for_evaluation(self) -> "HostEnvironmentBatch":
@@ -144,7 +144,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
     ) -> dict[str, np.ndarray]:
         """Return infos of the first episodes since a reset; see `EnvironmentBatch`.
 
-        Names that were seen once stay, with NaN where they are absent.
+        Once seen, a name stays, with NaN where it is absent.
         """
         if self._pool is None or not self.has_hidden_infos:
             return {}
@@ -163,7 +163,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         """End this batch's workers; `reset` starts new ones.
 
         Args:
-            seconds: After which workers that have not ended are killed.
+            seconds: Time after which workers that still run are killed.
         """
         if self._pool is not None:
             self._pool.close(seconds)
@@ -178,7 +178,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     @contextlib.contextmanager
     def raising_faults(self) -> Iterator[None]:
-        """Raise the fault of an environment instead of the text that compiled code makes of it."""
+        """Raise an environment's own fault instead of compiled code's text of it."""
         self._faults.clear()
         _jax_logger.addFilter(_is_no_fault)
         try:
@@ -197,7 +197,8 @@ class HostEnvironmentBatch(EnvironmentBatch):
             self._close_all()
             fault = self._faults[0]
             if isinstance(fault, HostEnvironmentError):
-                # What jax and the callback add to the traceback says nothing of the environment.
+                # Frames that jax and the callback add to the traceback do not concern the
+                # environment.
                 fault = fault.with_traceback(None)
             raise fault from None
 
@@ -208,7 +209,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
             batch.close(_SECONDS_AFTER_CTRL_C if is_interrupted else SECONDS_TO_CLOSE)
 
     def share_faults(self, results: PyTree) -> None:
-        """Raise in all processes what an environment of one of them has raised."""
+        """Raise an environment's error in all processes."""
         if n_processes() == 1:
             return
         wait_for(results)
@@ -297,7 +298,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         return {name: _abstract(known[name], known[name].n_rows(n_envs)) for name in names}
 
     def _call(self, work: Work, shapes: Shapes, argument: Array, is_divided: bool) -> Any:
-        """Call the workers from compiled code, and keep what they raise; see the class."""
+        """Call the workers from compiled code, and keep their exceptions; see the class."""
 
         def keep_faults(argument: np.ndarray, results: HostArrays) -> None:
             if not self._faults:
@@ -358,7 +359,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
 
 def _envs_of_process(size: int) -> range:
-    """Return this process's environments, if each has ``size``."""
+    """Return this process's environments, if each process has ``size``."""
     first = process_id() * size
     return range(first, first + size)
 
@@ -376,7 +377,7 @@ def _abstract(field: ArraySpec, *batch_shape: int) -> Any:
 def _packed(
     checksum: UInt32[Array, " envs"], seed: UInt32[Array, " envs"], action: Array
 ) -> UInt32[Array, "envs words"]:
-    """Put the arguments of a step into one array, which is also what the checksum is of."""
+    """Pack the arguments of a step into one array, of which the checksum is taken too."""
     words = jax.lax.bitcast_convert_type(action, jnp.uint32).reshape(len(seed), -1)
     return jnp.concatenate([checksum[:, None], seed[:, None], words], axis=1)
 

@@ -1,4 +1,4 @@
-"""How observations become arrays, and whether values are as promised. Numpy and Pillow only."""
+"""Encode observations as arrays, and check returned values. Numpy and Pillow only."""
 
 import functools
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _NAMES = {"features": "an observation", "reward": "a reward", "global_state": "a
 class ImageSettings(NamedTuple):
     """How images are observed."""
 
-    size: tuple[int, int] | None = None  # height and width; None: as they are
+    size: tuple[int, int] | None = None  # height and width; None: not resized
     is_gray: bool = False
     is_scaled: bool = True  # to numbers from 0 to 1; False: bytes
 
@@ -64,7 +64,7 @@ class ImageEncoding:
         """Encode an image.
 
         Raises:
-            WrongValueError: it has not the shape or dtype of its space.
+            WrongValueError: its shape or dtype is not its space's.
         """
         image = np.asarray(image)
         if image.shape != self._space_shape or image.dtype != np.uint8:
@@ -97,14 +97,14 @@ class Encoding(NamedTuple):
     space: Any  # of Gymnasium, without any mask
     flattens: bool  # by Gymnasium: Dict and Tuple spaces, and numbers, which become one-hot
     has_mask: bool  # observations are dictionaries that hold an action mask
-    inner: str | None  # the only key beside the mask
+    inner: str | None  # the only key besides the mask
     image: ImageEncoding | None  # of spaces of images
     shape: tuple[int, ...]
     dtype: np.dtype
-    is_array: bool = False  # as they come
+    is_array: bool = False  # unchanged
 
     def encode(self, observation: Any) -> np.ndarray:
-        """Turn an observation into an array of ``shape``, if it is in the space."""
+        """Convert an observation that is in the space to an array of ``shape``."""
         if self.is_array:
             return np.asarray(observation)
         if self.has_mask:
@@ -187,7 +187,7 @@ def is_of_images(space: Any) -> bool:
 
 
 def as_picture(drawn: Any) -> np.ndarray:
-    """Turn what an environment has drawn into bytes ``[height, width, 3]``, not too large.
+    """Convert a drawn picture to bytes ``[height, width, 3]``, not too large.
 
     Raises:
         WrongValueError: it is no picture.
@@ -206,7 +206,7 @@ def as_picture(drawn: Any) -> np.ndarray:
 
 
 def _resized(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Average the pixels that come to lie in each new one."""
+    """Average the pixels that fall into each new one."""
     from PIL import Image
 
     colors = len(_LUMINANCE)
@@ -225,7 +225,7 @@ def check_dtype(values: np.ndarray, dtype: np.dtype, what: str, wanted: str) -> 
     Args:
         values: The numbers.
         dtype: The dtype.
-        what: What they are, for the error.
+        what: Their description, for the error.
         wanted: Whose dtype it is, for the error.
 
     Raises:
@@ -247,7 +247,7 @@ def check_dtype(values: np.ndarray, dtype: np.dtype, what: str, wanted: str) -> 
 
 @functools.cache
 def _conversion(given: np.dtype, wanted: np.dtype) -> tuple[bool, bool]:
-    """Return whether one dtype can become the other, and whether integers can wrap then."""
+    """Return whether one dtype converts to the other, and whether integers can wrap around."""
     can_wrap = wanted.kind in "iu" and not np.can_cast(given, wanted)
     return np.can_cast(given, wanted, "same_kind"), can_wrap
 
@@ -255,12 +255,12 @@ def _conversion(given: np.dtype, wanted: np.dtype) -> tuple[bool, bool]:
 def not_finite(
     arrays: Mapping[str, np.ndarray], rows: slice, *names: str, where: np.ndarray | None = None
 ) -> tuple[int, str] | None:
-    """Find an environment that returned NaN or infinity, and say what it returned.
+    """Find an environment that returned NaN or infinity, and describe the value.
 
     Args:
         arrays: ``[envs, ...]`` by name.
         rows: The environments to look at.
-        names: The arrays to look at; those that are not there are skipped.
+        names: The arrays to look at; missing ones are skipped.
         where: Look only where it is True, of the rows' length; None: everywhere.
     """
     for name in names:

@@ -1,4 +1,4 @@
-"""An environment that is not written in JAX, as it is handed to an agent."""
+"""`HostEnvironment`: an environment outside of JAX, as users construct it."""
 
 import contextlib
 import functools
@@ -28,7 +28,7 @@ from jaxagents.errors import pip_install, stacklevel_of_caller
 
 # Where the time limit is a part of the task, as in the same environments of JaxMARL.
 _TERMINAL = ("mpe2",)
-# Whose wrappers take a third of a step's time to check what the workers check faster.
+# Gymnasium's checking wrappers take a third of a step's time; the workers check faster.
 _CHECKED = ("mpe2",)
 _OWN_STATISTICS = {
     "NormalizeObservation": "AgentConfig(normalize_observations=True)",
@@ -55,10 +55,9 @@ _logger = logging.getLogger(__name__)
 class HostEnvironment:
     """A Gymnasium or PettingZoo environment, stepped in worker processes while jax waits.
 
-    One environment is constructed here, to read its spaces and to play some first steps, in which
-    masks show; the workers construct their own when an
-    agent first needs them. They end with this process, or by `close`, also at the end of a
-    ``with`` block.
+    One environment is constructed here, to read its spaces and to play some first steps, which show
+    any masks. The workers construct their own when an agent first needs them. They end with this
+    process, by `close`, or at the end of a ``with`` block.
 
     Args:
         make_env: Constructs an environment of Gymnasium, of PettingZoo's parallel API, or of its
@@ -68,9 +67,9 @@ class HostEnvironment:
             the training process steps them itself, which is faster where a step of them all takes
             less than half a millisecond.
         timeout: Seconds after which a step, or a worker's start, counts as hanging.
-        on_worker_failure: What follows when an environment raises, hangs, dies or returns wrong
-            values: "raise" a `HostEnvironmentError`, or "restart" the worker. The episodes of the
-            restarted worker's environments count as truncated.
+        on_worker_failure: Reaction when an environment raises, hangs, dies or returns wrong values:
+            "raise" a `HostEnvironmentError`, or "restart" the worker. The episodes of the restarted
+            worker's environments count as truncated.
         teams: Each actor's team, counted from 0. None: agents of PettingZoo whose names differ only
             in a final number are in the same team.
         time_limits: "terminal" if the time limit is a part of the task, "bootstrap" if not.
@@ -85,15 +84,15 @@ class HostEnvironment:
             same.
         vectorized: ``make_env`` takes a number of environments and returns a
             `gymnasium.vector.VectorEnv`, which the training process steps.
-        infos: Metrics of evaluations beside the scalars in infos: by name, a function of an actor's
-            info at its last step that returns a number, or None if the actor has none.
+        infos: Metrics of evaluations besides the scalars in infos: by name, a function of an
+            actor's info at its last step that returns a number, or None if the actor has none.
         explored_steps: Steps that are played at construction, to find masks that a reset does not
             show, agents that come back, and episodes that end. Fewer make the construction of slow
             environments shorter.
 
     Attributes:
         name: The environment's own name.
-        frames_per_second: At which its pictures are to be shown.
+        frames_per_second: Speed at which its pictures are shown.
         n_actors: Number of actors: the possible agents of PettingZoo, or 1.
         inputs: Each actor's name, the shape that it observes before padding, and the sizes of any
             parts, in order.
@@ -188,14 +187,14 @@ class HostEnvironment:
         }
 
     def warn_of_endless_episodes(self) -> None:
-        """Warn if no step at construction ended an episode; for where no time limit is known."""
+        """Warn if no time limit is known and no step at construction ended an episode."""
         if not self.n_steps_without_end:
             return
         remedy = "set AgentConfig(max_episode_steps=...)"
         if self.is_vectorized:
-            remedy = "limit them in the vector's constructor, and tell max_episode_steps of it"
+            remedy = "set a limit in the vector's constructor, and as max_episode_steps"
         warnings.warn(
-            f"{self.name} has no time limit that is known, and none of the "
+            f"{self.name} has no known time limit, and none of the "
             f"{self.n_steps_without_end} steps that were played at construction ended an episode; "
             "evaluations wait for the end of every episode. If episodes may never end, "
             f"{remedy}.",
@@ -210,7 +209,7 @@ class HostEnvironment:
     def open(self) -> Adapter:
         """Construct one environment in this process, with an axis of actors.
 
-        It observes what training does: masks and the global state too, if there are any.
+        It observes the same as in training, any masks and global state included.
         """
         adapter = self._construct()
         adapter.revives = self._revives
@@ -294,11 +293,11 @@ class HostEnvironment:
 
     @property
     def process_ids(self) -> list[int]:
-        """The numbers of all worker processes in the system."""
+        """The system's process ids of all workers."""
         return [each for pool in self._pools for each in pool.process_ids]
 
     def close(self) -> None:
-        """End all workers; an agent that goes on starts new ones."""
+        """End all workers; an agent that continues starts new ones."""
         for pool in list(self._pools):
             pool.close()
 
@@ -354,7 +353,7 @@ def _quiet_pygame() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _keeping_global_generators() -> Iterator[None]:
-    """Leave the process's generators, from which some environments draw, as they are."""
+    """Preserve the process's global generators, from which some environments draw."""
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         yield
@@ -374,10 +373,10 @@ def make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
 
     settings, env_kwargs = _split(env_kwargs)
     entry = gymnasium.registry.get(name)
-    # Workers have not imported what registers others than Gymnasium's: give them the entry.
+    # Workers lack the imports that registered other packages' environments: pass the entry.
     is_own = entry is None or str(entry.entry_point).startswith("gymnasium.")
     spec = name if is_own else entry
-    # What its checker checks at every step, the workers check faster.
+    # The workers check the same as its checker at every step, and faster.
     make_env = functools.partial(gymnasium.make, spec, disable_env_checker=True, **env_kwargs)
     make_drawn = functools.partial(make_env, **_DRAWN | env_kwargs)
     if settings.get("vectorized"):

@@ -56,8 +56,8 @@ class PoolSettings(NamedTuple):
 class LocalWorker:
     """Environments that this process steps, where a step is shorter than waking a process.
 
-    It is used as a `WorkerProcess` is. An environment that raises is reported likewise; nothing can
-    be done about one that hangs, or that ends the process.
+    Has the interface of `WorkerProcess`, and reports errors in the same way. It cannot interrupt an
+    environment that hangs, or survive one that ends the process.
     """
 
     process_id = None
@@ -75,7 +75,7 @@ class LocalWorker:
         self._try(self.stepper.reset if command == RESET else self.stepper.step)
 
     def wait(self) -> Failure | None:
-        """Return what failed; only once, because its traceback holds this worker."""
+        """Return any failure, only once, because its traceback holds this worker."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -120,8 +120,8 @@ class Pool:
 
     Attributes:
         n_envs: Number of environments.
-        n_restarts: How often each environment was made anew because its worker failed, ``[envs]``.
-        workers: Who steps them.
+        n_restarts: How often each environment was rebuilt because its worker failed, ``[envs]``.
+        workers: Those that step them.
 
     Raises:
         HostEnvironmentError: this process cannot make its environments.
@@ -132,7 +132,7 @@ class Pool:
         self.n_restarts = np.zeros(n_envs, np.int32)
         self._settings = settings
         self._latest: Frame = {}
-        self._lost: set[int] = set()  # environments made anew since the reset
+        self._lost: set[int] = set()  # environments rebuilt since the reset
         self._replacements: set[WorkerProcess | LocalWorker] = set()  # before their first step
         self._n_steps = 0
         self._file: IO[bytes] | None = None
@@ -157,7 +157,7 @@ class Pool:
 
     @property
     def process_ids(self) -> list[int]:
-        """The numbers of the worker processes in the system."""
+        """The system's process ids of the workers."""
         return [worker.process_id for worker in self.workers if worker.process_id is not None]
 
     def reset(self, seed: np.ndarray) -> Frame:
@@ -213,7 +213,7 @@ class Pool:
     def infos(self) -> list[EpisodeInfos]:
         """Return each environment's infos of its first episode since `reset`, if they are kept.
 
-        Environments that have been made anew have none.
+        Rebuilt environments have none.
         """
         rows: list[EpisodeInfos] = [{} for _ in range(self.n_envs)]
         for worker in self.workers:
@@ -225,7 +225,7 @@ class Pool:
         """End the environments and their processes; it can be called again.
 
         Args:
-            seconds: After which processes are killed.
+            seconds: Time after which processes are killed.
         """
         if self._finalizer.detach() is not None:
             _close(self.workers, self._file, seconds)
@@ -271,7 +271,7 @@ class Pool:
         self.n_restarts[slice(worker.envs.start, worker.envs.stop)] += 1
 
     def _truncate(self, rows: slice) -> None:
-        """End the episodes of environments that have been made anew where they were."""
+        """Truncate the episodes of rebuilt environments."""
         arrays = self._arrays
         for name in Sight._fields:
             if name in self._latest:
@@ -305,7 +305,7 @@ class Pool:
         return HostEnvironmentError(f"{text}; mend it, or set on_worker_failure='restart'.")
 
     def _described(self, envs: Sequence[int], failure: Failure) -> str:
-        """Say which environment failed, and when.
+        """Describe which environment failed, and when.
 
         Args:
             envs: The environments that the failure can belong to.

@@ -22,7 +22,7 @@ import numpy as np
 from jaxagents.environments.host import HostEnvironmentError
 
 RESET, STEP = b"r", b"s"  # to the worker
-INFOS = b"i"  # likewise; a list of `EpisodeInfos` follows DONE
+INFOS = b"i"  # to the worker; a list of `EpisodeInfos` follows DONE
 DONE, FAILED = b"d", b"f"  # from the worker; a `Failure` follows FAILED
 _LENGTH = struct.Struct("!Q")
 _ALIGNMENT = 64  # bytes: a cache line
@@ -49,7 +49,7 @@ class ArraySpec(NamedTuple):
     n_envs: int | None = None  # of the first environments only; None: of all
 
     def n_rows(self, n_envs: int) -> int:
-        """Return of how many of ``n_envs`` environments the array has a part."""
+        """Return the number of environments, of ``n_envs``, that have a part in the array."""
         return n_envs if self.n_envs is None else min(self.n_envs, n_envs)
 
 
@@ -58,7 +58,7 @@ Layout = Mapping[str, ArraySpec]
 
 
 def new_arrays(layout: Layout, n_envs: int) -> dict[str, np.ndarray]:
-    """Return arrays of this process alone, ``[envs, *shape]`` by name, all zero."""
+    """Return arrays of zeros, ``[envs, *shape]`` by name, that are not shared."""
     return {
         name: np.zeros((spec.n_rows(n_envs), *spec.shape), spec.dtype)
         for name, spec in layout.items()
@@ -115,8 +115,8 @@ def receive_object(channel: socket.socket) -> Any:
     """Receive what `send_object` sent.
 
     Raises:
-        EOFError: the other side has gone.
-        TimeoutError: nothing came within the socket's timeout.
+        EOFError: the other side has closed.
+        TimeoutError: nothing arrived within the socket's timeout.
     """
     (length,) = _LENGTH.unpack(_receive(channel, _LENGTH.size))
     return pickle.loads(_receive(channel, length))
@@ -141,7 +141,7 @@ def import_modules(names: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def importing_for_workers() -> Iterator[None]:
-    """Enter a context that workers import nothing more for once it has been left."""
+    """Enter a context; modules imported within it are not imported by workers started later."""
     before = dict(_modules)
     try:
         yield
@@ -156,5 +156,5 @@ def imported_modules() -> tuple[str, ...]:
 
 
 def import_options() -> str:
-    """Return the options --import that a command needs for what this process has imported."""
+    """Return the options --import with which a command imports the same modules."""
     return "".join(f" --import {name}" for name in _modules)

@@ -21,9 +21,9 @@ _REGISTRATION_REMEDY = (
     'module, or name it in the id, gymnasium.make("module:id")'
 )
 InfoFunctions = Mapping[str, Callable[[Mapping[str, Any]], float | None]]
-"""By the name of a metric, what computes it from an actor's info; None: the actor has none."""
+"""By metric: a function of an actor's info; it returns None if the actor has none."""
 EpisodeInfos = dict[int, dict[str, float]]
-"""Of one episode: each actor's numbers by name, at the actor's own last step."""
+"""One episode's infos: each actor's numbers by name, at the actor's own last step."""
 
 
 class EnvironmentSettings(NamedTuple):
@@ -40,7 +40,7 @@ class EnvironmentSettings(NamedTuple):
 
 
 def has_final(arrays: Mapping[str, np.ndarray], rows: slice = slice(None)) -> np.ndarray:
-    """Return in which environments final observations are not those that are acted on next.
+    """Return where final observations differ from those that are acted on next.
 
     There the episode is over, or a life has ended where another begins.
     """
@@ -55,9 +55,9 @@ class Stepper:
     It reads ``seed`` and ``action`` from the pool's arrays, ``[envs, ...]``, and writes all others.
 
     Args:
-        settings: What the environments are.
-        envs: Which ones.
-        arrays: Of all environments.
+        settings: How the environments are made.
+        envs: Indices of those that this one steps.
+        arrays: The pool's arrays, of all environments.
     """
 
     def __init__(self, settings: EnvironmentSettings, envs: range, arrays: dict[str, np.ndarray]):
@@ -66,7 +66,7 @@ class Stepper:
         self._arrays = arrays
         self._rows = slice(envs.start, envs.stop)
         self._sight = [name for name in Sight._fields if name in arrays]
-        self._views = {  # of each environment's part, which take long to make
+        self._views = {  # views of each environment's part, which are slow to make
             env: {name: array[env, ...] for name, array in arrays.items() if env < len(array)}
             for env in envs
         }
@@ -109,7 +109,7 @@ class Stepper:
             view["reward"][...] = outcome.reward
             view["terminated"][...] = outcome.terminated
             view["truncated"][...] = truncated
-            is_over = view["over"][...] = True not in alive.tolist()  # faster than `any` of so few
+            is_over = view["over"][...] = True not in alive.tolist()  # faster than `any`
             if self._episodes is not None:
                 self._episodes.note(env, outcome.infos, is_over)
             if env < self._settings.n_drawn:
@@ -137,11 +137,11 @@ class Stepper:
                 closing.callback(adapter.close)
 
     def failure(self, error: BaseException) -> Failure:
-        """Describe an error that an environment raised, or that was found in what it returned."""
+        """Describe an error that an environment raised, or one in the values that it returned."""
         return failure_of(error, self._current)
 
     def _each(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """Go through the environments, and mark where an environment is at work."""
+        """Iterate over the environments, and note which one is at work."""
         for env, view in self._views.items():
             self._current, at_work = env, view["at_work"]
             at_work[...] = True
@@ -193,7 +193,7 @@ def failure_of(error: BaseException, env: int | None) -> Failure:
 
 
 def _is_unregistered(error: BaseException) -> bool:
-    """True if Gymnasium's registry lacks what an environment's constructor asked for."""
+    """True if Gymnasium's registry lacks the id that a constructor asked for."""
     gymnasium = sys.modules.get("gymnasium")
     return gymnasium is not None and isinstance(error, gymnasium.error.UnregisteredEnv)
 
@@ -240,7 +240,7 @@ class FirstEpisodes:
 
 
 def numbers_of(info: Mapping[str, Any], functions: InfoFunctions) -> dict[str, float]:
-    """Return an info's scalars, and what functions compute from it; all else is left out."""
+    """Return an info's scalars, and the functions' results; drop everything else."""
     numbers = {
         name: float(value)
         for name, value in info.items()

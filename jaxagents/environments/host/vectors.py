@@ -64,7 +64,7 @@ class VectorStepper:
     Args:
         settings: How to make the vector.
         envs: All environments of a pool.
-        arrays: Of the pool, as for `Stepper`.
+        arrays: The pool's arrays, as for `Stepper`.
 
     Attributes:
         vector: The vector.
@@ -104,7 +104,7 @@ class VectorStepper:
             self.vector.close()
 
     def failure(self, error: BaseException) -> Failure:
-        """Describe an error that the vector raised, or that was found in what it returned."""
+        """Describe an error that the vector raised, or one in the values that it returned."""
         return failure_of(error, self._current)
 
     def reset(self) -> None:
@@ -237,7 +237,7 @@ def _info_of(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
 
 
 def _info(infos: Mapping[str, Any], name: str, env: int) -> Any:
-    """Return what a vector's infos say of one environment; ``_name`` marks of which they do."""
+    """Return one environment's infos from a vector's; ``_name`` marks where there are any."""
     if name not in infos or not infos.get(f"_{name}", np.ones(env + 1, bool))[env]:
         return None
     return infos[name][env]

@@ -1,7 +1,7 @@
 """Worker processes, seen from both sides: they step some of the environments of a pool.
 
 A worker imports no jax. Its arrays are shared with the process that started it, which says when to
-reset and when to step; a worker whose process has gone ends.
+reset and when to step; a worker ends when that process does.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ _ENVIRONMENT_VARIABLES = {
 
 
 class WorkerTask(NamedTuple):
-    """What a worker needs to begin."""
+    """A worker's task, sent to it at its start."""
 
     settings: EnvironmentSettings
     layout: Layout
@@ -59,7 +59,7 @@ class WorkerTask(NamedTuple):
 class WorkerProcess:
     """A process that runs `main`.
 
-    It is a process of its own, not a fork: jax has threads, which a fork would not survive. Unlike
+    It is a new process, not a fork: jax has threads, which a fork would not survive. Unlike
     the processes of `multiprocessing` it does not import the user's script again.
     """
 
@@ -86,7 +86,7 @@ class WorkerProcess:
 
     @property
     def process_id(self) -> int:
-        """The process's number in the system."""
+        """The system's process id."""
         return self._process.pid
 
     def send(self, command: bytes) -> None:
@@ -95,7 +95,7 @@ class WorkerProcess:
             self._channel.sendall(command)
 
     def wait(self) -> Failure | None:
-        """Wait until it is done, and return what failed."""
+        """Wait until it is done, and return any failure."""
         try:
             answer = self._receive()
             if answer == DONE:
@@ -129,10 +129,10 @@ class WorkerProcess:
         return []
 
     def _receive(self) -> bytes:
-        """Receive an answer within the timeout, of which a suspended process uses up nothing.
+        """Receive an answer within the timeout, not counting time of a suspended process.
 
         While this process is stopped (Ctrl-Z, SIGSTOP, a laptop that sleeps), so are its workers,
-        but the clock is not. So the time is counted in slices, and no slice as more than it is.
+        but the clock is not. So the time is counted in slices of limited length.
         """
         left = self._timeout
         while True:
@@ -175,7 +175,7 @@ def main(descriptor: int) -> None:
     try:
         task: WorkerTask = receive_object(channel)
     except (EOFError, ConnectionError):
-        return  # the other process has gone
+        return  # the other process has ended
     arrays = map_arrays(task.memory, task.layout, task.n_envs)
     stepper = Stepper(task.settings, task.envs, arrays)
     try:
@@ -193,7 +193,7 @@ def main(descriptor: int) -> None:
             channel.sendall(DONE)
         stepper.close()
     except ConnectionError:
-        pass  # likewise
+        pass  # the other process has ended
     except BaseException as error:
         channel.sendall(FAILED)
         send_object(channel, stepper.failure(error)._replace(error=None))
@@ -202,7 +202,7 @@ def main(descriptor: int) -> None:
 def _receive(channel: socket.socket) -> bytes:
     """Receive a command, or nothing if the other end has closed.
 
-    The next one mostly comes at once, and a process that sleeps wakes up late.
+    The next one mostly arrives immediately, and a sleeping process wakes up late.
     """
     until = time.perf_counter() + _SECONDS_AWAKE
     while time.perf_counter() < until:

@@ -31,7 +31,7 @@ class SideState(NamedTuple):
 
     whole: BatchState  # of the environments with all actors
     observation: Observation  # of all actors, [envs, actors, ...]
-    member: Int[Array, " envs"]  # of the pool, who plays the running episode
+    member: Int[Array, " envs"]  # index in the pool of the opponent in the running episode
     memory: tuple[PyTree, ...]  # each opponent's recurrent state, [envs, ...]
     returns: Float[Array, "envs sides"]  # of the episode so far, means over actors; learner first
     pool: Pool
@@ -48,10 +48,10 @@ class SideBatch(EnvironmentBatch):
     Args:
         side: The side.
         whole: The environments with all actors.
-        time_limit: As for `EnvironmentBatch`, as are the others.
-        agent_id: Likewise.
-        global_state: Likewise.
-        is_for_evaluation: The named opponents play, each as often, and no past selves.
+        time_limit: As for `EnvironmentBatch`.
+        agent_id: As for `EnvironmentBatch`.
+        global_state: As for `EnvironmentBatch`.
+        is_for_evaluation: The named opponents play, equally often, without past selves.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class SideBatch(EnvironmentBatch):
 
     @property
     def has_rivals(self) -> bool:
-        """True: how well a side does depends on who plays the others."""
+        """True: a side's returns depend on its opponents."""
         return True
 
     def for_evaluation(self) -> "SideBatch":
-        """Return a batch whose opponents are those that the side names."""
+        """Return a batch whose opponents are only those that the side names."""
         return self._evaluating(self.whole.for_evaluation())
 
     def for_recording(self, n_episodes: int) -> "SideBatch":
@@ -100,14 +100,14 @@ class SideBatch(EnvironmentBatch):
         return self.whole.infos_of_episodes(self._actors if actors is None else actors, is_divided)
 
     def close(self) -> None:
-        """End what steps the environments, if that is not compiled code."""
+        """End worker processes, if there are any."""
         self.whole.close()
 
     def _evaluating(self, whole: WholeBatch) -> "SideBatch":
         return SideBatch(self.side, whole, *self._settings, is_for_evaluation=True)
 
     def can_continue(self, state: BatchState) -> bool:
-        """Return True if `step` can go on from a state."""
+        """Return True if `step` can continue from a state."""
         return self.whole.can_continue(state.env_state.whole)
 
     def raising_faults(self) -> Any:
@@ -115,13 +115,13 @@ class SideBatch(EnvironmentBatch):
         return self.whole.raising_faults()
 
     def bind_learner(self, learner: Opponent) -> None:
-        """Say how the learner would play the opponents' actors."""
+        """Receive the learner as an `Opponent`, so that past selves can play."""
         if self._past_selves is not None:
             learner.check(self._seats)
             self._learner = learner
 
     def after_update(self, state: BatchState, learner: PyTree, n_updates_done: Array) -> BatchState:
-        """Add the learner to the pool, if it is time."""
+        """Add the learner to the pool, if an addition is due."""
         if self._past_selves is None:
             return state
         pool: Pool = state.env_state.pool
@@ -220,7 +220,7 @@ class SideBatch(EnvironmentBatch):
         return time_step, self._as_batch_state(side)
 
     def seat(self, state: BatchState, other: BatchState) -> tuple[Observation, BatchState]:
-        """Take part in the environments of another side: its observations, and the state."""
+        """Join the environments of another side; return its own observations and the state."""
         theirs: SideState = other.env_state
         observation = self._own(theirs.observation)
         side = state.env_state._replace(whole=theirs.whole, observation=observation)
@@ -257,7 +257,7 @@ class SideBatch(EnvironmentBatch):
         )
 
     def _act(self, rng: PRNGKeyArray, side: SideState) -> tuple[Array, tuple[PyTree, ...]]:
-        """Let every opponent act everywhere, and take the actions of those that play."""
+        """Let every opponent act in all environments, and select those that play."""
         if not self._fixed:
             raise ValueError(
                 f"nobody plays the actors {list(self.side.others)}: give the Side opponents, or "
@@ -290,7 +290,7 @@ class SideBatch(EnvironmentBatch):
         return jnp.concatenate([learners, others], axis=1)[:, order]
 
     def _own(self, observation: Observation) -> Observation:
-        """Leave out a global state that only other sides of the environments use."""
+        """Drop a global state that only other sides use."""
         if self.whole.observation.global_state is None:
             return observation._replace(global_state=None)
         return observation
@@ -299,7 +299,7 @@ class SideBatch(EnvironmentBatch):
         return of_actors(observation, self._actors)
 
     def seen_by_side(self, observation: Observation) -> Observation:
-        """Return what the learner observes of all actors' observation."""
+        """Return the learner's part of all actors' observation."""
         observation = self._of_learner(observation)
         return self._prepare(observation, observation.elapsed, observation.age)
 

@@ -27,7 +27,7 @@ class Opponent(abc.ABC):
     Several members share one `act` and differ in their parameters.
 
     Attributes:
-        names: Of the members.
+        names: The members' names.
     """
 
     names: tuple[str, ...]
@@ -51,9 +51,9 @@ class Opponent(abc.ABC):
         """Reset the recurrent state of actors that come back within an episode.
 
         Args:
-            seats: Whom to play.
+            seats: The actors to play.
             memory: The recurrent state.
-            begins: Where a life begins, of all actors of the environment.
+            begins: True where a life begins, for all actors of the environment.
         """
         del seats, begins
         return memory
@@ -71,9 +71,9 @@ class Opponent(abc.ABC):
         """Choose the actions of the seats' actors.
 
         Args:
-            seats: Whom to play.
+            seats: The actors to play.
             params: As `params` returned them.
-            member: Who plays in each environment.
+            member: Index of the member that plays in each environment.
             rng: Random key.
             observation: Of all actors, ``[envs, actors, ...]``, as the environment returned it,
                 with the steps since the reset.
@@ -89,9 +89,9 @@ class Scripted(Opponent):
     """A function of observations.
 
     Args:
-        function: From a random key and the `Observation` of one environment's actors that it plays,
-            ``[seats, ...]``, to their actions ``[seats, ...]``; traceable by jax.
-        name: In tables and pictures; None: the function's own.
+        function: Maps a random key and the `Observation` of the actors that it plays in one
+            environment, ``[seats, ...]``, to their actions, ``[seats, ...]``; traceable by jax.
+        name: Shown in tables and pictures; None: the function's own.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class RandomOpponent(Opponent):
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Number names that occur again: "late", "late (2)"."""
+    """Number repeated names: "late", "late (2)"."""
     seen: dict[str, int] = {}
     numbered = []
     for name in names:

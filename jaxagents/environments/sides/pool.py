@@ -1,4 +1,4 @@
-"""A pool of opponents: who exists, how the learner fares against each, and who plays next."""
+"""A pool of opponents: its members, the learner's results, and the draw of the next ones."""
 
 from typing import NamedTuple
 
@@ -72,7 +72,7 @@ def with_results(
 
     Args:
         pool: The pool.
-        member: Who played in each environment.
+        member: Index of the member that played in each environment.
         is_over: The episode has ended.
         margin: The learner's return minus the opponent's; above 0 the learner has won.
     """
@@ -91,7 +91,7 @@ def with_past_self(pool: Pool, params: PyTree, first: int, every: int, n_updates
         params: The learner's.
         first: Place of the first past self.
         every: Number of updates between additions.
-        n_updates: Done so far.
+        n_updates: Updates done so far.
     """
     selves = pool.params[-1]
     n_places = len(pool.exists) - first

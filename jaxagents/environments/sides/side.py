@@ -10,12 +10,13 @@ from jaxagents.types import PyTree
 class PastSelves(NamedTuple):
     """Past versions of the learner as its opponents, as in fictitious self-play.
 
-    The sides must be as large as each other, and their actors alike. Where a past self makes room
-    for a newer one, running episodes go on against the newer one. Rollouts by hand add none.
+    Both sides must have the same number of actors, of the same kind. Where a newer past self
+    replaces an older one, running episodes continue against the newer one. Rollouts by hand add
+    none.
     """
 
     every: int  # updates between additions; the untrained policy is the first
-    n_members: int = 8  # at most; then the oldest makes room
+    n_members: int = 8  # at most; then the newest replaces the oldest
 
 
 @final
@@ -28,15 +29,15 @@ class Side:
     Args:
         env: The environment, with all actors.
         actors: Those that the agent plays.
-        opponents: Who plays the others: `Opponent` objects, such as `FrozenPolicies` and
+        opponents: Players of the other actors: `Opponent` objects, such as `FrozenPolicies` and
             `RandomOpponent`, or functions (see `Scripted`). Evaluations are played against these
-            alone, each as often: a yardstick that does not change. None: agents that
-            `train_together` trains on the other sides.
+            alone, equally often, so that they stay comparable. None: agents that `train_together`
+            trains on the other sides.
         past_selves: Also train against past versions of the agent.
-        prioritized: Meet opponents more often that win more often; otherwise all as often.
+        prioritized: Play more often against opponents that win more often; otherwise equally often.
 
     Raises:
-        ValueError: ``actors`` are not some of the environment's, or nobody plays evaluations.
+        ValueError: ``actors`` are not some of the environment's, or no opponent plays evaluations.
         TypeError: an opponent is neither an `Opponent` nor a function.
     """
 

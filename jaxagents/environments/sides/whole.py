@@ -57,7 +57,7 @@ class WholeBatch(EnvironmentBatch):
         return step, following
 
     def for_evaluation(self) -> "WholeBatch":
-        """Return a batch whose episodes leave those of this one alone."""
+        """Return a batch for evaluations, whose episodes do not disturb this one's."""
         return WholeBatch(self._environments.for_evaluation(), self._global_state)
 
     def for_recording(self, n_episodes: int) -> "WholeBatch":
@@ -76,11 +76,11 @@ class WholeBatch(EnvironmentBatch):
         return self._environments.infos_of_episodes(actors, is_divided)
 
     def close(self) -> None:
-        """End what steps the environments, if that is not compiled code."""
+        """End worker processes, if there are any."""
         self._environments.close()
 
     def can_continue(self, state: BatchState) -> bool:
-        """Return True if `step` can go on from a state."""
+        """Return True if `step` can continue from a state."""
         return self._environments.can_continue(state)
 
     def raising_faults(self) -> contextlib.AbstractContextManager[None]:
