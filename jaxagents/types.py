@@ -23,7 +23,7 @@ Metrics = dict[str, Array]
 """Metrics of training and evaluation by name."""
 
 IMAGE_NDIM = 3
-"""Observations of as many axes are images: height, width and channels."""
+"""Observations with this many axes are images: height, width and channels."""
 
 
 class Observation(NamedTuple):
@@ -105,7 +105,7 @@ class Batch(NamedTuple):
 
     A sequence is an environment's trajectory or, for recurrent networks, a chunk of one. The actors
     are the policy's own. Padding and inactive actors have zero weight, except that inactive actors
-    keep their weight in the critic's loss if rewards go on after death.
+    keep their weight in the critic's loss if rewards continue after death.
     """
 
     observation: Observation

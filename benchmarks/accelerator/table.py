@@ -1,4 +1,4 @@
-"""The table of all measurements, written anew after each."""
+"""The table of all measurements, rewritten after each."""
 
 from pathlib import Path
 from typing import NamedTuple

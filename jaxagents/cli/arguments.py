@@ -87,12 +87,12 @@ def add_processes(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--distributed",
         action="store_true",
-        help="learn all this from SLURM, Kubernetes or Open MPI",
+        help="take these from SLURM, Kubernetes or Open MPI",
     )
 
 
 def join_processes(parsed: argparse.Namespace) -> None:
-    """Make this process one of several, if that is asked for, and choose the devices.
+    """Make this process one of several, if requested, and choose the devices.
 
     Raises:
         ExperimentError: options are missing, or the other processes cannot be reached.

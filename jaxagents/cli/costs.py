@@ -1,4 +1,4 @@
-"""The commands ``profile`` and ``plan``: what an update and a training cost."""
+"""The commands ``profile`` and ``plan``: the cost of an update and of a training."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -183,7 +183,7 @@ def _plan(parsed: argparse.Namespace) -> int:
 
 
 def plan_text(plan: "Plan", links: "Links") -> str:
-    """Format a plan as a table, and say what it rests on."""
+    """Format a plan as a table, with its assumptions."""
     from jaxagents.experiments.report.sentences import clock
 
     measured, exchange = plan.measured, plan.communication

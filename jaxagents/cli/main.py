@@ -87,7 +87,7 @@ def _run(arguments: Sequence[str] | None, command: list[str]) -> int:
 
 
 def _about_jax(error: Exception) -> str:
-    """Say in one line which variable of jax an error comes from; nothing if from none."""
+    """Name in one line the variable of jax that caused an error; empty if none did."""
     text = " ".join(str(error).split())
     for name in os.environ:
         if isinstance(error, ValueError) and name.startswith("JAX_") and name in text:
@@ -109,7 +109,7 @@ def _complain_of_ctrl_c() -> int:
 def _check_is_one_run(
     parser: argparse.ArgumentParser, parsed: argparse.Namespace, others: Sequence[str]
 ) -> None:
-    """Refuse further runs after RUN, as a pattern of the shell gives them."""
+    """Refuse further runs after RUN, such as those of a shell pattern."""
     more = list(itertools.takewhile(os.path.isdir, others))
     if more and hasattr(parsed, "run"):
         runs = ", ".join([parsed.run, *more])
@@ -131,7 +131,7 @@ def _keep_compiled_programs() -> None:
 
 @contextlib.contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Leave out of warnings for the user which line of the program they came from."""
+    """Shorten warnings for the user to one line, without their place in the program."""
     of_python = warnings.formatwarning
 
     def format_warning(

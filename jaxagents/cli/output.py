@@ -64,9 +64,9 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _mean_returns(metrics: dict[str, Any], apart: bool) -> list[float]:
-    """Return the mean returns per actor, or one for all if they are many.
+    """Return the mean returns per actor, or one for all if there are many actors.
 
-    One is enough for equal returns, too, unless they are to be kept apart.
+    Equal returns are also shown as one, unless each actor has a column of its own.
     """
     if "returns" not in metrics:
         return []
@@ -133,7 +133,7 @@ def summary_text(summary: dict[str, Any]) -> str:
     n_seeds = len(summary.get("members", ()))
     of_seeds = ""
     if "best_member" in summary:
-        of_seeds = f", by the best of {n_seeds} seeds that went on from each other"
+        of_seeds = f", by the best of {n_seeds} seeds that continued from each other"
     elif n_seeds:
         of_seeds = f", for each of {n_seeds} seeds; statistics are of their means"
     return "\n".join(
@@ -262,7 +262,7 @@ def aggregates_text(methods: Sequence["Aggregate"], pairs: Sequence["Improvement
         f"{each.first} earns more than {each.second} in {100 * each.probability:.0f} % of pairs "
         "of runs on the same environment"
         + (
-            ", but a single seed tells nothing about others: train with several seeds."
+            ", but a single seed says nothing about others: train with several seeds."
             if each.interval is None
             else f" (95 % interval {100 * each.interval.low:.0f} to {100 * each.interval.high:.0f}"
             " %)."

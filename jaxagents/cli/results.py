@@ -73,7 +73,7 @@ def _add_cross_play(commands: Commands) -> None:
     command.add_argument(
         "--to",
         metavar="FILE",
-        help="a .png or .svg file, beside which the numbers are written as .csv; "
+        help="a .png or .svg file, next to which the numbers are written as .csv; "
         "RUN/crossplay.png by default, ./crossplay.png for several runs",
     )
 

@@ -1,4 +1,4 @@
-"""Exit statuses, the error line, and standard streams that fail: closed, full, or gone."""
+"""Exit statuses, the error line, and standard streams that are closed or full."""
 
 import contextlib
 import os
@@ -16,15 +16,15 @@ def complain(message: str, status: int) -> int:
 
 
 class OutputError(Exception):
-    """The standard output takes no more."""
+    """The standard output cannot be written."""
 
 
 @contextlib.contextmanager
 def guarded_streams(goes_on: Callable[[], bool]) -> Iterator[None]:
-    """Let a command go on without streams that fail.
+    """Let a command continue without streams that fail.
 
     Args:
-        goes_on: True if the command is worth its files alone, as training is. Others end by an
+        goes_on: True if the command is useful for its files alone, as training is. Others end by an
             `OutputError` or, after a closed pipe, a `BrokenPipeError`.
     """
     _open_closed_streams()
@@ -34,7 +34,7 @@ def guarded_streams(goes_on: Callable[[], bool]) -> Iterator[None]:
             raise error if isinstance(error, BrokenPipeError) else OutputError(_reason(error))
         if not isinstance(error, BrokenPipeError):
             reason = f"standard output failed ({_reason(error)})"
-            print(f"jaxagents: {reason}; the command goes on without it", file=sys.stderr)
+            print(f"jaxagents: {reason}; the command continues without it", file=sys.stderr)
 
     output, errors = _Guarded(sys.stdout, on_lost_output), _Guarded(sys.stderr, lambda _: None)
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
@@ -46,7 +46,7 @@ def guarded_streams(goes_on: Callable[[], bool]) -> Iterator[None]:
 
 @final
 class _Guarded:
-    """A text stream that goes to the null device once it fails."""
+    """A text stream that writes to the null device once it fails."""
 
     def __init__(self, stream: Any, on_loss: Callable[[Exception], None]):
         self._stream = stream

@@ -109,7 +109,7 @@ def resume(parsed: argparse.Namespace) -> int:
 
 
 def shown(quiet: bool) -> dict[str, Any]:
-    """Return what an experiment shows while it trains."""
+    """Return the callbacks and settings by which an experiment reports while it trains."""
     show_bar = not quiet and sys.stderr.isatty()
     callbacks = [] if quiet else [EvaluationLines(beside_bar=show_bar)]
     return {"callbacks": callbacks, "progress_bar": show_bar}
@@ -130,7 +130,7 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
     except Interrupted as interrupted:
         status = complain(_about_interruption(experiment), 128 + interrupted.signal_number)
         if interrupted.at_once:
-            os._exit(status)  # Python would wait for the program in flight
+            os._exit(status)  # Python would wait for the running program
         return status
     except KeyboardInterrupt as interrupt:  # outside of training
         raise KeyboardInterrupt(_about_interruption(experiment)) from interrupt
@@ -212,15 +212,15 @@ def _add_sweep(commands: Commands) -> None:
         "--halving",
         type=int,
         metavar="N",
-        help="of the trials that train together, let the best 1/N go on after 1/N of the updates, "
-        "and likewise before",
+        help="of the trials that train together, let the best 1/N continue after 1/N of the "
+        "updates, and so on before",
     )
     command.add_argument(
         "--confirm",
         type=int,
         default=8,
         metavar="N",
-        help="compare the best trial with CONFIG by as many fresh seeds; 8, 0: not",
+        help="compare the best trial with CONFIG by as many fresh seeds; 8 by default, 0: without",
     )
     command.add_argument(
         "--best-to", metavar="FILE", help="write the best trial's configuration to a new file"
@@ -265,7 +265,7 @@ def sweep(parsed: argparse.Namespace) -> None:
 
 
 def _conclude(search: "Sweep", best: "Result", parsed: argparse.Namespace) -> None:
-    """Compare the best trial with the configuration as it is, and write the results."""
+    """Compare the best trial with the unchanged configuration, and write the results."""
     from jaxagents.evaluation.comparison import describe_comparison
     from jaxagents.experiments.sweep.report import result_text, write_sweep_report
 

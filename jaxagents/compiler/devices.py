@@ -1,10 +1,9 @@
 """Several devices, of one process or of several, that share a population and its environments.
 
 They are a mesh of two axes, members x environments. Inside `Devices.split` the same program runs
-on each device, for its own members and its own environments. Members need nothing of each other;
-what is written for the samples of one device becomes a statement about all of a member by the
-functions here. Outside they do nothing, so that a single device runs the program that it always
-did.
+on each device, for its own members and its own environments. Members do not communicate. The
+functions here extend sums and means from the samples of one device to all of a member's. Outside of
+`split` they do nothing, so that a single device runs an unchanged program.
 """
 
 import functools
@@ -22,7 +21,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
 from jaxagents.compiler.processes import as_global
 
-# Not names that others' transformations have.
+# Names that no other transformation uses.
 MEMBERS, ENVIRONMENTS = "jaxagents.members", "jaxagents.environments"
 """The mesh's axes."""
 WHOLE = P()
@@ -62,7 +61,7 @@ class Devices:
         return self.n // self.n_groups
 
     def check(self) -> None:
-        """Raise ValueError if there are not as many, or they do not divide among the processes."""
+        """Raise ValueError if there are fewer, or they do not divide among the processes."""
         n_processes, every = jax.process_count(), jax.devices()
         if self.n > len(every):
             raise ValueError(
@@ -101,8 +100,7 @@ class Devices:
         Args:
             function: From parts of the arguments to parts of the results.
             in_specs: How each argument is divided: `PartitionSpec`, in a prefix of its tree.
-            out_specs: Likewise for the results. Those that are not divided must be equal on all
-                devices.
+            out_specs: How each result is divided. Undivided ones must be equal on all devices.
         """
         if self.n == 1 or _is_split():
             return function
@@ -129,7 +127,7 @@ class Devices:
 
 
 def of_members(specs: PyTree) -> PyTree:
-    """Return the specs of stacked members, ``[members, ...]``, of those of one."""
+    """Return the specs of stacked members, ``[members, ...]``, from those of one."""
     return jax.tree.map(
         lambda spec: P(MEMBERS, *spec), specs, is_leaf=lambda node: isinstance(node, P)
     )
@@ -163,8 +161,8 @@ def mean_over_devices(means: PyTree, weight: Float[Array, ""]) -> tuple[PyTree, 
     """Average weighted means over the devices.
 
     Args:
-        means: Of each device's own samples.
-        weight: Their total weight.
+        means: Means over each device's own samples.
+        weight: Total weight of a device's samples.
 
     Returns:
         The means over all samples, and the weight of all.
@@ -190,7 +188,7 @@ def keys_of_environments(rng: PRNGKeyArray, n_envs: int) -> Key[Array, " envs"]:
 
 
 def part_of_device(array: Array, axis: int) -> Array:
-    """Return the part that is of this device's environments, along the axis of all."""
+    """Return the part of this device's environments, along the axis of all."""
     n = n_devices()
     if n == 1:
         return array

@@ -1,4 +1,4 @@
-"""What to do where the device's memory is exhausted."""
+"""An explanation where the device's memory is exhausted."""
 
 import contextlib
 from collections.abc import Iterator

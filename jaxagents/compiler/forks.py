@@ -1,6 +1,6 @@
 """Processes that were forked from one in which jax had run: jax has lost its threads there.
 
-Does not import jax: forks are noted from the import of the package on.
+Does not import jax: forks are noted from the package's import on.
 """
 
 import os

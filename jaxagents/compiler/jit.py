@@ -85,7 +85,7 @@ def compiled_for_speed(static_argnames: tuple[str, ...] = ()) -> Callable[[Any],
 def compiled_quickly(
     static_argnames: tuple[str, ...] = (), optimized: bool = True, shared: bool = True
 ) -> Callable[[Any], Any]:
-    """Compile a function that runs seldom, in two thirds of the time and memory.
+    """Compile a function that runs rarely, in two thirds of the time and memory.
 
     On a CPU it then runs 5 to 25 % slower. On other devices, and inside another compiled program,
     this is plain `jax.jit`.
@@ -112,7 +112,7 @@ class _Compiled:
     """A function, or a method, whose programs are compiled with some options.
 
     The programs of a method belong to the object's `program_owner`, or to the object itself: they
-    are freed with it, and read attributes as they read arguments that are static.
+    are freed with it, and treat attributes as static arguments.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class _Compiled:
         functools.update_wrapper(self, function)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Return the program of a method: no call of ours stands between it and its caller."""
+        """Return the program of a method, so that callers reach it without a call in between."""
         if instance is None:
             return self
         owning = getattr(instance, "program_owner", instance) if self._shared else instance
@@ -167,7 +167,7 @@ class _Overlapping(_Compiled):
         self._donated = donated
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Return the program of a method, or how it is usually compiled."""
+        """Return the program of a method, or its usual compilation."""
         if instance is None or _can_overlap():
             return super().__get__(instance, owner)
         return self._usual.__get__(instance, owner)
@@ -209,11 +209,10 @@ def with_overlapping_loops(
     take two to seven times the memory. Call it with concrete arguments only.
 
     Args:
-        function: What `compiled_for_speed` or `jax.jit` returned.
+        function: A result of `compiled_for_speed` or `jax.jit`.
         static_argnames: As for `compiled_for_speed`.
-        donate_argnames: As for `jax.jit`. Donate the arguments of which the results are new
-            versions: otherwise XLA places temporary arrays in the results' memory, and loops share
-            it again.
+        donate_argnames: As for `jax.jit`. Donate the arguments that the results replace: otherwise
+            XLA places temporary arrays in the results' memory, and loops share it again.
     """
     return _Overlapping(function, static_argnames, donate_argnames)
 
@@ -236,7 +235,7 @@ def _can_overlap() -> bool:
 
 @functools.cache
 def _is_known(**options: Any) -> bool:
-    """True if XLA knows some compile options: what it does not know, it rejects."""
+    """True if XLA knows these compile options: it rejects unknown ones."""
     try:
         uncached = _set("jax_persistent_cache_min_compile_time_secs", math.inf)
         with _ONE_AT_A_TIME, uncached, _without_warnings():

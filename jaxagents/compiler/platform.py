@@ -6,10 +6,10 @@ import jax
 
 
 def check_platform() -> None:
-    """Check that jax has the platform that is asked for.
+    """Check that jax has the requested platform.
 
     Raises:
-        ValueError: it has not; jax would raise its error deep inside.
+        ValueError: it lacks the platform; jax would raise its own error much later.
     """
     try:
         jax.default_backend()

@@ -1,7 +1,7 @@
 """Several processes that train together, by jax's own distributed runtime.
 
-All of them run the same program at the same time. The first one saves and reports; what one of them
-alone knows, they exchange here. With a single process nothing is exchanged.
+All of them run the same program at the same time. The first one saves and reports; the functions
+here exchange values that only one process has. With a single process nothing is exchanged.
 """
 
 import atexit
@@ -24,28 +24,28 @@ _SECONDS_TO_BEGIN, _SECONDS_OF_SILENCE, _SECONDS_TO_END = 60, 30, 10
 _SECONDS_TO_LEAVE = 1
 _SECONDS_TO_WAIT = 24 * 3600  # until the first process has evaluated; a lost one is noticed earlier
 _MOST_BYTES = 65_536  # of a text that is exchanged
-# What jax says when another process has gone, on CPUs and on accelerators.
+# jax's messages when another process has ended, on CPUs and on accelerators.
 _SIGNS_OF_LOSS = ("gloo", "nccl", "coordination service", "heartbeat")
 
 
 def join(
     coordinator: str | None = None, n_processes: int | None = None, process_id: int | None = None
 ) -> None:
-    """Make this process one of several; nothing of jax may have been used before.
+    """Make this process one of several; call it before anything else uses jax.
 
     Args:
-        coordinator: Address and port of the first process, "10.0.0.1:1234". None: as SLURM,
-            Kubernetes or Open MPI tell.
+        coordinator: Address and port of the first process, "10.0.0.1:1234". None: from SLURM,
+            Kubernetes or Open MPI.
         n_processes: Number of processes.
         process_id: Index of this one.
 
     Raises:
-        ProcessError: the others cannot be reached, or nothing tells who they are.
+        ProcessError: the others cannot be reached, or are not known.
     """
     if coordinator is not None and n_processes is not None and process_id is not None:
         meet(coordinator, n_processes, process_id, _SECONDS_TO_BEGIN)
     if getattr(jax.config, "jax_platforms", None) == "cpu":
-        # Collectives on CPUs fail when a process has gone. On accelerators they wait, until jax
+        # Collectives on CPUs fail when a process has ended. On accelerators they wait, until jax
         # aborts all processes.
         with contextlib.suppress(AttributeError):
             jax.config.update("jax_enable_recoverability", True)
@@ -117,7 +117,7 @@ def joined_over_processes(columns: Mapping[str, np.ndarray]) -> dict[str, np.nda
 
 
 def together(work: Callable[[], Result]) -> Result:
-    """Do something in each process; an error in one of them is raised in all.
+    """Run a context in each process; an error in one of them is raised in all.
 
     Raises:
         ProcessError: it has failed in another process.
@@ -139,7 +139,7 @@ def together(work: Callable[[], Result]) -> Result:
 
 
 def check_agreement(what: Mapping[str, Any]) -> None:
-    """Raise ProcessError in every process if one has other values than the first."""
+    """Raise ProcessError in every process if one has values that differ from the first's."""
     if n_processes() == 1:
         return
     first, *others = (json.loads(text) for text in exchange(json.dumps(what, sort_keys=True)))
@@ -154,7 +154,7 @@ def check_agreement(what: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def noticing_losses() -> Iterator[None]:
-    """Raise a ProcessError in place of what jax raises when another process has gone."""
+    """Raise a ProcessError in place of jax's error when another process has ended."""
     try:
         yield
     except ProcessError:
@@ -165,14 +165,14 @@ def noticing_losses() -> Iterator[None]:
             raise
         reason = " ".join(str(error).split())[:120]
         raise ProcessError(
-            "another process has gone, and this one cannot go on alone; start all of them again "
+            "another process has ended, and this one cannot continue; start all of them again "
             f"and resume the run ({reason})."
         ) from error
 
 
 @contextlib.contextmanager
 def ending_together() -> Iterator[None]:
-    """Leave this context in all processes at once: jax aborts those that wait for one too long."""
+    """Leave this context in all processes together: jax aborts those that wait too long for one."""
     try:
         yield
     except ProcessError:
@@ -184,7 +184,7 @@ def ending_together() -> Iterator[None]:
 
 
 def _wait_for_all() -> None:
-    """Wait for all processes, and leave the devices in peace."""
+    """Wait for all processes, without using devices."""
     if n_processes() == 1:
         return
     with noticing_losses():
@@ -192,11 +192,11 @@ def _wait_for_all() -> None:
 
 
 def _leave() -> None:
-    """End after the others, in the first process: jax aborts those that find it gone."""
+    """In the first process, end after the others: jax aborts those that miss it."""
     client = _client()
     if client is None or n_processes() == 1:
         return
-    with contextlib.suppress(Exception):  # others have gone already
+    with contextlib.suppress(Exception):  # others have ended already
         client.wait_at_barrier("jaxagents.end", 1000 * _SECONDS_TO_END)
         if is_first():
             time.sleep(_SECONDS_TO_LEAVE)
@@ -224,7 +224,7 @@ def gathered(tree: PyTree) -> PyTree:
 def as_global(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     """Make an array of each process one that they share; random keys too.
 
-    What is not divided must be equal in all; of the rest each process gives its own part.
+    Undivided arrays must be equal in all; each process gives its own part of the others.
     """
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         data = as_global(jax.random.key_data(leaf), sharding)

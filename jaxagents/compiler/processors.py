@@ -4,7 +4,7 @@ import os
 
 
 def give_xla_two_threads() -> None:
-    """Let XLA start a thread per processor, or as many as NPROC says, and two at least.
+    """Let XLA start a thread per processor, or NPROC threads, but at least two.
 
     On a CPU, a program that calls the host back occupies one of XLA's threads until the host
     returns, while another copies the arguments. With a single thread both wait forever: see

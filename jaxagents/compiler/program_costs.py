@@ -13,7 +13,7 @@ _COLLECTIVES = ("psum", "pmax", "all_gather")
 
 
 class Costs(NamedTuple):
-    """What a run of a function takes."""
+    """The costs of one run of a function."""
 
     flops: int = 0  # of its matrix products; products of two vectors do not count
     n_calls: int = 0  # collective operations; XLA combines those of one tree
@@ -33,7 +33,7 @@ def count_costs(
     n_iterations: int,
     axis: tuple[str, int] | None = None,
 ) -> Costs:
-    """Count what a function takes: it is traced, and not run.
+    """Count a function's costs by tracing it, without running it.
 
     Of the branches of a condition, the most expensive counts. An addition and a multiplication
     count as two operations.
@@ -41,7 +41,7 @@ def count_costs(
     Args:
         function: The function.
         arguments: Arrays, or their shapes and dtypes; with an axis, those of one device.
-        n_iterations: Of each ``while_loop``, whose trace does not tell.
+        n_iterations: Iterations of each ``while_loop``, which its trace does not show.
         axis: Name and size of the axis of devices over which the function communicates.
     """
     trace = jax.make_jaxpr(function, axis_env=[] if axis is None else [axis])

@@ -1,4 +1,4 @@
-"""Random keys: typed or raw, of one generator or another, and those that draw fast."""
+"""Random keys: typed and raw ones, their generators, and a faster form for drawing."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def as_key(rng: Any) -> Key[Array, "*batch"]:
     """Accept typed random keys and the raw arrays of `jax.random.PRNGKey`.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: it is neither of them.
     """
     if is_key(rng):
         return rng
@@ -52,5 +52,5 @@ def to_draw(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
 
 
 def to_store(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
-    """Return the keys that keys of `to_draw` stand for."""
+    """Undo `to_draw`."""
     return from_unrolled(rng)

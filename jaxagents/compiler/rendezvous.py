@@ -1,4 +1,4 @@
-"""Processes meet before jax's distributed runtime starts, which aborts without a reason if not."""
+"""Processes meet before jax's distributed runtime starts, which would abort without a reason."""
 
 import contextlib
 import json
@@ -14,16 +14,16 @@ class ProcessError(RuntimeError):
 
 
 def meet(coordinator: str, n_processes: int, process_id: int, seconds: float) -> None:
-    """Wait until all processes have come to the first one's address.
+    """Wait until all processes have connected to the first one's address.
 
     Args:
         coordinator: The address, "host:port".
         n_processes: Number of processes.
         process_id: Index of this one.
-        seconds: To wait at most.
+        seconds: Longest time to wait.
 
     Raises:
-        ProcessError: some have not come, or they expect another number of processes.
+        ProcessError: some have not connected, or they expect another number of processes.
     """
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdigit():
@@ -38,7 +38,7 @@ def meet(coordinator: str, n_processes: int, process_id: int, seconds: float) ->
 
 
 def _receive(port: int, n_processes: int, until: float, seconds: float) -> None:
-    """Wait for all others, and tell them to go on, or why not."""
+    """Wait for all others, and tell them to continue, or why they cannot."""
     come: dict[int, socket.socket] = {}
     problem = ""
     with contextlib.ExitStack() as sockets:
@@ -59,7 +59,7 @@ def _receive(port: int, n_processes: int, until: float, seconds: float) -> None:
                 other.settimeout(_SECONDS_TO_SPEAK)
                 their_id, their_number = json.loads(other.recv(64))
             except (OSError, TypeError, ValueError):
-                continue  # somebody else
+                continue  # another program
             if their_number != n_processes:
                 problem = (
                     f"process {their_id} is one of {their_number}, but process 0 is one of "
@@ -78,7 +78,7 @@ def _receive(port: int, n_processes: int, until: float, seconds: float) -> None:
 def _come(
     host: str, port: int, n_processes: int, process_id: int, until: float, seconds: float
 ) -> None:
-    """Tell the first process that this one is here, and wait for its answer."""
+    """Connect to the first process, and wait for its answer."""
     while True:
         try:
             with socket.create_connection((host, port), timeout=5.0) as connection:

@@ -23,9 +23,9 @@ Result = TypeVar("Result")
 def map_in_threads(
     function: Callable[[Argument], Result], arguments: Sequence[Argument], progress_bar: bool
 ) -> list[Result]:
-    """Call a function with each argument, as many at a time as there are cores; keep the order.
+    """Call a function with each argument, in one thread per core; keep the order.
 
-    If the wait for them is interrupted, calls that have begun go on.
+    If the wait for them is interrupted, calls that have begun continue.
     """
     from tqdm.auto import tqdm
 

@@ -26,7 +26,7 @@ _MOST_NUMBERS = 2**32
 def to_unrolled(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
     """Convert keys of jax's default generator to unrolled ones, which draw the same bits.
 
-    Keys of other generators are returned as they are, and so are all from jax 0.11 on: its XLA
+    Keys of other generators are returned unchanged, and so are all keys from jax 0.11 on: its XLA
     takes more than five minutes to compile the rounds into an evaluation of Pendulum.
     """
     is_default = jax.random.key_impl(rng) == THREEFRY and _is_partitionable()

@@ -26,8 +26,8 @@ _is_plain = os.environ.get("JAXAGENTS_PLAIN_JAX", "").lower() not in (
 def is_plain() -> bool:
     """True if everything is compiled by plain `jax.jit` and computed by plain jax functions.
 
-    So it is under `jax.disable_jit()`, where each operation costs a millisecond: tuned forms take
-    more operations, for a compiler that fuses them.
+    This includes `jax.disable_jit()`, where each operation costs a millisecond: tuned forms have
+    more operations, which rely on a compiler to fuse them.
     """
     return _is_plain or jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -35,9 +35,9 @@ def is_plain() -> bool:
 def tunes_for_cpu() -> bool:
     """True if programs get the form that suits a CPU: it is jax's default backend.
 
-    Everything that only suits CPUs asks here, while it is traced. XLA's other backends compute
-    plain jax at least as fast: a sum or a transpose is fused into its neighbours there, and every
-    further kernel or condition costs a launch or a wait of the host.
+    All code that only suits CPUs asks this function while it is traced. XLA's other backends
+    compute plain jax at least as fast: a sum or a transpose is fused into its neighbours there, and
+    every further kernel or condition costs a launch or a wait of the host.
     """
     return not is_plain() and jax.default_backend() == "cpu"
 

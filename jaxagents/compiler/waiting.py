@@ -11,11 +11,11 @@ from jaxtyping import PyTree
 
 _SECONDS_TO_REPORT = 60.0
 _SHARE_OF_WAITING = 0.01  # by which polling may lengthen a wait
-_SHORTEST, _LONGEST = 20e-6, 0.1  # seconds between two looks
+_SHORTEST, _LONGEST = 20e-6, 0.1  # seconds between two checks
 
 
 class _Waits(threading.local):
-    """What `interruptible` has set for this thread."""
+    """The settings of `interruptible` for this thread."""
 
     check: Callable[[], None] | None = None
     unfinished: list[PyTree] | None = None
@@ -29,7 +29,7 @@ def interruptible(check: Callable[[], None], unfinished: list[PyTree]) -> Iterat
     """Let the waits of this thread end early, within this context.
 
     Args:
-        check: Called at every look; what it raises ends the wait.
+        check: Called between waits; its exception ends the wait.
         unfinished: Gets the results of waits that an exception ends.
     """
     before = _waits.check, _waits.unfinished
@@ -42,7 +42,7 @@ def interruptible(check: Callable[[], None], unfinished: list[PyTree]) -> Iterat
 
 @contextlib.contextmanager
 def reporting(report: Callable[[], None]) -> Iterator[None]:
-    """Call ``report`` if what is done in this context takes longer than a minute."""
+    """Call ``report`` if this context takes longer than a minute."""
     timer = threading.Timer(_SECONDS_TO_REPORT, report)
     timer.daemon = True
     timer.start()
@@ -59,7 +59,7 @@ def wait_for(results: PyTree, report: Callable[[], None] | None = None) -> None:
 
     Args:
         results: The arrays or futures.
-        report: Called once after a minute, to say what takes so long.
+        report: Called once after a minute, to log the reason.
     """
     started, leaves = time.perf_counter(), jax.tree.leaves(results)
     try:

@@ -1,8 +1,8 @@
-"""Comparison of methods over several environments, by scores that have one scale.
+"""Comparison of methods over several environments, by scores on one scale.
 
 A score is 0 at the mean return of random actions and 1 at the highest interquartile mean of a
-method on that environment. If a run does not know the former, 0 is the mean return before training.
-Bootstraps resample the runs within each environment.
+method on that environment. Where random actions were not measured, 0 is the mean return before
+training. Bootstraps resample the runs within each environment.
 
 Source: Agarwal et al. 2021, https://arxiv.org/abs/2108.13264.
 """
@@ -51,7 +51,7 @@ def aggregate(groups: Mapping[str, Sequence[Run]]) -> list[Aggregate]:
     """Put the runs of each name on one scale over all environments.
 
     Args:
-        groups: Of `read_groups`. The runs of one name are those of one method.
+        groups: From `read_groups`. Runs of the same name are runs of one method.
 
     Raises:
         ExperimentError: a method lacks an environment, or has several configurations on it; a run
@@ -115,7 +115,7 @@ def table_of_aggregates(methods: Sequence[Aggregate]) -> list[dict[str, Any]]:
 def _scale(
     env: str, runs: Sequence[Sequence[Run]], returns: Mapping[str, Mapping[str, np.ndarray]]
 ) -> tuple[float, float]:
-    """Return the return without learning, and what the best method gains by it."""
+    """Return the return without learning, and the best method's gain over it."""
     every = [run for group in runs for run in group]
     measured = [np.mean(run.random_returns) for run in every if run.random_returns]
     is_known = len(measured) == len(every)

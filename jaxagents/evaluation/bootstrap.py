@@ -39,7 +39,8 @@ def interquartile_mean(
 ) -> Float[np.ndarray, "*columns"]:
     """Average the middle half of each column's values.
 
-    A quarter of the values, rounded down, is left out at either end: none of fewer than 4.
+    A quarter of the values, rounded down, is left out at either end; with fewer than 4 values, none
+    is.
     """
     n_trimmed = _n_trimmed(len(values))
     median = np.median(values, axis=0)

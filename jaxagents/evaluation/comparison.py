@@ -164,7 +164,7 @@ def table_of(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 
 def describe_comparison(comparison: Comparison) -> str:
-    """Describe in a sentence which group earns more, and whether that may be chance."""
+    """Describe in a sentence which group earns more, and whether that may be by chance."""
     first, second = comparison.first, comparison.second
     difference, probability = comparison.difference, comparison.probability
     interval = comparison.interval
@@ -176,7 +176,7 @@ def describe_comparison(comparison: Comparison) -> str:
     if difference == 0:
         claim = f"{first.label} and {second.label} earn the same"
     if interval is None:
-        text = f"{claim}, but a single seed tells nothing about others: train with several seeds"
+        text = f"{claim}, but a single seed says nothing about others: train with several seeds"
     else:
         text = (
             f"{claim} (95 % interval {_format(interval[0])} to {_format(interval[1])}; better in "

@@ -21,8 +21,8 @@ class CrossPlay(NamedTuple):
     """The outcomes of all pairs of players.
 
     Attributes:
-        names: Of the players.
-        returns: Of every episode, means over all actors. Rows play some of the actors, and columns
+        names: The players' names.
+        returns: Mean return of every episode and all actors. Rows play some actors, and columns
             the others.
     """
 
@@ -46,7 +46,7 @@ class CrossPlay(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """How much more players earn with themselves than with others: what is mere convention."""
+        """How much more players earn with themselves than with others, by mere convention."""
         return self.self_play - self.cross_play
 
     @property
@@ -80,7 +80,7 @@ def cross_play(
         env_params: Its parameters.
         players: Their members are the players; each plays any of the actors.
         rng: Random key; every pair plays with the same.
-        n_episodes: Per pair and part.
+        n_episodes: Number of episodes per pair and part.
         parts: The actors that the row plays, once for each part; None: each actor alone.
         max_episode_steps: Truncate episodes at this length.
 

@@ -19,7 +19,7 @@ _BEYOND = 2.0  # times the largest return that rewards allow
 _COLLAPSED = 0.02  # of the entropy of uniformly random actions
 _TOO_FAR = 0.1  # nats between the policies before and after an update
 _PROBABLE = 2.0  # standard errors of a difference between mean returns
-_CERTAIN = 3.0  # likewise
+_CERTAIN = 3.0  # standard errors of a loss between mean returns
 _LOST = 0.3  # of the gain in return since before training
 
 
@@ -73,7 +73,7 @@ def diagnose(metrics: Mapping[str, Any], task: Task, random_returns: Any = None)
     Args:
         metrics: As `train` returns them; a metric that is missing is not diagnosed.
         task: The agent's task.
-        random_returns: Of random actions, ``[episodes, actors]``; None: unknown.
+        random_returns: Returns of random actions, ``[episodes, actors]``; None: unknown.
     """
     run = _read(metrics, task)
     if random_returns is not None:
@@ -115,7 +115,7 @@ def _geometric_sum(discount: float, n_terms: int | None) -> float:
 
 
 def _read(metrics: Mapping[str, Any], task: Task) -> _Run:
-    """Leave out rows that did not run: those of NaN."""
+    """Drop the rows of blocks that did not run, which are NaN."""
     rows = {name: np.asarray(values, np.float64) for name, values in metrics.items()}
     returns = rows.pop("returns", np.zeros((0, 0, 0)))
     n_updates_done = rows.pop("n_updates_done", np.zeros(0))
@@ -208,7 +208,7 @@ def _without_actions(run: _Run) -> Iterator[str]:
 
 
 def _nothing_learnt(run: _Run) -> Iterator[str]:
-    # Rivals that learn alike earn as much as before.
+    # Rivals that learn equally fast earn as much as before.
     if len(run.returns) < 2 or run.task.has_rivals or run.has_learnt:
         return
     mean = run.returns.mean(axis=1)

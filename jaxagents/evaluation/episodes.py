@@ -81,8 +81,8 @@ def play_episodes(
         memory: Recurrent state at the start of every episode.
         rng: Random key.
         n_episodes: Number of episodes.
-        max_steps: Leave episodes that take longer; None: none.
-        reset_memory: For actors that come back within an episode; None: they remember.
+        max_steps: Abandon episodes that take longer; None: never.
+        reset_memory: Resets the recurrent state of actors that come back; None: they keep it.
     """
     start = begin_play(environments, act, memory, rng, n_episodes)
 
@@ -100,7 +100,7 @@ def play_episodes(
 
 
 def report_waiting(n_episodes: int, n_updates_done: Any = None) -> None:
-    """Say that an evaluation takes a minute already."""
+    """Log that an evaluation has already taken a minute."""
     when = "" if n_updates_done is None else f" after {int(n_updates_done):,} updates"
     _logger.warning(
         "The evaluation%s has waited a minute for the last of its %d episodes to end. If episodes "

@@ -14,7 +14,7 @@ from jaxagents.evaluation.bootstrap import (
 )
 from jaxagents.evaluation.runs import Run
 
-# Metrics that tell whether training is healthy.
+# Metrics that show whether training is healthy.
 _HEALTH = (
     "explained_variance",
     "clip_fraction",
@@ -44,7 +44,7 @@ class GroupCurve(NamedTuple):
 
 
 def health_metrics(groups: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Return the metrics that tell whether training is healthy, if all runs recorded them."""
+    """Return the metrics that show whether training is healthy, if all runs recorded them."""
     runs = [run for of_group in groups.values() for run in of_group]
     return [
         name

@@ -1,4 +1,4 @@
-"""Who went on from whom in a population, and with which hyperparameters."""
+"""Lineages of a population: which member continued from which, with which hyperparameters."""
 
 import math
 from os import PathLike
@@ -14,7 +14,7 @@ _PARENTS, _VARIED = "parents", "hyperparams."
 
 
 class Lineages(NamedTuple):
-    """The history of a population that was selected among.
+    """The history of a population with a selection.
 
     Rows are evaluations, columns members; NaN where a member did not train.
     """
@@ -26,7 +26,7 @@ class Lineages(NamedTuple):
 
     @property
     def founders(self) -> Float[np.ndarray, "evaluations members"]:
-        """Whose descendants the members of each block are, by index; NaN: did not train."""
+        """Index of the first member from which each block's members descend; NaN: did not train."""
         current = np.arange(self.parents.shape[1], dtype=float)
         traced = []
         for row in self.parents:
@@ -47,7 +47,7 @@ def read_lineages(directory: str | PathLike[str]) -> Lineages:
     members = [read_run(each) for each in member_directories(directory)]
     steps = sorted({each["n_environment_steps"] for run in members for each in run.records})
     if not steps or not any(_PARENTS in each for run in members for each in run.records):
-        raise ExperimentError(f"{directory} holds no population that was selected among.")
+        raise ExperimentError(f"{directory} holds no population with a selection.")
     record = next(each for run in members for each in run.records)
     names = [name for name in record if name.startswith(_VARIED)]
 

@@ -25,7 +25,7 @@ class Payoffs(NamedTuple):
     Attributes:
         rows: Names of the players of the first side.
         columns: Names of the players of the other side.
-        returns: Of every episode, means over the actors of the row's side and of the column's.
+        returns: Of every episode, the mean return of the row's side and of the column's.
     """
 
     rows: tuple[str, ...]
@@ -60,12 +60,12 @@ def payoffs(
     """Let every player of a side play against every player of the others.
 
     Args:
-        side: Whose actors the rows play; its own opponents are left out.
-        env_params: Of the environment.
+        side: The rows play its actors; its own opponents are ignored.
+        env_params: The environment's parameters.
         rows: Players of the side's actors, as for `Side`; all members of each.
         columns: Players of all other actors.
         rng: Random key; every pair plays with the same.
-        n_episodes: Per pair.
+        n_episodes: Number of episodes per pair.
         max_episode_steps: Truncate episodes at this length.
 
     Raises:

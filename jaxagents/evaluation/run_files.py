@@ -1,6 +1,6 @@
-"""Files of a run's directory as plain data, which people may have edited and disks damaged.
+"""Files of a run's directory as plain data, which may have been edited or damaged.
 
-Whatever reads a run relies on the types that are checked here. Errors name the file and the line.
+All readers of runs rely on the types that are checked here. Errors name the file and the line.
 """
 
 import json
@@ -26,7 +26,7 @@ _IN_PLAIN_WORDS = {
 
 
 class _Rule(NamedTuple):
-    """What a dotted key of a file holds, if it is there."""
+    """The type of a dotted key's value in a file, if the key is there."""
 
     key: str
     kind: str
@@ -200,7 +200,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file of keys and values, of the types that JSON has.
 
     Raises:
-        ExperimentError: it is something else, or cannot be read.
+        ExperimentError: it is no such file, or cannot be read.
     """
     import yaml
 
@@ -260,7 +260,7 @@ def check_expanded_size(root: Any) -> None:
 
 
 def _check(path: Path, values: Mapping[str, Any], rules: Sequence[_Rule]) -> None:
-    """Raise ExperimentError if a key that is there holds something else than it should."""
+    """Raise ExperimentError if a key has a value of the wrong type."""
     for key, kind, is_met in rules:
         value = _value(values, key)
         if value is not _MISSING and not is_met(value):
@@ -286,7 +286,7 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
 
 
 def _leaves(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what nested keys and lists hold; keys that are not texts count as such."""
+    """Yield the values in nested mappings and lists; keys that are not texts count as values."""
     if isinstance(values, Mapping):
         for key, value in values.items():
             name = f"{prefix}.{key}".removeprefix(".")
@@ -328,7 +328,7 @@ def _wrong(place: str, key: str, kind: str, value: Any) -> ExperimentError:
 
 def _incomplete(path: Path, key: str) -> ExperimentError:
     return ExperimentError(
-        f"{path}: {key} is missing; write the summary anew by: jaxagents resume {path.parent}"
+        f"{path}: {key} is missing; write the summary again by: jaxagents resume {path.parent}"
     )
 
 

@@ -87,7 +87,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
 
 
 def check_can_be_reported(run: Run) -> None:
-    """Check that a run's files hold what reports show.
+    """Check that a run's files hold the values that reports show.
 
     Raises:
         ExperimentError: they do not.
@@ -139,7 +139,7 @@ def configs_of(directory: str | PathLike[str]) -> list[tuple[int, Path]]:
 
 
 def is_population_based(config: Mapping[str, Any]) -> bool:
-    """Return True if a population's members went on from each other: they are one run together."""
+    """Return True if a population's members continued from each other, and so are one run."""
     return bool((config.get("population_based_training") or {}).get("vary"))
 
 
@@ -166,7 +166,7 @@ def population_of(directory: str | PathLike[str]) -> tuple[Path, int] | None:
 
 
 def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Run]]:
-    """Read runs, of populations all independent members, and group them by `group_runs`.
+    """Read runs, and all independent members of populations, and group them by `group_runs`.
 
     Raises:
         ExperimentError: As for `read_run`; or two runs of a group have the same seed, and thus

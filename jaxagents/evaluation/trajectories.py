@@ -72,7 +72,7 @@ def record_episodes(
     """Play until the first ``n_episodes`` have ended, and return these.
 
     Args:
-        environments: Those that are played.
+        environments: The environments.
         play: Episodes that have just begun, from `begin_play`.
         advance: A compiled `record_step` with all arguments but the play bound.
         n_episodes: Number of episodes to record.

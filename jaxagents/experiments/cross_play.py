@@ -20,7 +20,7 @@ _MARK = "jaxagents crossplay"  # the first cell of a table: only marked files ar
 
 
 def table_beside(path: Path) -> Path:
-    """Return the path of the table of numbers beside a picture.
+    """Return the path of the table of numbers next to a picture.
 
     Raises:
         ExperimentError: another file is there.
@@ -75,7 +75,7 @@ def cross_play_of_runs(
 
 
 def write_cross_play(table: CrossPlay, path: Path, title: str = "") -> list[Path]:
-    """Draw the matrix, and write its means as CSV beside the picture.
+    """Draw the matrix, and write its means as CSV next to the picture.
 
     Raises:
         ExperimentError: a file cannot be written.

@@ -94,7 +94,7 @@ class Experiment:
     ``config.yaml``, ``metrics.jsonl`` and ``summary.json``: a member's directory is read as any
     run's. Replays, exports and `restore` are of the best member. With
     ``config.population_based_training`` the run's own files are those of the best member, and
-    ``lineages.png`` shows who went on from whom.
+    ``lineages.png`` shows which member continued from which.
 
     Args:
         config: The configuration.
@@ -120,7 +120,7 @@ class Experiment:
         self.config = config
         if directory is None:
             directory = from_first(str(new_run_directory(config).absolute()))
-        self.directory: Path = Path(directory).absolute()  # wherever the process goes from here
+        self.directory: Path = Path(directory).absolute()  # whatever the working directory becomes
         self.n_updates_before: int = 0  # of the run that is resumed
         self._read: tuple[Path, bytes] | None = None  # the file and text of the configuration
         self._own_trackers = tuple(trackers)
@@ -215,7 +215,7 @@ class Experiment:
     def _create_directory(self) -> None:
         if self.directory.exists():
             raise ExperimentError(
-                f"{self.directory} exists already; name another directory, or go on with the run "
+                f"{self.directory} exists already; name another directory, or continue the run "
                 "in it by resume."
             )
         with explained(f"runs_dir: {self.config.runs_dir} cannot be written to: "):
@@ -319,7 +319,9 @@ class Experiment:
         try:
             return [self._open_metrics()]
         except OSError as error:
-            _logger.warning("%s cannot be written, training goes on without it: %s", METRICS, error)
+            _logger.warning(
+                "%s cannot be written, training continues without it: %s", METRICS, error
+            )
             return []
 
     def _has_reached_target(self, metrics: Mapping[str, Any]) -> bool:
@@ -351,7 +353,7 @@ class Experiment:
             return self._conclude(runner, metrics, seconds)
 
     def _conclude(self, runner: Any, metrics: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Evaluate what was trained, and write the summary and the learning curve."""
+        """Evaluate the trained policies, and write the summary and the learning curve."""
         n_updates_done = int(np.max(runner.n_updates_done))
         n_updates_now = self.config.seeds * (n_updates_done - self.n_updates_before)
         training = {
@@ -389,7 +391,7 @@ class Experiment:
         return summary
 
     def _random_returns(self) -> np.ndarray | None:
-        """Return returns of random actions, ``[episodes, actors]``; None if they cannot be had.
+        """Measure the returns of random actions, ``[episodes, actors]``; None if this fails.
 
         Measured at the end, so that training begins without delay.
         """
@@ -507,8 +509,8 @@ class Experiment:
 
         Returns:
             Plain data: the run, the checkpoint, the evaluation's settings, statistics of
-            ``returns`` per actor, and means over episodes of the other evaluation metrics. Of a
-            population see `members.combine`; of population-based training, `members.of_best`.
+            ``returns`` per actor, and means over episodes of the other evaluation metrics. For a
+            population see `members.combine`; for population-based training, `members.of_best`.
 
         Raises:
             ExperimentError: there is no such checkpoint.

@@ -1,4 +1,4 @@
-"""What works on this machine: each check tries it for real.
+"""Checks of this machine: each tries one thing for real.
 
 A check imports what it tries, so that a broken library fails the checks that need it and no other.
 """
@@ -37,10 +37,10 @@ class Finding(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Something that may work or not."""
+    """One thing to try."""
 
     what: str
-    try_it: Callable[[], str]  # returns what it found; may raise anything
+    try_it: Callable[[], str]  # returns its finding; may raise anything
     remedy: str
     is_necessary: bool = True
 
@@ -50,24 +50,24 @@ class MissingError(Exception):
 
 
 def examine_installation(runs_dir: Path) -> Iterator[Finding]:
-    """Try everything that training may need.
+    """Check everything that training may need.
 
     Args:
-        runs_dir: Folder of runs. It is left as it was, and so is the folder of compiled programs.
+        runs_dir: Folder of runs. It is left unchanged, and so is the folder of compiled programs.
 
     Returns:
-        What was found, each as soon as it is known.
+        Each finding, as soon as it is known.
     """
     yield from map(attempt, checks(runs_dir))
 
 
 def checks(runs_dir: Path) -> list[Check]:
-    """List what may work or not, without trying it."""
+    """List the checks, without running them."""
     return [*_packages(), *_machine(runs_dir), *_extras()]
 
 
 def attempt(check: Check) -> Finding:
-    """Try it; whatever it raises is its finding."""
+    """Run a check; any exception is its finding."""
     what, try_it, remedy, is_necessary = check
     status: Status = "ok"
     try:
@@ -95,7 +95,7 @@ def _silent() -> Iterator[None]:
 
 
 def _packages() -> Iterator[Check]:
-    """List Python, this package, and the packages that it cannot do without."""
+    """List Python, this package, and the packages that it requires."""
     yield Check("Python", platform.python_version, "")
     try:
         required = _required("jaxagents")
@@ -130,7 +130,7 @@ def _not_installed() -> str:
 
 
 def _required(package: str, extra: str = "") -> list[Any]:
-    """List what a package requires always, or for an extra, as `packaging`'s requirements."""
+    """List a package's requirements, or those of an extra, as `packaging` has them."""
     from packaging.requirements import Requirement
 
     every = [Requirement(each) for each in importlib.metadata.requires(package) or []]
@@ -140,7 +140,7 @@ def _required(package: str, extra: str = "") -> list[Any]:
 
 
 def _version(requirement: Any) -> str:
-    """Return the installed version, if it is one that is required."""
+    """Return the installed version, if it meets the requirement."""
     try:
         version = importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
@@ -169,7 +169,7 @@ def _machine(runs_dir: Path) -> Iterator[Check]:
     yield Check(
         "compiled programs",
         lambda: _keep_program(cache),
-        f"each command compiles anew; free or replace {cache}, or name another folder in "
+        f"each command compiles again; free or replace {cache}, or name another folder in "
         "JAX_COMPILATION_CACHE_DIR",
         is_necessary=False,
     )
@@ -229,7 +229,7 @@ def _call_host() -> str:
 
 
 def _keep_program(cache: str) -> str:
-    """Compile into a folder beside the compiled programs, and find the program there."""
+    """Compile into a folder next to the compiled programs, and find the program there."""
     import jax
     import jax.numpy as jnp
     from jax.experimental.compilation_cache import compilation_cache

@@ -48,7 +48,7 @@ def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
 
 
 def restored_agent(directory: str | PathLike[str]) -> "tuple[IPPOBase, Runner]":
-    """Build the agent of a run, and read its best checkpoint, or as its configuration says.
+    """Build the agent of a run, and read the checkpoint that its configuration chooses.
 
     Of a population it is the best member.
 
@@ -68,7 +68,7 @@ def restored_agent(directory: str | PathLike[str]) -> "tuple[IPPOBase, Runner]":
 def checkpoints_of(
     directory: str | PathLike[str], config: ExperimentConfig
 ) -> tuple[Path, int | str | None]:
-    """Return a run's folder of checkpoints, and which member plays for it.
+    """Return a run's folder of checkpoints, and the member that plays for it.
 
     The best member plays for a population; None: a single run.
     """
@@ -177,7 +177,7 @@ def open_trackers(config: ExperimentConfig, directory: Path) -> list[Tracker]:
             trackers.append(tracker)
         except Exception as error:  # the service or its library may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
-            _logger.warning("%s cannot be used, training goes on without it: %s", name, reason)
+            _logger.warning("%s cannot be used, training continues without it: %s", name, reason)
     return trackers
 
 

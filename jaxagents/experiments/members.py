@@ -73,7 +73,7 @@ class MemberRuns:
             keep_config(config, folder, n_updates_done)
 
     def open_metrics(self) -> Tracker:
-        """Open each member's file of metrics, and that of the run if members go on from others."""
+        """Open each member's file of metrics, and the run's own if members continue from others."""
         of_members = PerMember([JsonLines(folder / METRICS) for folder in self.folders])
         if self._selection is None:
             return of_members
@@ -85,12 +85,12 @@ class MemberRuns:
         diagnoses: Sequence[Sequence[str]],
         about: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Write each member's summary, and return that of all.
+        """Write each member's summary, and return the population's.
 
         Args:
-            evaluation: Of the population: as `combine` or `of_best` returned it.
-            diagnoses: Of each member.
-            about: What all summaries say.
+            evaluation: The population's, as `combine` or `of_best` returned it.
+            diagnoses: Each member's.
+            about: Entries of all summaries.
         """
         parts = zip(self.folders, evaluation["members"], diagnoses, strict=True)
         for folder, own, diagnosis in parts:
@@ -106,8 +106,8 @@ class MemberRuns:
     def _configs(self) -> list[ExperimentConfig]:
         """Return each member's configuration, with the hyperparameters that it began with.
 
-        It repeats the member as a single run; but members of population-based training go on from
-        each other, and no single run repeats them.
+        It repeats the member as a single run; but members of population-based training continue
+        from each other, and no single run repeats them.
         """
         config = self._config
         devices = Devices(config.agent.devices, config.seeds)
@@ -131,7 +131,7 @@ def of_best(evaluations: Sequence[dict[str, Any]], index: int) -> dict[str, Any]
     """Return the evaluation of a population whose members are not independent: the best one's.
 
     Returns:
-        As that of a single run; ``best_member`` is its index, ``members`` all evaluations.
+        As a single run's; ``best_member`` is its index, ``members`` all evaluations.
     """
     return {**evaluations[index], "best_member": index, "members": list(evaluations)}
 
@@ -140,7 +140,7 @@ def combine(evaluations: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Combine the evaluations of all members.
 
     Returns:
-        As that of a single run, but for ``returns``: the statistics are over the members' mean
+        As a single run's, except that the statistics of ``returns`` are over the members' mean
         returns. The evaluations themselves are ``members``.
     """
     first = evaluations[0]

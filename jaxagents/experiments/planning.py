@@ -1,7 +1,7 @@
-"""What a training run will cost: memory of each device, steps per second, and time to finish.
+"""The predicted cost of a training run: memory per device, steps per second, and time to finish.
 
-A device's share of the work is tried on this one, by the programs of a training run. Only what
-several devices exchange is not tried, but counted in their program.
+A device's share of the work is tried on this one, by the programs of a training run. Only the
+exchange between devices is not tried, but counted in their program.
 """
 
 import math
@@ -33,11 +33,11 @@ _SECONDS_OF_ROUND = 1.0
 
 
 class Links(NamedTuple):
-    """What connects the devices: assumed, not measured.
+    """The links between devices: assumed, not measured.
 
     Attributes:
-        bytes_per_second: That each device sends and receives.
-        seconds_per_hop: From one device to the next, however little is sent.
+        bytes_per_second: Rate at which each device sends and receives.
+        seconds_per_hop: Latency from one device to the next.
     """
 
     bytes_per_second: float = 25e9
@@ -51,12 +51,12 @@ class Links(NamedTuple):
 
 
 class MeasuredShare(NamedTuple):
-    """What a device's share of a training run costs.
+    """The measured costs of a device's share of a training run.
 
     Attributes:
         start_seconds: Until the first update is done, mostly compilation.
         update_seconds: Of an update: the median.
-        evaluation_start_seconds: Until the first evaluation is done, likewise.
+        evaluation_start_seconds: Until the first evaluation is done, mostly compilation.
         evaluation_seconds: Of an evaluation whose longest episode lasts as long as it may.
         memory: Peak in bytes: of the device, or of the whole process on a CPU.
     """
@@ -71,7 +71,7 @@ class MeasuredShare(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What a training run will cost.
+    """The predicted cost of a training run.
 
     Attributes:
         device: Kind of the device that was tried; the others are assumed equal.
@@ -79,11 +79,11 @@ class Plan:
         n_updates: Updates of the run.
         n_evaluations: Evaluations of the run.
         steps_per_update: Environment steps of an update, of all devices.
-        estimated_memory: Bytes that a device's arrays need: by a formula, or by XLA's account where
-            that may be too many.
+        estimated_memory: Bytes that a device's arrays need: by a formula, or by XLA's own count if
+            the formula may exceed the memory.
         memory_limit: Bytes that a device has; None: unknown.
         measured: A device's share; None if it does not fit.
-        communication: What a device exchanges in an update.
+        communication: A device's exchange in an update.
         communication_seconds: Of an update, by the assumed links.
     """
 
@@ -148,17 +148,17 @@ def plan(
     links: Links | None = None,
     memory_limit: int | None = None,
 ) -> Plan:
-    """Try one device's share of an agent's training, and tell what the whole will cost.
+    """Try one device's share of an agent's training, and predict the cost of the whole.
 
     Nothing is written, and callbacks are not called.
 
     Args:
         agent: The agent.
         hyperparams: As for ``agent.train``.
-        n_devices: Devices that the training shall use; they need not be here. None: those of the
-            agent's configuration.
-        links: What connects them.
-        memory_limit: Bytes that a device shall have; None: what this one has.
+        n_devices: Devices of the planned training, which this machine need not have. None: those of
+            the agent's configuration.
+        links: The links between them.
+        memory_limit: Bytes of each planned device; None: those of this one.
 
     Returns:
         The plan. If the share needs more memory than there is, by the estimate or when it is tried,
@@ -211,10 +211,10 @@ def share_of(config: AgentConfig, n_devices: int) -> AgentConfig:
 
 
 def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) -> Costs:
-    """Count what a device exchanges in an update in which no policy's epochs end early.
+    """Count a device's exchange in an update in which no policy's epochs end early.
 
     Args:
-        agent: The whole.
+        agent: The agent of the whole training.
         share: The agent of a device's share.
         n_devices: Number of devices.
     """
@@ -252,7 +252,7 @@ def measure_share(agent: IPPOBase, hyperparams: HyperParameters) -> MeasuredShar
 
 
 def _seconds_of_update(training: TimedTraining, n_most: int) -> float:
-    """Time a few rounds of so many updates that the start of a round is negligible."""
+    """Time a few rounds, with enough updates in each to make its start negligible."""
 
     def seconds_of(n_updates: int) -> float:
         started = time.perf_counter()
@@ -264,7 +264,7 @@ def _seconds_of_update(training: TimedTraining, n_most: int) -> float:
 
 
 def _measure_evaluation(agent: IPPOBase, runner: Runner) -> tuple[float, float]:
-    """Return the seconds until the first is done, and of one of full length."""
+    """Return the seconds until the first evaluation is done, and those of one of full length."""
 
     def evaluate() -> tuple[float, float]:
         started = time.perf_counter()
@@ -285,7 +285,7 @@ def _peak_memory() -> int:
 
 
 def memory_of_update(agent: IPPOBase) -> int | None:
-    """Return the bytes that an update needs by XLA's account, if XLA keeps one on this device.
+    """Return the bytes that an update needs by XLA's own count, if it has one for this device.
 
     Compiles the update, and runs nothing.
     """
@@ -298,7 +298,7 @@ def memory_of_update(agent: IPPOBase) -> int | None:
 
 def _estimated_memory(share: IPPOBase, limit: int | None) -> float:
     estimated = bytes_of_member(share)
-    # What is far beyond the memory may be beyond XLA, too, or compile for minutes.
+    # An update far beyond the memory may be too large for XLA, too, or compile for minutes.
     if limit is None or not limit / _MOST_OF_ESTIMATED <= estimated <= _FAR_BEYOND * limit:
         return estimated
     return memory_of_update(share) or estimated

@@ -105,7 +105,7 @@ def _describe_action(space: ActionSpace, squash: bool) -> dict[str, Any]:
 
 
 def _describe_actors(env: Any, n_actors: int) -> list[dict[str, Any]] | None:
-    """List the actors in order, with what each observes before padding; None: all alike."""
+    """List the actors in order, with each one's shape before padding; None: all have the same."""
     if isinstance(env, HostEnvironment):
         return env.inputs
     library: Any = getattr(env, "env", env)  # JaxMARL's, below its adapter

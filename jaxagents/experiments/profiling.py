@@ -1,4 +1,4 @@
-"""Where an update's time goes."""
+"""The time of an update's stages."""
 
 import math
 import statistics
@@ -102,7 +102,7 @@ class TimedTraining:
 @final
 @dataclass(frozen=True)
 class Profile:
-    """Where an update's time goes, each stage measured as a compiled program of its own.
+    """The time of an update's stages, each measured as a compiled program of its own.
 
     Attributes:
         stages: The `PARTS` by name; ``environment``, a part of ``rollout``; ``update``, the whole
@@ -163,7 +163,7 @@ class Profile:
 
 
 def profile(agent: IPPOBase, hyperparams: HyperParameters, n_rounds: int = 20) -> Profile:
-    """Measure where the time of an agent's update goes.
+    """Measure the time of each stage of an agent's update.
 
     The stages run in turn, so that other load on the machine affects all of them equally. No
     callback is called and nothing is written.

@@ -1,4 +1,4 @@
-"""The files of a run's directory that an experiment keeps up to date, and what it ran on."""
+"""The files of a run's directory that an experiment maintains, and a description of its machine."""
 
 import contextlib
 import importlib.metadata
@@ -52,7 +52,7 @@ def check_same_beginning(
     Args:
         config: The configuration.
         directory: Directory of the run.
-        varied: Dotted names of hyperparameters that the run varies from given first values.
+        varied: Dotted names of hyperparameters that the run varies.
 
     Raises:
         ExperimentError: it did not.
@@ -78,7 +78,7 @@ def check_same_beginning(
 def keep_config(config: ExperimentConfig, directory: Path, n_updates_done: int) -> None:
     """Write ``config_from_N.yaml`` if a run is resumed after N updates with another configuration.
 
-    ``config.yaml`` stays as it was. Configurations of later updates, which are done anew, are
+    ``config.yaml`` stays as it was. Configurations of later updates, which are repeated, are
     renamed.
     """
     new = directory / f"config_from_{n_updates_done}.yaml"

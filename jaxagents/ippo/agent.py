@@ -541,7 +541,7 @@ class Agent(Frozen, abc.ABC):
             rng: Random key.
             n_evals: Number of episodes; None: the configuration's.
             greedy: Take the most probable actions instead of sampling.
-            runner: The runner whose policies act; None: that of the collected training.
+            runner: The runner whose policies act; None: the collected training's.
 
         Returns:
             ``returns`` (undiscounted sums of the environment's rewards), ``final_rewards``,
@@ -568,7 +568,7 @@ class Agent(Frozen, abc.ABC):
         Args:
             rng: Random key.
             n_evals: As for `eval`.
-            max_steps: End all episodes when one takes as many steps; None: never.
+            max_steps: End all episodes after this many steps; None: never.
 
         Returns:
             As `eval`, without infos of environments outside of JAX.
@@ -653,7 +653,7 @@ class Agent(Frozen, abc.ABC):
         """Choose every actor's action, as the environment takes it.
 
         Args:
-            runner: The runner whose policies act; None: that of the collected training.
+            runner: The runner whose policies act; None: the collected training's.
             observation: One environment's, ``[n_actors, *obs]``.
             carry: The recurrent state of a recurrent agent: first `initial_carry`, then what this
                 method returned; see also `reset_carry`.

@@ -63,7 +63,7 @@ class Policies(Opponent):
         if mine not in (seats.n_actors, len(seats.actors)):
             raise ValueError(
                 f"an agent of {mine} actors cannot play the actors {list(seats.actors)} of "
-                f"{seats.n_actors}; an opponent plays all actors, or as many as have to be played."
+                f"{seats.n_actors}; an opponent plays all actors, or exactly these."
             )
         if str(space) != str(seats.space):
             raise ValueError(f"an agent whose actions are {space} cannot play {seats.space}.")

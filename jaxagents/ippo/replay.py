@@ -85,7 +85,7 @@ class Replay(Frozen):
         self._freeze()
 
     def init(self, transitions: Transition, after: Runner) -> PyTree:
-        """Return a buffer without rollouts, for those of the given shapes."""
+        """Return an empty buffer for rollouts of these shapes."""
         shapes = Experience(transitions, after.observation, after.memory.critic)
         return self._buffer.init(
             jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
@@ -145,7 +145,7 @@ class Replay(Frozen):
         return each_policy(partial(_beside, n_chunks=self._n_chunks))(batch, old)
 
     def as_experience(self, runner: Runner, transitions: Transition) -> Experience:
-        """Collect what is kept of a new rollout.
+        """Return the parts of a new rollout that are kept.
 
         Args:
             runner: After the rollout, except for its critics' recurrent state.

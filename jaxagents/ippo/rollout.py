@@ -284,7 +284,7 @@ def with_structure(memory: PyTree, like: PyTree) -> PyTree:
     """Arrange recurrent states, as of a file, in the structure of the agent's own.
 
     Raises:
-        ValueError: they are not as many arrays.
+        ValueError: the number of arrays differs.
     """
     leaves, structure = jax.tree.leaves(memory), jax.tree.structure(like)
     if structure.num_leaves == 0:

@@ -198,7 +198,7 @@ class _Group(Frozen):
                 folders = [str(agent.config.checkpoint_dir) for agent in self.agents.values()]
                 raise CheckpointError(
                     "there is no update after which every agent has a checkpoint in "
-                    f"{', '.join(folders)}; remove any checkpoints there, and train_together anew."
+                    f"{', '.join(folders)}; remove any checkpoints there, and train_together again."
                 )
             try:
                 restored = {

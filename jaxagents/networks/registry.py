@@ -31,7 +31,7 @@ def register_network(name: str, constructor: Callable[..., nn.Module]) -> None:
 
 
 def chosen_module(field: str, choice: NetworkChoice, n_outputs: int | None) -> Any:
-    """Construct a network that is named; return a module or None as it is.
+    """Construct a named network; return a module or None unchanged.
 
     Args:
         field: The configuration's field, for error messages.

@@ -22,8 +22,8 @@ def write_atomically(path: Path, text: str) -> None:
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of a new file, which replaces ``path`` once this context ends.
 
-    If it is left by an error, as of a full disk, ``path`` is as it was, and the new file is gone.
-    What is no ordinary file, such as a device, is written itself.
+    After an error, such as a full disk, ``path`` is unchanged and the new file is removed. A path
+    that is no ordinary file, such as a device, is written directly.
     """
     path = Path(path)
     if path.exists() and not path.is_file():
@@ -46,7 +46,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name a file in errors that name none, as of a full disk."""
+    """Add a file's name to errors without one, such as those of a full disk."""
     try:
         yield
     except OSError as error:

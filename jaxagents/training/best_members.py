@@ -14,13 +14,13 @@ _PREFIX = "best."
 class BestMembers:
     """Each member's runner at its evaluation with the highest mean return.
 
-    Members are best at different times, so a checkpoint of them all holds two runners of each: the
-    current one, and this one under names that begin with ``best.``.
+    Members are best at different times, so a population's checkpoint holds two runners of each: the
+    current one, and the best one under names that begin with ``best.``.
 
     Args:
         n_members: Number of members.
         history: Metrics of earlier evaluations, ``[evaluations, members, ...]``.
-        leaves: The runners that were the best of these, ``[members, ...]`` by name.
+        leaves: The best runners so far, ``[members, ...]`` by name.
     """
 
     def __init__(
@@ -35,12 +35,11 @@ class BestMembers:
             self._scores = np.fmax(self._scores, scores_of(returns))
 
     def joined(self, leaves: Leaves, returns: np.ndarray | None) -> Leaves:
-        """Return the current runners beside the best ones.
+        """Return the current runners together with the best ones.
 
         Args:
             leaves: The current runners, ``[members, ...]`` by name.
-            returns: Of the evaluation of these, ``[members, episodes, actors]``; None: there was
-                none.
+            returns: Their returns, ``[members, episodes, actors]``; None: they were not evaluated.
         """
         if returns is None:
             return leaves

@@ -1,4 +1,4 @@
-"""Blocks of updates: their sizes, the loop over updates, and the row of metrics they leave."""
+"""Blocks of updates: their sizes, the loop over updates, and the row of metrics of each."""
 
 from collections.abc import Callable
 

@@ -40,7 +40,7 @@ class CheckpointWriter:
         keep_latest: Number of latest checkpoints to keep.
         keep_best: Number of checkpoints with the highest scores to keep.
         metadata: Saved with every checkpoint.
-        begin_at: Updates done before. Later checkpoints are removed: their updates are done anew.
+        begin_at: Updates done before. Later checkpoints are removed: their updates are repeated.
             None removes none.
         held: The directory, if it may be held already; None: it is not.
 
@@ -127,7 +127,7 @@ class CheckpointWriter:
             reason = " ".join(str(error).split())[:300]
             self._failures.append(f"update {checkpoint.step}: {reason}")
             _logger.warning(
-                "the checkpoint of update %d could not be written, training goes on: %s",
+                "the checkpoint of update %d could not be written, training continues: %s",
                 checkpoint.step,
                 reason,
             )
@@ -147,13 +147,13 @@ class CheckpointWriter:
             self._scores = {step: self._scores[step] for step in kept}
 
     def _notice_deleted(self) -> None:
-        """Forget checkpoints that somebody has deleted, with a warning."""
+        """Forget checkpoints that were deleted from outside, with a warning."""
         if deleted := sorted(self._scores.keys() - set(self._checkpoints.steps())):
             for step in deleted:
                 del self._scores[step]
             _logger.warning(
                 "%s: the checkpoints of the updates %s were deleted while the run trained, and are "
-                "lost; training goes on, and writes the later ones",
+                "lost; training continues, and writes the later ones",
                 self._checkpoints.directory,
                 ", ".join(map(str, deleted)),
             )

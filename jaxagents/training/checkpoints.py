@@ -55,7 +55,7 @@ class DamagedError(CheckpointError):
 
 @final
 class Checkpoints:
-    """The checkpoints in a directory, which whoever writes has created."""
+    """The checkpoints in a directory, which their writer has created."""
 
     def __init__(self, directory: str | PathLike[str]):
         self.directory = Path(directory).expanduser().resolve()
@@ -363,7 +363,7 @@ def _damage_detected(path: Path, item: str) -> Iterator[None]:
 
 
 def _is_step(path: Path) -> bool:
-    """Return True if a folder is a checkpoint, damaged or not, rather than somebody else's."""
+    """Return True if a folder is a checkpoint, damaged or not, rather than another program's."""
     name = path.name
     if not (name.isascii() and name.isdigit() and str(int(name)) == name):
         return False

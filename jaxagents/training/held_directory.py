@@ -1,4 +1,4 @@
-"""A directory that one training holds: others are locked out, and its loss is noticed."""
+"""A directory that one training locks against others, and whose loss is noticed."""
 
 import contextlib
 import fcntl
@@ -59,7 +59,7 @@ class HeldDirectory:
         return _is_at(self._folder, self.directory)
 
     def check(self) -> None:
-        """Check that the directory is still in its place; make it anew if it alone was deleted.
+        """Check that the directory is still in its place; recreate it if it alone was deleted.
 
         Raises:
             CheckpointError: it was moved, replaced, or deleted together with the folder around it.
@@ -131,7 +131,7 @@ def _write(file: int, text: str) -> None:
 
 
 def _holder(file: int) -> str:
-    """Say which process holds a lock, as far as it has said so."""
+    """Describe the process that holds a lock, as far as it is known."""
     number, _, node = os.pread(file, 200, 0).decode(errors="replace").strip().partition(" ")
     if not number.isdecimal():
         return ""
@@ -143,12 +143,12 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # of a network's file system, say: the next check may tell
+    except OSError:  # such as one of a network file system: the next check may know
         return True
 
 
 def _place_of(descriptor: int) -> Path | None:
-    """Return the path of an open directory, where the system tells it."""
+    """Return the path of an open directory, if the system knows it."""
     try:
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
     except OSError:

@@ -1,7 +1,8 @@
 """Ctrl-C, SIGTERM and SIGHUP during training, and Ctrl-C in commands.
 
 The first ends training after the next evaluation; the second raises `Interrupted` at once, and so
-does the first before there is an evaluation: it would wait for a compilation, with nothing to save.
+does the first before there is an evaluation: waiting would only last through a compilation, with
+nothing to save.
 """
 
 import contextlib
@@ -27,14 +28,15 @@ def raise_interrupt(number: int, frame: FrameType | None) -> None:
     """Raise `KeyboardInterrupt`: the handler of Ctrl-C within `ending_stuck_calls`."""
     callbacks = [getattr(callback, "__code__", None) for callback in gc.callbacks]
     if frame is not None and frame.f_code in callbacks:
-        # What a callback of the garbage collector raises is printed and lost: once more, later.
+        # An exception in a callback of the garbage collector is printed and lost: raise it again
+        # later.
         threading.Timer(_SECONDS_TO_TRY_AGAIN, os.kill, (os.getpid(), number)).start()
         return
     _answered.set()
     signal.default_int_handler(number, frame)
 
 
-# Sent when the terminal goes. Windows has none.
+# Sent when the terminal closes. Windows has none.
 _HANGUPS = {signal.SIGHUP} if hasattr(signal, "SIGHUP") else set()
 _DEFAULT_HANDLERS = {
     signal.SIGINT: (signal.default_int_handler, raise_interrupt),
@@ -141,7 +143,7 @@ class Interruption:
         return True
 
     def _raise_again(self) -> None:
-        """Raise what a handler has raised in a callback of the garbage collector: it was lost."""
+        """Raise a handler's exception again that was lost in a callback of the collector."""
         if self._at_once is not None:
             raise Interrupted(self._at_once, at_once=True)
 
@@ -149,13 +151,13 @@ class Interruption:
         """Handle a signal."""
         self._answered_at = time.monotonic()
         if number in _HANGUPS and number == self._signal_number:
-            return  # the shell and the kernel each send one when a terminal goes
+            return  # the shell and the kernel each send one when a terminal closes
         if self._signal_number is not None or not self.has_results:
             self._at_once = self._signal_number = number
             raise Interrupted(number, at_once=True)
         self._signal_number = number
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        with contextlib.suppress(OSError, ValueError):  # the terminal may have gone
+        with contextlib.suppress(OSError, ValueError):  # the terminal may be closed
             text = "the training ends after the next evaluation; a second signal ends it at once."
             print(f"\n{name}: {text}", file=sys.stderr, flush=True)
 

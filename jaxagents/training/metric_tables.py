@@ -15,7 +15,7 @@ class Table:
     """Rows of metrics, as float arrays that grow by doubling.
 
     An array per row would be scattered over the memory of a long run, which could then release
-    little of what it needed in between.
+    little of its temporary memory.
 
     Args:
         columns: The first rows, ``[rows, ...]`` by name.
@@ -49,7 +49,7 @@ class Table:
         """Return copies of the columns of all metrics; NaN in the rows that lack one.
 
         Args:
-            n_rows: Number of rows, of which the last are NaN if there are not as many.
+            n_rows: Number of rows; missing ones at the end are NaN.
         """
         n_rows = self.n_rows if n_rows is None else n_rows
         return {

@@ -50,5 +50,5 @@ def _postfix(evaluation: Evaluation) -> str:
 
 
 def _ignoring_closed_stream() -> contextlib.AbstractContextManager[None]:
-    """Ignore errors of a terminal that has gone: training must continue without its bar."""
+    """Ignore errors of a closed terminal: training must continue without its bar."""
     return contextlib.suppress(OSError, ValueError)

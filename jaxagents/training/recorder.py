@@ -40,12 +40,12 @@ class Recorder:
         metadata: Saved with every checkpoint.
         n_members: The number of members of a population, which all runners and metrics then have
             as a first axis. None: a single run.
-        held: The directory, as another recorder holds it; None: hold it apart.
+        held: The directory, if another recorder holds it; None: hold it separately.
 
     Attributes:
-        saved: What was recorded in the directory.
+        saved: Reads the directory's checkpoints.
         interruption: Handles signals during its runs.
-        error: What `on_evaluation` or `call_back` raised in the latest run.
+        error: The exception of `on_evaluation` or `call_back` in the latest run.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Recorder:
         if self.saved.checkpoints.directory.exists():
             with self.holding():
                 yield
-        else:  # there is nothing to resume, as reading will tell
+        else:  # there is nothing to resume: reading raises the error
             yield
 
     def check_directory(self) -> None:
@@ -252,7 +252,7 @@ class Recorder:
     def call_back(self, agent: Any, runner: Runner) -> bool:
         """Call the callbacks with the latest evaluation, once, and then save its checkpoint.
 
-        What they raise is kept, and raised by `recording` once all processes know.
+        Their exceptions are kept, and raised by `recording` once all processes know.
 
         Args:
             agent: The agent in training.
@@ -352,7 +352,7 @@ def recording(
         recorders: One per agent. Nothing happens if none has work.
         n_updates_done: Updates done before it.
         histories: Each agent's metrics of earlier evaluations, if it resumes a run.
-        best: The best runners so far, if that is a population's.
+        best: The best runners so far, if the run is a population's.
 
     Raises:
         Interrupted: A signal ended the run.

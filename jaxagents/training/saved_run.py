@@ -1,4 +1,4 @@
-"""A saved run: what the checkpoints in an agent's directory hold."""
+"""A saved run: the contents of the checkpoints in an agent's directory."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -176,7 +176,7 @@ class SavedRun:
 def highest_return(metrics: Leaves) -> int:
     """Return the row with the highest return, averaged over episodes and actors.
 
-    In zero-sum environments this average says nothing.
+    In zero-sum environments this average is meaningless.
     """
     if "returns" not in metrics:
         raise _never_evaluated()

@@ -1,4 +1,4 @@
-"""What a run's checkpoints depend on, and in what another agent differs from it."""
+"""The choices that a run's checkpoints depend on, and how another agent differs in them."""
 
 import re
 from typing import Any

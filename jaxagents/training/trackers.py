@@ -87,12 +87,12 @@ class Trackers(Tracker):
                 self._failed.add(index)
                 name = type(self._trackers[index]).__name__
                 reason = " ".join(str(error).split()) or type(error).__name__
-                _logger.warning("%s has failed, training goes on: %s", name, reason)
+                _logger.warning("%s has failed, training continues: %s", name, reason)
 
 
 @final
 class PerMember(Tracker):
-    """A tracker for each member of a population, as if it were a single run, but for the runner."""
+    """A tracker for each member of a population, as of a single run, without the runner."""
 
     def __init__(self, trackers: Sequence[Tracker]):
         self._trackers = tuple(trackers)
@@ -112,7 +112,7 @@ class PerMember(Tracker):
 
 @final
 class OfBestMember(Tracker):
-    """A tracker of whichever member of a population has the highest return at the time."""
+    """A tracker of the population's best member: the one with the highest return at the time."""
 
     def __init__(self, tracker: Tracker):
         self._tracker = tracker
@@ -167,7 +167,7 @@ class JsonLines(Tracker):
 def _warn_of_deleted(path: Path, evaluation: Evaluation) -> None:
     _logger.warning(
         "%s was deleted while the run trained: its evaluations before update %d are lost, and "
-        "later ones are written anew",
+        "later ones are written again",
         path,
         evaluation.n_updates_done,
     )

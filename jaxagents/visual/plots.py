@@ -1,6 +1,6 @@
 """Plots of learning curves, from the metrics that `train` returns or from run directories.
 
-Draws without a display and leaves pyplot alone.
+Draws without a display or pyplot.
 """
 
 import textwrap
@@ -243,7 +243,7 @@ def plot_profiles(
         profiles: By group label, see `performance_profiles` and `aggregate_profiles`.
         path: A .png or .svg file.
         env: The environment, or how many there are, for the title.
-        quantity: What the profiles are of.
+        quantity: The quantity that is profiled.
     """
     figure = new_figure(7.0, 4.5)
     axes = figure.subplots()

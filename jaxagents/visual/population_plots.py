@@ -1,4 +1,4 @@
-"""Pictures of populations: who descends from whom, and who wins against whom."""
+"""Pictures of populations: lineages, payoffs and cross-play."""
 
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -28,11 +28,11 @@ _DECADE = 10.0  # values that span more are drawn on a logarithmic scale
 def draw_lineages(lineages: Lineages, path: str | PathLike[str]) -> None:
     """Draw each member's return and varied hyperparameters; the suffix chooses the format.
 
-    A line has the colour of the first member from which it descends. Where a member went on from
-    another, a thin line comes from there.
+    A line has the colour of the first member from which it descends. Where a member continued from
+    another, a thin line connects them.
 
     Args:
-        lineages: Of `read_lineages`.
+        lineages: From `read_lineages`.
         path: Of the file to write, in an existing folder.
     """
     panels = {"Episode return": lineages.returns, **lineages.hyperparams}
@@ -51,7 +51,7 @@ def draw_lineages(lineages: Lineages, path: str | PathLike[str]) -> None:
     write_caption(
         figure,
         [
-            "Lines of one colour descend from the same first member; dotted: went on from there.",
+            "Lines of one colour descend from the same first member; dotted: continued from there.",
             f"At the end the {n_members} members descend from {n_founders} of the first.",
         ],
     )
@@ -86,11 +86,11 @@ def draw_payoffs(payoffs: Payoffs, path: str | PathLike[str], title: str = "") -
     """Draw how often each row wins against each column; the suffix chooses the format.
 
     Args:
-        payoffs: Of `payoffs`.
+        payoffs: From `payoffs`.
         path: Of the file to write, in an existing folder.
         title: Above the picture.
     """
-    # Purple wins and orange losses differ for colour-blind readers too; numbers say the rest.
+    # Purple wins and orange losses differ for colour-blind readers too; cells show the numbers.
     figure = _draw_matrix(
         payoffs.win_rate,
         payoffs.rows,
@@ -109,7 +109,7 @@ def draw_cross_play(cross_play: CrossPlay, path: str | PathLike[str], title: str
     """Draw the mean return of each pair of players; the suffix chooses the format.
 
     Args:
-        cross_play: Of `cross_play`.
+        cross_play: From `cross_play`.
         path: Of the file to write, in an existing folder.
         title: Above the picture.
     """

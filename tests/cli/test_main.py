@@ -320,7 +320,7 @@ def test_a_run_is_resumed_where_metrics_cannot_be_written(own_run, caplog):
     assert cli.main(["resume", str(own_run), "--quiet", "--agent.n_steps=6"]) == 0
     assert (own_run / "config.yaml").read_text() == before
     assert "n_steps: 6" in (own_run / "config_from_4.yaml").read_text()
-    assert "metrics.jsonl cannot be written, training goes on without it" in caplog.text
+    assert "metrics.jsonl cannot be written, training continues without it" in caplog.text
     assert json.loads((own_run / "summary.json").read_text())["training"]["n_updates_done"] == 6
 
 
@@ -568,7 +568,7 @@ def test_output_that_fails_is_told_once_while_training_goes_on(capfd):
     with open("/dev/full", "w") as full, contextlib.redirect_stdout(full), guarded:
         print("first", flush=True)
         print("second", flush=True)
-    message = "jaxagents: standard output failed (No space left on device); the command goes on"
+    message = "jaxagents: standard output failed (No space left on device); the command continues"
     assert capfd.readouterr().err == f"{message} without it\n"
 
 

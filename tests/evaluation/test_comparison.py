@@ -179,7 +179,7 @@ def test_a_description_says_that_few_seeds_are_no_evidence():
 def test_a_single_seed_has_no_interval(others):
     comparison = compare(group("a", 5.0), group("b", *others))
     assert comparison.interval is None
-    assert "but a single seed tells nothing about others" in describe_comparison(comparison)
+    assert "but a single seed says nothing about others" in describe_comparison(comparison)
     assert "interval" not in describe_comparison(comparison)
 
 

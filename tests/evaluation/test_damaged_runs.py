@@ -132,7 +132,7 @@ def test_damages_that_are_not_refused_end_no_command_in_a_traceback(name, tmp_pa
 DAMAGES = [
     ("metrics.jsonl", b'{"n_updates_done": null}\n', "metrics.jsonl:1: n_updates_done should be"),
     ("metrics.jsonl", b"3\n", "metrics.jsonl:1: this is no evaluation"),
-    ("summary.json", b"{}", "summary.json: returns.mean is missing; write the summary anew by"),
+    ("summary.json", b"{}", "summary.json: returns.mean is missing; write the summary again by"),
     ("summary.json", b'{\n "returns": 3}', "summary.json:2: returns should be statistics by name"),
     ("config.yaml", b"env: a\nagent: {}\nname: [a, b]\n", "config.yaml:3: name should be text"),
     ("config.yaml", b"name: a\nenv: b\nagent: hello\n", "config.yaml:3: agent should "),

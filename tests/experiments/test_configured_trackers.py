@@ -66,7 +66,7 @@ def test_a_user_defined_tracker_receives_every_evaluation_and_is_closed(run):
 
 
 def test_a_failing_tracker_is_reported_once_and_does_not_end_training(run):
-    assert run[2] == ["Broken has failed, training goes on: the network is down"]
+    assert run[2] == ["Broken has failed, training continues: the network is down"]
     assert (run[0].directory / "summary.json").exists()
 
 
@@ -103,7 +103,7 @@ def test_training_goes_on_if_wandb_cannot_be_used(tmp_path, monkeypatch, caplog)
     assert open_trackers(config, tmp_path) == []
     (record,) = caplog.records
     assert record.message == (
-        "W&B cannot be used, training goes on without it: No API key configured."
+        "W&B cannot be used, training continues without it: No API key configured."
     )
 
 
@@ -149,10 +149,12 @@ def test_training_goes_on_if_a_registered_tracker_cannot_be_opened(tmp_path, mon
     assert open_trackers(config, tmp_path) == []
     text, table = caplog.messages
     assert text == (
-        "text cannot be used, training goes on without it: 'text' does not inherit from "
+        "text cannot be used, training continues without it: 'text' does not inherit from "
         "jaxagents.Tracker."
     )
-    assert table.startswith("table cannot be used, training goes on without it: [Errno 2] No such")
+    assert table.startswith(
+        "table cannot be used, training continues without it: [Errno 2] No such"
+    )
 
 
 def test_a_tracker_is_registered_once_and_opened_after_the_built_in_ones(tmp_path, monkeypatch):

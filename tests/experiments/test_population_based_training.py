@@ -90,7 +90,7 @@ def test_commands_take_it_as_one_run(run, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     directory = str(run[0].directory)
     assert cli.main(["eval", directory, "--n-evals", "2"]) == 0
-    assert "by the best of 4 seeds that went on from each other" in capsys.readouterr().out
+    assert "by the best of 4 seeds that continued from each other" in capsys.readouterr().out
     assert cli.main(["report", directory, "--no-replay", "--to", "page.html"]) == 0
     page = (tmp_path / "page.html").read_text()
     assert "<h2>Lineages</h2>" in page
@@ -127,7 +127,7 @@ def test_a_picture_has_a_panel_of_each_quantity_and_dotted_lines_of_succession(t
 
 
 def test_a_run_without_selection_has_no_lineages(tmp_path):
-    with pytest.raises(ExperimentError, match="no population that was selected among"):
+    with pytest.raises(ExperimentError, match="no population with a selection"):
         read_lineages(tmp_path)
 
 

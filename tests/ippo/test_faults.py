@@ -292,8 +292,8 @@ def test_a_disk_that_is_full_for_a_while_costs_only_the_checkpoints_of_that_time
     np.testing.assert_array_equal(metrics["n_updates_done"], [0, 2, 4, 6, 8])
     assert Checkpoints(tmp_path / "run").steps() == [0, 2, 8]
     first, second, last = (record.message for record in caplog.records)
-    assert "the checkpoint of update 4 could not be written, training goes on: [Errno" in first
-    assert "the checkpoint of update 6 could not be written, training goes on: [Errno" in second
+    assert "the checkpoint of update 4 could not be written, training continues: [Errno" in first
+    assert "the checkpoint of update 6 could not be written, training continues: [Errno" in second
     assert "2 checkpoints could not be written, and the last one is of update 8" in last
     assert all("\n" not in record.message for record in caplog.records)
 

@@ -117,7 +117,7 @@ def test_if_one_is_killed_all_end_and_resume_in_another_number(tmp_path, killed)
     said = [process.communicate(timeout=60)[1] for process in processes]
     assert_they_end(some_workers)
     if killed == "a process":
-        assert "another process has gone, and this one cannot go on alone" in said[0]
+        assert "another process has ended, and this one cannot continue" in said[0]
         assert processes[0].returncode == 1
     else:
         assert all("ended its worker process (SIGKILL)" in errors for errors in said)

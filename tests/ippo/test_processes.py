@@ -74,7 +74,7 @@ def test_if_one_is_killed_the_others_end_and_all_resume_in_another_number(
     for process in processes:
         _, errors = process.communicate(timeout=60)
         assert process.returncode != 0
-        said += ["another process has gone, and this one cannot go on alone" in errors]
+        said += ["another process has ended, and this one cannot continue" in errors]
     # Gloo itself may abort those of several that wait for data of the others.
     assert all(said[i] for i in (0, 2, 3) if i < n_processes) or (n_processes == 4 and any(said))
     assert time.monotonic() - killed_at < 60

@@ -101,8 +101,8 @@ def test_a_full_disk_is_reported_once_and_leaves_readable_files(tmp_path, caplog
     trackers.log(at(150))
     trackers.close()
     first, second = (record.message for record in caplog.records)
-    assert first.startswith("TensorBoard has failed, training goes on: [Errno 27]")
-    assert second.startswith("JsonLines has failed, training goes on: [Errno 27]")
+    assert first.startswith("TensorBoard has failed, training continues: [Errno 27]")
+    assert second.startswith("JsonLines has failed, training continues: [Errno 27]")
     assert 0 in tensorboard_scalars(tmp_path / "tensorboard")["training/kl_policy_0"]
     assert [each["n_updates_done"] for each in read_json_lines(path)] == [0, 150]
 

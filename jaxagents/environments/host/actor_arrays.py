@@ -130,7 +130,7 @@ class ActorArrays:
 
     @property
     def observes_arrays(self) -> bool:
-        """True if observations are arrays as they are to be observed, but for their dtype."""
+        """True if observations need no conversion except of their dtype."""
         return all(encoding.is_array for encoding in self._encodings)
 
     @property

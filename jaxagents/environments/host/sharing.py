@@ -127,7 +127,7 @@ def _receive(channel: socket.socket, n_bytes: int) -> bytes:
     while len(data) < n_bytes:
         part = channel.recv(n_bytes - len(data))
         if not part:
-            raise EOFError("the other side has gone")
+            raise EOFError("the other side has closed")
         data += part
     return bytes(data)
 

@@ -202,8 +202,8 @@ def _is_unregistered(error: BaseException) -> bool:
 class FirstEpisodes:
     """Keeps the infos of the first episode that each environment plays after `begin`.
 
-    An info stands until its actor has a later one, so that an actor whose episode ends before
-    those of others keeps that of its own last step.
+    An actor's info is kept until a later one replaces it, so an actor whose episode ends early
+    keeps the info of its own last step.
 
     Args:
         envs: The environments.

@@ -46,8 +46,8 @@ class EvaluationConfig:
 
     Attributes:
         mode: Which checkpoint to evaluate: "best", the one with the highest return averaged over
-            episodes and actors, or "last". The average return means nothing where one actor's gain
-            is another's loss, as in hunting: use "last" there.
+            episodes and actors, or "last". Where one actor's gain is another's loss, as in hunting,
+            the average return is meaningless: use "last".
         n_evals: Number of episodes.
         greedy: Take the most probable actions instead of sampling.
         seed: Seed of these episodes, which are not the ones that chose the best checkpoint.
@@ -71,12 +71,12 @@ class SideConfig:
 
     Attributes:
         actors: The actors that the agent plays. Empty: all, without opponents.
-        opponents: Who plays the others: "random", or directories of runs, whose best checkpoints
-            play.
+        opponents: Players of the other actors: "random", or directories of runs, whose best
+            checkpoints play.
         past_selves_every: Also train against past versions of the agent, added after every so many
-            updates. None: not.
-        n_past_selves: Number of past versions at most.
-        prioritized: Meet opponents more often that win more often.
+            updates. None: without them.
+        n_past_selves: Largest number of past versions.
+        prioritized: Play more often against opponents that win more often.
     """
 
     actors: tuple[int, ...] = ()
@@ -91,16 +91,16 @@ class SideConfig:
 
 @dataclass(frozen=True)
 class PopulationBasedTrainingConfig:
-    """Weak seeds go on from strong ones; see `jaxagents.PopulationBasedTraining`.
+    """Weak seeds continue from strong ones; see `jaxagents.PopulationBasedTraining`.
 
     Attributes:
         vary: The lowest and highest value of each hyperparameter that is varied, by dotted name, as
             in {ent_coeff: [0.001, 0.1], actor_optimizer_params.learning_rate: [0.0001, 0.01]}. The
-            first seed begins with the values in hyperparams, the others between these. Empty: the
-            seeds do not meet.
+            first seed begins with the values in hyperparams, the others between these. Empty:
+            without selection.
         every: Number of evaluations between selections.
-        share: Part of the seeds that is replaced at a time.
-        factors: One of these multiplies the value of a seed that goes on from another.
+        share: Share of the seeds that is replaced at a time.
+        factors: One of these multiplies the value of a seed that continues from another.
     """
 
     vary: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -84,7 +84,7 @@ def document(
         summary: Paragraphs at its top.
         sections: Title and parts of each; an empty title is left out.
         footer: A text, and a command after it.
-        notes: What readers should beware of.
+        notes: Warnings to readers.
         figures: Title, value and remark of each key figure.
         generator: Name of the program, which marks its reports.
     """

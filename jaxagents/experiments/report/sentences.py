@@ -51,7 +51,7 @@ def by_environment(groups: Groups) -> dict[str, dict[str, Sequence[Run]]]:
 def name_of(run: Run) -> str:
     """Return the name of a run's directory, which is unique among runs of one configured name.
 
-    A member of a population has that of the population before its own.
+    A member's name follows its population's.
     """
     directory = run.directory.resolve()  # resolved, as the directory may be given as "."
     population = population_of(directory)

@@ -30,7 +30,7 @@ def write_sweep_report(sweep: Sweep, comparison: Comparison | None = None) -> Pa
 
     Args:
         sweep: The sweep, with at least one trial that has ended.
-        comparison: Of the best trial with the configuration as it is.
+        comparison: The best trial's comparison with the unchanged configuration.
 
     Returns:
         The path of the page.
@@ -96,7 +96,7 @@ def _write_table(results: Sequence[Result], path: Path) -> None:
 
 
 def _draw(sweep: Sweep) -> list[tuple[Path, str]]:
-    """Draw what optuna can of this study; return the files, and what they show."""
+    """Draw optuna's pictures of this study; return the files and their captions."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -30,7 +30,7 @@ class Range(NamedTuple):
     log: bool  # uniform in the logarithm
 
     def distribution(self) -> Any:
-        """Return it as optuna has it."""
+        """Return optuna's form of it."""
         import optuna
 
         if isinstance(self.low, int) and isinstance(self.high, int):
@@ -44,7 +44,7 @@ class Choices(NamedTuple):
     values: tuple[Any, ...]
 
     def distribution(self) -> Any:
-        """Return it as optuna has it, which knows no lists: they are written as JSON."""
+        """Return optuna's form of it, in which lists are written as JSON."""
         import optuna
 
         return optuna.distributions.CategoricalDistribution([as_choice(v) for v in self.values])
@@ -138,7 +138,7 @@ def as_overrides(values: Values) -> list[str]:
 
 
 def structure_of_trial(values: Values) -> Values:
-    """Return the values that ask for a program of their own: all but hyperparameters."""
+    """Return the values that need a program of their own: all but hyperparameters."""
     return {key: value for key, value in values.items() if not key.startswith(_HYPERPARAMS)}
 
 

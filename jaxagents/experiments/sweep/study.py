@@ -1,11 +1,11 @@
-"""The study of a sweep: which trials there are, in optuna's storage.
+"""The study of a sweep: its trials, in optuna's storage.
 
-Trials that are decided beforehand (a grid, random ones) wait in the storage, and each is taken by
-one process. A process that has died leaves its trials running: they are queued again. One on
-another machine counts as dead once its heartbeat in the storage has stood still for five minutes.
+Trials that are known beforehand (a grid, random ones) are queued in the storage, and each is taken
+by one process. A process that has died leaves its trials running: they are queued again. One on
+another machine counts as dead after five minutes without a heartbeat in the storage.
 
-Processes in one directory take turns by a lock file. Those on other machines share the storage
-alone: one of them creates the study, and a trial that was begun beyond the last is given back.
+Processes in one directory take turns by a lock file. Processes on other machines only share the
+storage: one of them creates the study, and a trial that was begun beyond the last is given back.
 """
 
 import contextlib
@@ -58,14 +58,14 @@ class Study:
         n_trials: Number of trials in all.
 
     Args:
-        directory: Of the sweep; it exists.
+        directory: The sweep's directory, which exists.
         storage: optuna's URL of a database, "journal:" and a path, or None: a SQLite file in the
             directory.
         space: What is varied.
         sampler: Chooses the values.
-        n_trials: Of all processes; a grid has its own number.
-        seed: Of random trials.
-        definition: What makes two sweeps the same.
+        n_trials: Number of trials of all processes; a grid has its own number.
+        seed: Seed of random trials.
+        definition: The values that are equal in equal sweeps.
 
     Raises:
         ExperimentError: optuna is not installed, the storage cannot be reached, or it holds the
@@ -86,7 +86,7 @@ class Study:
         self._optuna = import_optuna()
         self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
         self._distributions = {key: domain.distribution() for key, domain in space.items()}
-        self._beats: dict[str, tuple[Any, float]] = {}  # of others, and when they were first seen
+        self._beats: dict[str, tuple[Any, float]] = {}  # of others, with the time they were seen
         self._lock = directory / LOCK
         self._opened = time.time()
         with _locked(self._lock):
@@ -100,7 +100,7 @@ class Study:
         self.n_trials: int = self._study.user_attrs[_QUEUED]
 
     def ask(self, n_trials: int) -> list[tuple[Any, Values]]:
-        """Begin up to a number of trials; none if all of the study have begun."""
+        """Begin up to a number of trials; none once all of the study's trials have begun."""
         trials: list[tuple[Any, Values]] = []
         with _locked(self._lock):
             while len(trials) < n_trials and self._n_open() > 0:
@@ -116,7 +116,7 @@ class Study:
         """Wait while other processes train trials.
 
         Args:
-            report: Called with a line that says who trains what, whenever that changes.
+            report: Called with a line about the processes and their trials, whenever it changes.
 
         Returns:
             True if trials of processes that have died are open again; False if all have ended.
@@ -160,10 +160,10 @@ class Study:
         """Let one process confirm and report the best trial, within this context.
 
         Args:
-            report: Called with a line if it is not known yet whether another process is alive.
+            report: Called with a line while it is unknown whether another process is alive.
 
         Yields:
-            Which other process does so, or has done since this one opened the study; nothing if
+            The other process that does so, or has done so since this one opened the study; empty if
             this one is to do it.
         """
         me, is_first, report_once = _this_process(), None, [report]
@@ -195,7 +195,7 @@ class Study:
         return other == me or self._has_died(other)
 
     def _has_died(self, owner: Mapping[str, Any]) -> bool | None:
-        """Return True if a process has died; None: it is on another machine, and may have."""
+        """Return True if a process has died; None: unknown, because it is on another machine."""
         if owner["host"] == socket.gethostname():
             return not _is_alive(owner)
         name, now = _beat_of(owner), time.monotonic()
@@ -207,7 +207,7 @@ class Study:
         return True if now - since > _SECONDS_WITHOUT_BEAT else None
 
     def _trained_by_others(self) -> str:
-        """Say which process trains which trials."""
+        """Describe which process trains which trials."""
         running = (self._optuna.trial.TrialState.RUNNING,)
         of_owner: dict[str, list[str]] = {}
         for trial in self._study.get_trials(deepcopy=False, states=running):
@@ -222,9 +222,9 @@ class Study:
         """End a trial with the score of each seed; its own is their mean.
 
         Args:
-            trial: Of `ask`.
+            trial: A trial from `ask`.
             scores: NaN: it has diverged.
-            n_updates: After which it ended early; None: it did not.
+            n_updates: Updates after which it ended early; None: it did not.
 
         Returns:
             False if another process has the trial: this one was suspended, and taken for dead.
@@ -261,7 +261,7 @@ class Study:
 
     @property
     def optuna(self) -> Any:
-        """The study as optuna has it, for its pictures."""
+        """The study itself, for optuna's pictures."""
         return self._study
 
     def _open(self, directory: Path, storage: str | None, sampler: Sampler) -> tuple[Any, bool]:
@@ -309,7 +309,7 @@ class Study:
                 )
 
     def _queue(self, sampler: Sampler, n_trials: int, seed: int) -> None:
-        """Queue the configuration as it is, and the trials that are known beforehand."""
+        """Queue the unchanged configuration, and the trials that are known beforehand."""
         if sampler == "grid":
             trials = self._grid()
         elif sampler == "random":
@@ -324,7 +324,7 @@ class Study:
         self._study.set_user_attr(_QUEUED, len(trials) or n_trials)
 
     def _random(self, n_trials: int, seed: int) -> list[Values]:
-        """Draw different values; fewer of a space that hardly has as many."""
+        """Draw different values; fewer if the space has too few."""
         sampler = self._optuna.samplers.RandomSampler(seed=seed)
         apart = self._optuna.create_study(sampler=sampler)
         trials: list[Values] = []
@@ -351,13 +351,13 @@ class Study:
         ]
 
     def _wait_until_queued(self) -> None:
-        """Wait for the process that has created the study; go on without it if it has died."""
+        """Wait for the process that has created the study; continue without it if it has died."""
         deadline = time.monotonic() + _SECONDS_TO_QUEUE
         while not self._study.user_attrs.get(_QUEUED) and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def _is_surplus(self, number: int) -> bool:
-        """Return True if as many trials as there are have begun before this one."""
+        """Return True if all of the study's trials had begun before this one."""
         before = [each for each in self._begun() if each.number < number]
         return len(before) >= self._study.user_attrs[_QUEUED]
 
@@ -379,7 +379,7 @@ class Study:
         return self._study.user_attrs[_QUEUED] - len(self._begun())
 
     def _begun(self) -> list[Any]:
-        """List the trials that have begun; those of dead processes have not."""
+        """List the trials that have begun, without those of dead processes."""
         states = self._optuna.trial.TrialState
         begun = (states.RUNNING, states.COMPLETE, states.PRUNED)
         return [
@@ -436,7 +436,7 @@ def _is_alive(owner: Mapping[str, Any]) -> bool:
 
 
 def _start_of(process_id: int) -> str | None:
-    """Return when a process started, as a later one may have its number; None: it has ended."""
+    """Return a process's start time, as a later one may reuse its id; None: it has ended."""
     try:
         text = Path(f"/proc/{process_id}/stat").read_text()
     except OSError:

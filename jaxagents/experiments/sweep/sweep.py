@@ -41,7 +41,7 @@ class SweepSettings(NamedTuple):
     n_at_once: int = 8  # trials of a population
     sampler: Sampler = "tpe"
     storage: str | None = None
-    n_confirming: int = 8  # fresh seeds of the best trial and of the configuration; 0: none
+    n_confirming: int = 8  # fresh seeds of the best trial and of the configuration; 0: without
     halving: int | None = None  # factor of `SuccessiveHalving` among the trials of a population
 
 
@@ -49,7 +49,7 @@ class Scores(NamedTuple):
     """Of the trials of a population."""
 
     values: Float[np.ndarray, "trials seeds"]  # mean returns of all evaluations; NaN: diverged
-    n_updates: list[int | None]  # after which a trial ended early
+    n_updates: list[int | None]  # updates after which a trial ended early
 
 
 @final
@@ -57,13 +57,13 @@ class Sweep:
     """A search for better values of some keys of a configuration.
 
     A trial's score is the area under its learning curve: the mean return over all evaluations,
-    episodes and actors. So it rewards learning fast, well, and without forgetting. With halving,
-    most trials end early, and rank below those that did not.
+    episodes and actors. It rewards fast, good and lasting learning. With halving, most trials end
+    early, and rank below those that did not.
 
     Args:
         config: The configuration file.
         space: The file of the search space.
-        directory: Of the sweep; if it holds one, that is continued.
+        directory: The sweep's directory; a sweep in it is continued.
         settings: How it searches.
         overrides: Changes to the configuration, as for `load_config`.
 
@@ -122,7 +122,7 @@ class Sweep:
 
         Args:
             report: Called with each trial that this process has ended.
-            report_waiting: Called with a line that says which processes train the last trials.
+            report_waiting: Called with a line about the processes that train the last trials.
 
         Returns:
             The trials that have ended, the best first.
@@ -174,7 +174,7 @@ class Sweep:
         return score_trials(jax.device_get(metrics), len(trials))
 
     def confirm(self, best: Values) -> Comparison | None:
-        """Compare the best trial with the configuration as it is, by seeds that chose neither.
+        """Compare the best trial with the unchanged configuration, by fresh seeds.
 
         Returns:
             The comparison; None without such seeds.

@@ -86,7 +86,7 @@ def _goals(trajectory: Trajectory, n_steps: int) -> set[int]:
 
 
 def _write_messages(canvas: Canvas, env: Any, trajectory: Trajectory, n_steps: int) -> None:
-    """Write each agent's latest message beside it, as a letter."""
+    """Write each agent's latest message next to it, as a letter."""
     silent, said = np.asarray(env.silent), np.asarray(trajectory.states.c[n_steps])
     pixel = 1 / canvas.length(1.0)
     for index in np.flatnonzero(silent == 0):

@@ -1,4 +1,4 @@
-"""Renderers of pictures that exist: environments draw themselves, and actors observe images."""
+"""Renderers of existing pictures: those that environments draw, and images that actors observe."""
 
 import contextlib
 import io
