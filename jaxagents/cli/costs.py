@@ -67,7 +67,7 @@ def _add_plan(commands: Commands) -> None:
 def _profile(parsed: argparse.Namespace) -> None:
     """Measure where the time of an update goes.
 
-    Each stage is compiled as a program of its own, and timed beside the whole update.
+    Each stage is compiled as a program of its own, and timed in turn with the whole update.
     Nothing is written. Every key listed by `jaxagents train --help` may be overridden.
     """
     from jaxagents.errors import ExperimentError

@@ -74,7 +74,7 @@ class Plan:
     """The predicted cost of a training run.
 
     Attributes:
-        device: Kind of the device that was tried; the others are assumed equal.
+        device: Kind of the device that was tried; the others are assumed to be of the same kind.
         n_devices: Number of devices.
         n_updates: Updates of the run.
         n_evaluations: Evaluations of the run.

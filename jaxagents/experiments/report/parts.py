@@ -37,7 +37,7 @@ class CaptionedTable(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A drawing, with its width or a caption, or an animated episode, with a still picture."""
+    """A drawing with its width, or an animated episode with a still picture."""
 
     source: str
     alt: str
