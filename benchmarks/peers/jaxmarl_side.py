@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import jaxagents as ja
-from jaxagents.networks.feed_forward import MLP, PolicyNetwork, ValueNetwork
+from jaxagents.networks.network import MLP, PolicyNetwork, ValueNetwork
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1] / "build" / "peers" / "JaxMARL"

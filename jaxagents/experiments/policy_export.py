@@ -18,7 +18,7 @@ from safetensors.numpy import save
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.spaces import ActionSpace, Discrete, MultiDiscrete
 from jaxagents.ippo.base import IPPOBase
-from jaxagents.networks.feed_forward import ACTIVATIONS, MLP, PolicyNetwork
+from jaxagents.networks.network import ACTIVATIONS, MLP, PolicyNetwork
 from jaxagents.networks.recurrent import RecurrentNetwork
 from jaxagents.ppo.normalization import FEATURE_LIMIT, standard_deviation
 from jaxagents.training.atomic_write import replacing, write_atomically

@@ -17,8 +17,8 @@ from jaxagents.errors import stacklevel_of_caller
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams
 from jaxagents.ippo.distributions import Distribution, Head
 from jaxagents.ippo.frozen import Frozen
-from jaxagents.networks.feed_forward import PolicyNetwork, ValueNetwork
-from jaxagents.networks.network import Network, Stack, make_module, torso_of
+from jaxagents.networks.network import Network, PolicyNetwork, Stack, ValueNetwork, torso_of
+from jaxagents.networks.recurrent import make_module
 from jaxagents.networks.registry import chosen_module
 from jaxagents.ppo.batches import Valuation
 from jaxagents.ppo.normalization import normalize_features

@@ -15,10 +15,12 @@ from typing import Any, Literal, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from jaxagents.compiler.tuned_forms import is_plain, product
-from jaxagents.networks.feed_forward import orthogonal
+from jaxagents.config import Layers
+from jaxagents.networks.network import MLP, activation_of, make_torso, orthogonal
 
 CellName = Literal["gru", "lstm", "mingru"]
 
@@ -308,3 +310,29 @@ class RecurrentNetwork(nn.Module):
             for gate in cell.memory_gates
         }
         return inputs, kernels
+
+
+def make_module(
+    observation_shape: tuple[int, ...],
+    layers: Layers,
+    recurrent: CellName | None,
+    make_head: Callable[[nn.Module], nn.Module],
+    dtype: DTypeLike = jnp.float32,
+) -> nn.Module:
+    """Build a module of the configured layers.
+
+    Args:
+        observation_shape: Shape of one actor's observation.
+        layers: The configured layers.
+        recurrent: The recurrent cell after the hidden layers, or None.
+        make_head: Adds the last layer to a torso.
+        dtype: Dtype of the hidden layers' computation.
+    """
+    torso = make_torso(observation_shape, layers, dtype)
+    if recurrent is None:
+        return make_head(torso)
+    activation = activation_of(layers, observation_shape)
+    after = MLP(1, layers.sizes_after_memory, activation, layers.layer_norm, dtype)
+    return RecurrentNetwork(
+        cell=recurrent, size=layers.memory_size, torso=torso, after=make_head(after)
+    )

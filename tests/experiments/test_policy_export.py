@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 import jaxagents as ja
 from jaxagents.experiments.policy_export import export_policy
-from jaxagents.networks.feed_forward import MLP, PolicyNetwork
+from jaxagents.networks.network import MLP, PolicyNetwork
 from tests.agents import opinionated_runner
 from tests.environments.host.probes import Observed
 from tests.probes import RealWalk, Walk

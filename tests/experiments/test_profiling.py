@@ -20,7 +20,7 @@ from jaxagents.experiments.profiling import (
     programs_of_block,
     programs_of_update,
 )
-from jaxagents.networks.feed_forward import MLP, PolicyNetwork
+from jaxagents.networks.network import MLP, PolicyNetwork
 from tests.cli.test_main import TINY as TINY_YAML
 from tests.probes import Aim, Walk
 

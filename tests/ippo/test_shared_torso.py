@@ -9,7 +9,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.hyperparameters import per_policy
-from jaxagents.networks.feed_forward import MLP, PolicyNetwork
+from jaxagents.networks.network import MLP, PolicyNetwork
 from tests.agents import (
     all_finite,
     assert_trees_equal,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxagents.config import Layers
-from jaxagents.networks.feed_forward import (
+from jaxagents.networks.network import (
     ACTIVATIONS,
     CNN,
     MLP,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jaxagents.config import Layers
-from jaxagents.networks.feed_forward import MLP, PolicyNetwork, ValueNetwork, make_torso
-from jaxagents.networks.network import Network, make_module
+from jaxagents.networks.network import MLP, Network, PolicyNetwork, ValueNetwork, make_torso
+from jaxagents.networks.recurrent import make_module
 
 N_FEATURES, N_ACTIONS = 5, 3
 CELLS = ["gru", "lstm", "mingru"]

@@ -9,7 +9,7 @@ import pytest
 from flax import linen as nn
 
 from jaxagents.compiler.tuned_forms import plain_jax
-from jaxagents.networks.feed_forward import CNN, MLP, PolicyNetwork, ValueNetwork
+from jaxagents.networks.network import CNN, MLP, PolicyNetwork, ValueNetwork
 from jaxagents.networks.recurrent import LSTMMemory, RecurrentNetwork, empty_memory
 
 CELLS = ("gru", "lstm", "mingru")

@@ -8,7 +8,7 @@ import pytest
 from flax import linen as nn
 
 import jaxagents as ja
-from jaxagents.networks.feed_forward import MLP, PolicyNetwork, ValueNetwork
+from jaxagents.networks.network import MLP, PolicyNetwork, ValueNetwork
 from jaxagents.training.structure import structure_of
 from tests.agents import WALK, tiny
 from tests.plugins import forget_registrations, install
