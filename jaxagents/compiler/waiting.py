@@ -10,8 +10,7 @@ import jax
 from jaxtyping import PyTree
 
 _SECONDS_TO_REPORT = 60.0
-_SHARE_OF_WAITING = 0.01  # by which polling may lengthen a wait
-_SHORTEST, _LONGEST = 20e-6, 0.1  # seconds between two checks
+_SECONDS_BETWEEN_CHECKS = 0.1
 
 
 class _Waits(threading.local):
@@ -29,7 +28,7 @@ def interruptible(check: Callable[[], None], unfinished: list[PyTree]) -> Iterat
     """Let the waits of this thread end early, within this context.
 
     Args:
-        check: Called between waits; its exception ends the wait.
+        check: Called ten times a second; its exception ends the wait.
         unfinished: Gets the results of waits that an exception ends.
     """
     before = _waits.check, _waits.unfinished
@@ -53,24 +52,28 @@ def reporting(report: Callable[[], None]) -> Iterator[None]:
 
 
 def wait_for(results: PyTree, report: Callable[[], None] | None = None) -> None:
-    """Wait until arrays, or futures, are done.
+    """Wait until arrays, or futures, are done; whoever reads them gets their errors.
 
-    `jax.block_until_ready` waits in C++, where Python handles no signals.
+    `jax.block_until_ready` waits in C++, where Python handles no signals, so another thread calls
+    it. Asking the arrays again and again would take time from the program.
 
     Args:
         results: The arrays or futures.
         report: Called once after a minute, to log the reason.
     """
-    started, leaves = time.perf_counter(), jax.tree.leaves(results)
+    started, done = time.perf_counter(), threading.Event()
+    leaves = [leaf for leaf in jax.tree.leaves(results) if not _is_done(leaf)]
+    if not leaves:
+        return
+    # No daemon: at the interpreter's end Python waits for it, as jax waits for its programs.
+    threading.Thread(target=_wait, args=(leaves, done), name="waiting").start()
     try:
-        while not all(map(_is_done, leaves)):
+        while not done.wait(_SECONDS_BETWEEN_CHECKS):
             if _waits.check is not None:
                 _waits.check()
-            elapsed = time.perf_counter() - started
-            if report is not None and elapsed >= _SECONDS_TO_REPORT:
+            if report is not None and time.perf_counter() - started >= _SECONDS_TO_REPORT:
                 report()
                 report = None
-            time.sleep(min(max(_SHARE_OF_WAITING * elapsed, _SHORTEST), _LONGEST))
     except BaseException:
         if _waits.unfinished is not None:
             _waits.unfinished.append(leaves)
@@ -80,3 +83,11 @@ def wait_for(results: PyTree, report: Callable[[], None] | None = None) -> None:
 def _is_done(leaf: Any) -> bool:
     is_done = getattr(leaf, "is_ready", None) or getattr(leaf, "done", None)
     return is_done is None or is_done()
+
+
+def _wait(leaves: list[Any], done: threading.Event) -> None:
+    for leaf in leaves:
+        wait = getattr(leaf, "block_until_ready", None) or leaf.exception
+        with contextlib.suppress(Exception):
+            wait()
+    done.set()

@@ -112,15 +112,16 @@ def test_a_second_signal_abandons_a_program_and_a_later_run_waits_for_it(default
 
 def test_an_interrupt_that_was_lost_is_raised_again_by_the_next_wait(default_handlers):
     """What a handler raises in a callback of the garbage collector is printed and lost."""
-    interruption = Interruption()
+    interruption, program = Interruption(), Future()
 
     def work():
         with contextlib.suppress(Interrupted):
             signal.raise_signal(signal.SIGTERM)
-        wait_for(Future())
+        wait_for(program)
 
     with pytest.raises(Interrupted):
         handle(interruption, work, has_results=False)
+    program.set_result(None)
 
 
 def test_a_terminal_that_goes_may_hang_up_more_than_once(default_handlers):
