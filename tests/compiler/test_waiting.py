@@ -21,14 +21,11 @@ def test_a_wait_ends_when_all_arrays_are_computed():
 
 
 def test_what_was_not_awaited_to_the_end_is_handed_over():
-    class Stop(Exception):
-        pass
-
     def check():
-        raise Stop
+        raise KeyboardInterrupt
 
     unfinished, done, program = [], jnp.zeros(2), Future()
-    with pytest.raises(Stop), interruptible(check, unfinished):
+    with pytest.raises(KeyboardInterrupt), interruptible(check, unfinished):
         wait_for([done, program])
     program.set_result(None)
     assert unfinished == [[program]]
