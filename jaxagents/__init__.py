@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from jaxagents.environments.sides.opponents import Opponent, RandomOpponent, Scripted
     from jaxagents.environments.sides.side import PastSelves, Side
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
-    from jaxagents.evaluation.cross_play import CrossPlay, cross_play
-    from jaxagents.evaluation.payoffs import Payoffs, payoffs
+    from jaxagents.evaluation.payoffs import CrossPlay, Payoffs, cross_play, payoffs
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
     from jaxagents.experiments.planning import Links, Plan, plan
@@ -51,7 +50,7 @@ _MODULE_OF = {
     "AgentConfig": "config",
     "Box": "environments.spaces",
     "ContinuousIPPO": "ippo.continuous",
-    "CrossPlay": "evaluation.cross_play",
+    "CrossPlay": "evaluation.payoffs",
     "Discrete": "environments.spaces",
     "DiscreteIPPO": "ippo.discrete",
     "Environment": "environments.protocol",
@@ -86,7 +85,7 @@ _MODULE_OF = {
     "StopAtReturn": "training.callbacks",
     "SuccessiveHalving": "ippo.population.successive_halving",
     "Tracker": "training.trackers",
-    "cross_play": "evaluation.cross_play",
+    "cross_play": "evaluation.payoffs",
     "draw_cross_play": "visual.population_plots",
     "draw_payoffs": "visual.population_plots",
     "load_config": "experiments.config_files.file",

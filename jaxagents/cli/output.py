@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
-    from jaxagents.evaluation.aggregates import Aggregate, Improvement
-    from jaxagents.evaluation.comparison import Comparison, Group
-    from jaxagents.evaluation.cross_play import CrossPlay
+    from jaxagents.evaluation.comparison import Aggregate, Comparison, Group, Improvement
+    from jaxagents.evaluation.payoffs import CrossPlay
     from jaxagents.experiments.config_files.schema import ExperimentConfig
     from jaxagents.experiments.experiment import Experiment
     from jaxagents.training.callbacks import Evaluation

@@ -142,7 +142,7 @@ def _compare_on_several(
     runs: "Mapping[str, Sequence[Run]]", table: str | None, picture: str | None
 ) -> None:
     from jaxagents.cli.output import aggregates_text
-    from jaxagents.evaluation.aggregates import (
+    from jaxagents.evaluation.comparison import (
         aggregate,
         aggregate_profiles,
         improvements,

@@ -1,11 +1,15 @@
 """Runs read from their directories, without importing jax, so that commands start quickly."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
 
 from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.run_files import (
@@ -19,6 +23,7 @@ MEMBERS = "members"
 """A population's folder of its members' directories, each that of a run."""
 _RESUMED_CONFIG = re.compile(r"config_from_([0-9]+)\.yaml")
 _MAY_DIFFER = ("seed", "runs_dir", "tracking")  # keys in which runs of a group may differ
+_PARENTS, _VARIED = "parents", "hyperparams."  # keys of records
 
 
 class Run(NamedTuple):
@@ -223,3 +228,63 @@ def _keep_given(values: Mapping[str, Any], except_for: Sequence[str]) -> dict[st
     return {
         name: each for name, each in values.items() if each is not None and name not in except_for
     }
+
+
+class Lineages(NamedTuple):
+    """The history of a population with a selection.
+
+    Rows are evaluations, columns members; NaN where a member did not train.
+    """
+
+    n_environment_steps: Int[np.ndarray, "evaluations"]
+    returns: Float[np.ndarray, "evaluations members"]  # mean of episodes and actors
+    parents: Float[np.ndarray, "evaluations members"]  # whose runner each block began with
+    hyperparams: dict[str, Float[np.ndarray, "evaluations members"]]  # mean of the policies
+
+    @property
+    def founders(self) -> Float[np.ndarray, "evaluations members"]:
+        """Index of the first member from which each block's members descend; NaN: did not train."""
+        current = np.arange(self.parents.shape[1], dtype=float)
+        traced = []
+        for row in self.parents:
+            is_training = np.isfinite(row)
+            current = np.where(
+                is_training, current[np.where(is_training, row, 0).astype(int)], np.nan
+            )
+            traced.append(current)
+        return np.array(traced)
+
+
+def read_lineages(directory: str | PathLike[str]) -> Lineages:
+    """Read the history of a run of population-based training, finished or not.
+
+    Raises:
+        ExperimentError: it holds no such run, or nothing was evaluated yet.
+    """
+    members = [read_run(each) for each in member_directories(directory)]
+    steps = sorted({each["n_environment_steps"] for run in members for each in run.records})
+    if not steps or not any(_PARENTS in each for run in members for each in run.records):
+        raise ExperimentError(f"{directory} holds no population with a selection.")
+    record = next(each for run in members for each in run.records)
+    names = [name for name in record if name.startswith(_VARIED)]
+
+    def column(name: str) -> np.ndarray:
+        return np.stack([_values(run, name, steps) for run in members], axis=1)
+
+    return Lineages(
+        n_environment_steps=np.array(steps),
+        returns=column("return_mean"),
+        parents=column(_PARENTS),
+        hyperparams={name.removeprefix(_VARIED): column(name) for name in names},
+    )
+
+
+def _values(run: Run, name: str, steps: list[int]) -> np.ndarray:
+    """Return a metric's mean at each evaluation."""
+    found = {each["n_environment_steps"]: each.get(name) for each in run.records}
+    return np.array([_mean(found.get(step)) for step in steps])
+
+
+def _mean(value: Any) -> float:
+    numbers = value if isinstance(value, list) else [value]
+    return float(np.mean([math.nan if each is None else float(each) for each in numbers]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from jaxagents.errors import ExperimentError, explained
-from jaxagents.evaluation.cross_play import CrossPlay, cross_play
+from jaxagents.evaluation.payoffs import CrossPlay, cross_play
 from jaxagents.evaluation.runs import path_of_config, read_groups
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig

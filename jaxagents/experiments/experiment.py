@@ -27,8 +27,7 @@ from jaxagents.compiler.processes import (
 )
 from jaxagents.environments.host import HostEnvironmentError
 from jaxagents.errors import OF_FILES, ExperimentError, explained
-from jaxagents.evaluation.lineages import read_lineages
-from jaxagents.evaluation.runs import path_of_config, population_of, read_groups
+from jaxagents.evaluation.runs import path_of_config, population_of, read_groups, read_lineages
 from jaxagents.experiments.config_files.file import (
     is_one_line,
     load_config,

@@ -23,8 +23,8 @@ from jaxagents.environments.sides.side import Side
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import time_limit_of, warn_of_short_episodes
 from jaxagents.evaluation.diagnosis import Task, diagnose
+from jaxagents.evaluation.episodes import Trajectory
 from jaxagents.evaluation.statistics import summarize
-from jaxagents.evaluation.trajectories import Trajectory
 from jaxagents.hyperparameters import (
     HyperParameters,
     as_arrays,

@@ -17,14 +17,12 @@ from jaxagents.environments.random_actions import random_actions
 from jaxagents.evaluation.episodes import (
     Act,
     Play,
+    Trajectory,
     begin_play,
     play_episodes,
-    report_waiting,
-)
-from jaxagents.evaluation.trajectories import (
-    Trajectory,
     record_episodes,
     record_step,
+    report_waiting,
 )
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxagents.evaluation.cross_play import CrossPlay
-from jaxagents.evaluation.lineages import Lineages
-from jaxagents.evaluation.payoffs import Payoffs
+from jaxagents.evaluation.payoffs import CrossPlay, Payoffs
+from jaxagents.evaluation.runs import Lineages
 from jaxagents.visual.style import (
     FAINT_INK,
     INK,

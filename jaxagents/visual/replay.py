@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.evaluation.episodes import Trajectory
 from jaxagents.training.atomic_write import replacing
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import compose

@@ -8,7 +8,7 @@ import pytest
 
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.aggregates import aggregate, aggregate_profiles, improvements
+from jaxagents.evaluation.comparison import aggregate, aggregate_profiles, improvements
 from jaxagents.evaluation.runs import read_groups
 from tests.fabricated import returns, write_run
 

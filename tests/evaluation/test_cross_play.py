@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.evaluation.cross_play import CrossPlay, cross_play
+from jaxagents.evaluation.payoffs import CrossPlay, cross_play
 from jaxagents.ippo.population.members import stack
 from tests.agents import FAST, shared_agent
 from tests.probes import Coordination

@@ -9,8 +9,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.environments.batch import JaxEnvironmentBatch
-from jaxagents.evaluation.episodes import begin_play
-from jaxagents.evaluation.trajectories import record_episodes, record_step
+from jaxagents.evaluation.episodes import begin_play, record_episodes, record_step
 from tests.probes import Team, Walk
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.lineages import Lineages, read_lineages
-from jaxagents.evaluation.runs import read_groups
+from jaxagents.evaluation.runs import Lineages, read_groups, read_lineages
 from jaxagents.experiments.config_files.schema import (
     ExperimentConfig,
     PopulationBasedTrainingConfig,

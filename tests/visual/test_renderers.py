@@ -9,7 +9,7 @@ from PIL import Image, ImageColor
 
 import jaxagents as ja
 from jaxagents.environments.hunting import Hunting
-from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.evaluation.episodes import Trajectory
 from jaxagents.types import Observation
 from jaxagents.visual.renderers import registry
 from jaxagents.visual.renderers.canvas import Canvas, View, mixed, text_width

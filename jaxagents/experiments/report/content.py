@@ -11,9 +11,8 @@ from typing import Any
 from jaxagents.environments.host.sharing import import_options
 from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.learning_curves import health_metrics
-from jaxagents.evaluation.lineages import read_lineages
 from jaxagents.evaluation.run_files import read_run_config
-from jaxagents.evaluation.runs import Run, configs_of, is_population_based
+from jaxagents.evaluation.runs import Run, configs_of, is_population_based, read_lineages
 from jaxagents.experiments.report.parts import (
     CaptionedTable,
     Code,

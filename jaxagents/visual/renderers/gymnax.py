@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.evaluation.episodes import Trajectory
 from jaxagents.visual.renderers.canvas import Canvas, Number, Point, View
 from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene, draw_badge
 from jaxagents.visual.style import COLOURS, FAINT_INK, GRID, INK

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.evaluation.episodes import Trajectory
 from jaxagents.visual.renderers.canvas import Canvas, View, mixed
 from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene, faded
 from jaxagents.visual.style import COLOURS, INK

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.evaluation.episodes import Trajectory
 from jaxagents.visual.renderers.canvas import Canvas, View, mixed
 from jaxagents.visual.renderers.scene import DEAD, WIDTH, Actor, Scene, draw_badge, faded
 from jaxagents.visual.style import COLOURS, FAINT_INK, GRID, INK

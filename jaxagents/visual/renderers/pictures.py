@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, UInt8
 
 from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.encodings import as_picture
-from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.evaluation.episodes import Trajectory
 from jaxagents.types import PyTree
 from jaxagents.visual.renderers.canvas import Canvas, text_width
 from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene

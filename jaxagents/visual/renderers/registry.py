@@ -11,7 +11,7 @@ from jaxagents.environments.hunting import Hunting
 from jaxagents.environments.jaxmarl.adapter import JaxMARLEnvironment
 from jaxagents.environments.sides.side import Side
 from jaxagents.environments.spaces import Box, as_space
-from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.evaluation.episodes import Trajectory
 from jaxagents.visual.renderers import jaxmarl, pictures
 from jaxagents.visual.renderers.gymnax import DRAWN, classic_control_scene, maze_scene
 from jaxagents.visual.renderers.hunting import hunting_scene

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from jaxagents.evaluation.trajectories import Trajectory
+from jaxagents.evaluation.episodes import Trajectory
 from jaxagents.visual.renderers.canvas import Canvas, Number, Point, mixed, text_width
 from jaxagents.visual.style import COLOURS, FAINT_INK, INK
 
