@@ -4,7 +4,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from jaxagents.compiler.forks import note_forks
-from jaxagents.compiler.processors import give_xla_two_threads
 
 if TYPE_CHECKING:
     from jaxagents.compiler.tuned_forms import plain_jax
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 
-give_xla_two_threads()
 note_forks()
 
 _MODULE_OF = {

@@ -1,6 +1,8 @@
-"""The platform that jax computes on."""
+"""The platform that jax computes on: whether it is there, and has memory left."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 import jax
 
@@ -18,3 +20,18 @@ def check_platform() -> None:
         remedy = "unset it, or install jax for that platform"
         reason = " ".join(str(error).split()) or "jax finds no such device"
         raise ValueError(f"JAX_PLATFORMS={platforms}: {reason}; {remedy}.") from error
+
+
+@contextlib.contextmanager
+def explaining_exhausted_memory() -> Iterator[None]:
+    """Raise `MemoryError` in one line in place of jax's error."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        reason = str(error).splitlines()[0].rpartition("RESOURCE_EXHAUSTED: ")[2].rstrip(".")
+        raise MemoryError(
+            f"the memory of the device ({jax.default_backend()}) is exhausted: {reason}; lower "
+            "batch_size, rollout_length or n_evals, or use smaller networks."
+        ) from error

@@ -1,13 +1,29 @@
-"""Random keys: typed and raw ones, their generators, and a faster form for drawing."""
+"""Random keys: typed and raw ones, their generators, and a faster form for drawing.
 
+On a CPU jax runs Threefry as a loop over its rounds, which compiles fast but takes a hundred
+kernels for a handful of numbers, at every step of every environment. Unrolled, the rounds are fused
+into whatever uses the numbers. For other devices jax unrolls them itself, or calls a kernel of its
+own.
+
+Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3",
+https://doi.org/10.1145/2063384.2063405.
+"""
+
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+import numpy as np
+from jax.extend.random import define_prng_impl, threefry_prng_impl
+from jaxtyping import Array, Key, UInt32
 
-from jaxagents.compiler.threefry import from_unrolled, to_unrolled
 from jaxagents.compiler.tuned_forms import tunes_for_cpu
+
+THREEFRY = "threefry2x32"  # jax's default generator
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = np.uint32(0x1BD11BDA)
+_MOST_NUMBERS = 2**32
 
 
 def is_key(leaf: Any) -> bool:
@@ -54,3 +70,74 @@ def to_draw(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
 def to_store(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
     """Undo `to_draw`."""
     return from_unrolled(rng)
+
+
+def to_unrolled(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
+    """Convert keys of jax's default generator to unrolled ones, which draw the same bits.
+
+    Keys of other generators are returned unchanged, and so are all keys from jax 0.11 on: its XLA
+    takes more than five minutes to compile the rounds into an evaluation of Pendulum.
+    """
+    is_default = jax.random.key_impl(rng) == THREEFRY and _is_partitionable()
+    is_default &= jax.__version_info__ < (0, 11)
+    return jax.random.wrap_key_data(jax.random.key_data(rng), impl=_UNROLLED) if is_default else rng
+
+
+def from_unrolled(rng: Key[Array, "*batch"]) -> Key[Array, "*batch"]:
+    """Undo `to_unrolled`."""
+    is_unrolled = jax.random.key_impl(rng) == _UNROLLED
+    return jax.random.wrap_key_data(jax.random.key_data(rng), impl=THREEFRY) if is_unrolled else rng
+
+
+def _is_partitionable() -> bool:
+    """True if jax draws each number from its own counter; otherwise the bits differ."""
+    return jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _threefry(
+    key: UInt32[Array, "2"], high: UInt32[Array, "*batch"], low: UInt32[Array, "*batch"]
+) -> tuple[UInt32[Array, "*batch"], UInt32[Array, "*batch"]]:
+    keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
+    high, low = high + keys[0], low + keys[1]
+    for i in range(5):
+        for distance in _ROTATIONS[i % 2]:
+            high = high + low
+            low = (low << np.uint32(distance)) | (low >> np.uint32(32 - distance))
+            low = high ^ low
+        high = high + keys[(i + 1) % 3]
+        low = low + keys[(i + 2) % 3] + np.uint32(i + 1)
+    return high, low
+
+
+def _numbered(
+    key: UInt32[Array, "2"], shape: tuple[int, ...]
+) -> tuple[UInt32[Array, "*shape"], UInt32[Array, "*shape"]]:
+    """Encrypt the counters 0, 1, 2, ... as numbers of 64 bits."""
+    number = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
+    return _threefry(key, jnp.zeros_like(number), number)
+
+
+def _split(key: UInt32[Array, "2"], shape: tuple[int, ...]) -> UInt32[Array, "*shape 2"]:
+    return jnp.stack(_numbered(key, shape), axis=-1)
+
+
+def _random_bits(key: UInt32[Array, "2"], bit_width: int, shape: tuple[int, ...]) -> Array:
+    if bit_width != 32 or math.prod(shape) >= _MOST_NUMBERS:
+        return threefry_prng_impl.random_bits(key, bit_width, shape)
+    high, low = _numbered(key, shape)
+    return high ^ low
+
+
+def _fold_in(key: UInt32[Array, "2"], data: Any) -> UInt32[Array, "2"]:
+    return jnp.stack(_threefry(key, jnp.uint32(0), jnp.uint32(data)))
+
+
+_UNROLLED = define_prng_impl(
+    key_shape=(2,),
+    seed=threefry_prng_impl.seed,
+    split=_split,
+    random_bits=_random_bits,
+    fold_in=_fold_in,
+    name="threefry2x32_unrolled",
+    tag="unrolled",
+)

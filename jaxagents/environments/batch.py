@@ -16,8 +16,7 @@ from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import apply_where
 from jaxagents.compiler.devices import keys_of_environments
-from jaxagents.compiler.random_keys import is_key, key_of, to_draw, to_store
-from jaxagents.compiler.threefry import THREEFRY
+from jaxagents.compiler.random_keys import THREEFRY, is_key, key_of, to_draw, to_store
 from jaxagents.environments.observation_features import (
     append_agent_id,
     append_time,

@@ -15,7 +15,7 @@ from typing import NamedTuple, final
 import jax
 
 from jaxagents.compiler.devices import ENVIRONMENTS
-from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
+from jaxagents.compiler.platform import explaining_exhausted_memory
 from jaxagents.compiler.program_costs import Costs, count_costs
 from jaxagents.config import AgentConfig
 from jaxagents.experiments.profiling import TimedTraining

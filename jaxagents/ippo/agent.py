@@ -61,8 +61,7 @@ from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
 from jaxagents.training.named_arrays import Leaves
 from jaxagents.training.recorder import Recorder
-from jaxagents.training.saved_run import highest_return
-from jaxagents.training.structure import structure_of
+from jaxagents.training.saved_run import highest_return, structure_of
 from jaxagents.types import (
     Inference,
     Memory,

@@ -21,8 +21,7 @@ from jaxagents.compiler.processes import (
 )
 from jaxagents.compiler.waiting import wait_for
 from jaxagents.training.blocks import block_sizes
-from jaxagents.training.metric_tables import Table
-from jaxagents.training.named_arrays import Leaves, from_leaves, strip_keys, to_leaves
+from jaxagents.training.named_arrays import Leaves, Table, from_leaves, strip_keys, to_leaves
 from jaxagents.training.recorder import Recorder, recording
 from jaxagents.types import Metrics, PyTree, Runner
 

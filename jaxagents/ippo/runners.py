@@ -10,8 +10,8 @@ from flax.errors import FlaxError
 from jaxtyping import PRNGKeyArray
 
 from jaxagents.compiler.devices import DIVIDED, DIVIDED_AFTER_FIRST, WHOLE
-from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
 from jaxagents.compiler.jit import compiled_quickly
+from jaxagents.compiler.platform import explaining_exhausted_memory
 from jaxagents.compiler.random_keys import key_of
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch

@@ -17,8 +17,7 @@ from jaxagents.training.callbacks import Callback, Evaluation
 from jaxagents.training.checkpoint_writer import Checkpoint, CheckpointWriter
 from jaxagents.training.held_directory import HeldDirectory
 from jaxagents.training.interruption import Interrupted, Interruption
-from jaxagents.training.metric_tables import Table
-from jaxagents.training.named_arrays import Leaves, to_leaves
+from jaxagents.training.named_arrays import Leaves, Table, to_leaves
 from jaxagents.training.progress_bar import ProgressBar
 from jaxagents.training.saved_run import SELECTION, SavedRun
 from jaxagents.types import PyTree, Runner

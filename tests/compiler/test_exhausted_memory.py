@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxagents.compiler.exhausted_memory import explaining_exhausted_memory
+from jaxagents.compiler.platform import explaining_exhausted_memory
 
 
 def test_exhausted_memory_is_one_line_that_names_what_to_lower():

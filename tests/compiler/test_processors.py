@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from jaxagents.compiler.processors import give_xla_two_threads
-
 PIN = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 IMPORT = "import jaxagents as ja"
 ONE_THREAD = "os.environ['NPROC'] = '1'"
@@ -26,26 +24,6 @@ agent = ja.DiscreteIPPO(env, env_params, config)
 runner, _ = agent.train(jax.random.key(0), ja.HyperParameters())
 print("updates:", int(runner.n_updates_done))
 """
-
-
-@pytest.mark.parametrize(("n_processors", "n_threads"), [(1, "2"), (2, "2"), (4, "4")])
-def test_xla_has_a_thread_per_processor_and_two_at_least(n_processors, n_threads, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(n_processors), raising=False)
-    monkeypatch.delenv("NPROC")
-    give_xla_two_threads()
-    assert os.environ["NPROC"] == n_threads
-
-
-@pytest.mark.parametrize(
-    ("asked", "n_threads"), [("3", "3"), ("1", "2"), ("0", "2"), ("", "4"), ("many", "4")]
-)
-def test_a_number_of_threads_that_was_asked_for_is_kept_unless_it_is_below_two(
-    asked, n_threads, monkeypatch
-):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(4), raising=False)
-    monkeypatch.setenv("NPROC", asked)
-    give_xla_two_threads()
-    assert os.environ["NPROC"] == n_threads
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.compiler.random_keys import is_key
-from jaxagents.compiler.threefry import _threefry, to_unrolled
+from jaxagents.compiler.random_keys import _threefry, is_key, to_unrolled
 from tests.probes import Walk
 
 KEYS = jax.random.split(jax.random.key(7), 3)

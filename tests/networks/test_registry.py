@@ -9,7 +9,7 @@ from flax import linen as nn
 
 import jaxagents as ja
 from jaxagents.networks.network import MLP, PolicyNetwork, ValueNetwork
-from jaxagents.training.structure import structure_of
+from jaxagents.training.saved_run import structure_of
 from tests.agents import WALK, tiny
 from tests.plugins import forget_registrations, install
 from tests.probes import RealWalk

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxagents.training.metric_tables import Table, joined
+from jaxagents.training.named_arrays import Table
 
 OLDER = {"kl": np.array([0.1, 0.2], np.float32)}
 NEWER = {"kl": np.array([0.3, 0.4], np.float32), "entropy": np.array([1.0, 2.0], np.float32)}
@@ -59,6 +59,9 @@ def test_columns_are_copies():
 
 
 def test_a_table_is_appended_to_an_older_one():
-    columns = joined(table_of(OLDER).columns(), table_of(NEWER).columns())
-    assert joined(columns, {}).keys() == columns.keys()
+    table = table_of(OLDER)
+    table.extend(table_of(NEWER).columns())
+    columns = table.columns()
+    table.extend({})
+    assert table.columns().keys() == columns.keys()
     np.testing.assert_array_equal(columns["entropy"], [[np.nan, np.nan], [1.0, 2.0]])

@@ -8,7 +8,7 @@ import optax
 from flax import linen as nn
 
 from jaxagents.config import AgentConfig, Layers
-from jaxagents.training.structure import differences, structure_of
+from jaxagents.training.saved_run import differences, structure_of
 
 
 def descent(params, momentum):
