@@ -1,11 +1,14 @@
 """Objects that are static under `jax.jit`, and the programs that equal ones share."""
 
+import contextlib
 import functools
 import hashlib
 import weakref
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
+from types import SimpleNamespace as Namespace
 from typing import Any, TypeVar
 
 import flax.linen as nn
@@ -19,6 +22,7 @@ from jaxagents.compiler.tuned_forms import is_plain
 
 Built = TypeVar("Built", bound="Frozen")
 
+_DATA = (bool, int, float, complex, str, bytes, tuple, list, dict, np.ndarray, jax.Array)
 _OF_PYTHON = 1 << 9  # the flag Py_TPFLAGS_HEAPTYPE of classes that are not written in C
 _shared: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
 
@@ -64,17 +68,22 @@ class Frozen:
 def shared(parts: Any, build: Callable[[], Built], can_share: Callable[[Built], bool]) -> Built:
     """Return the object that was built from equal parts, if it is still in use; else build it.
 
-    Plain data and arrays are compared by value; dataclasses, and objects without an equality of
-    their own, by their class and attributes, if they are written in Python. Everything else is
-    equal only to itself, and so are empty lists, dictionaries and sets, which may be records to be
-    filled. A class is unequal to its former self once a method or attribute has been replaced.
+    Plain data, arrays and collections are compared by value, objects written in Python by their
+    class and attributes, or by their own equality if they are hashable. Everything else is equal
+    only to itself, and so are empty collections, which may be records to be filled. A class is
+    unequal to its former self once a method or attribute has been replaced, and a function once its
+    code, its defaults, a variable that it closes over, or data of its module that it reads differ.
 
     Args:
         parts: What the result depends on.
         build: Builds it.
         can_share: Returns True if others may share the result.
     """
-    key = (is_plain(), jax.random.key_impl(jax.random.key(0)), _by_value(parts, {}))
+    try:
+        by_value = _by_value(parts, {})
+    except RecursionError:
+        return build()
+    key = (is_plain(), jax.random.key_impl(jax.random.key(0)), by_value)
     found = _shared.get(key)
     # An environment may have been changed since.
     if found is None or _by_value(found._built_of, {}) != key[-1]:
@@ -146,30 +155,61 @@ def _array_by_value(array: Any) -> Hashable:
 def _parts(value: Any) -> Iterable[tuple[Any, Any]] | None:
     """Return the parts by which a value equals others; None: they are unknown."""
     if isinstance(value, FunctionType):
-        return [("code", value.__code__)]  # which some notebooks replace
+        return _parts_of_function(value)
     if isinstance(value, MethodType):
         return [("function", value.__func__), ("object", value.__self__)]
     if isinstance(value, functools.partial):
         return [("function", value.func), ("arguments", (value.args, *value.keywords.items()))]
     if isinstance(value, tuple):
         return enumerate(value)
-    if type(value) in (list, dict, FrozenDict):
+    if isinstance(value, list | dict | FrozenDict | set | deque):
         if not value:
             return None
-        return enumerate(value) if isinstance(value, list) else value.items()
+        items = sorted(value, key=hash) if isinstance(value, set) else value
+        return value.items() if isinstance(value, dict | FrozenDict) else enumerate(items)
     kind = value if isinstance(value, type) else type(value)
-    if not all(each.__flags__ & _OF_PYTHON for each in kind.__mro__[:-1]):
+    is_written_in_c = not all(each.__flags__ & _OF_PYTHON for each in kind.__mro__[:-1])
+    if kind is object or (is_written_in_c and not isinstance(value, Namespace)):
         return None
     if isinstance(value, type):
         return _members(value)
-    if is_dataclass(value):
-        own = {field.name: getattr(value, field.name, None) for field in fields(value)}
-        is_module = isinstance(value, nn.Module)  # whose other attributes are flax's
-        return (own if is_module else own | getattr(value, "__dict__", {})).items()
-    has_slots = any(getattr(each, "__slots__", ()) for each in kind.__mro__)
-    if has_slots or kind.__eq__ is not object.__eq__ or not hasattr(value, "__dict__"):
+    if isinstance(value, nn.Module):  # whose other attributes are flax's
+        return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
+    if kind.__eq__ is not object.__eq__ and kind.__hash__ is not None and not is_dataclass(value):
         return None
-    return vars(value).items()
+    return _attributes(value)
+
+
+def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield what a function's results depend on, other than its arguments."""
+    yield "code", function.__code__  # which some notebooks replace
+    yield "defaults", (function.__defaults__, function.__kwdefaults__)
+    closed_over = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    for name, cell in closed_over:
+        with contextlib.suppress(ValueError):  # not assigned yet
+            yield name, cell.cell_contents
+    module = function.__globals__
+    for name in sorted(_names(function.__code__) & module.keys()):
+        is_own = getattr(module[name], "__globals__", None) is module
+        if is_own or isinstance(module[name], _DATA):
+            yield name, module[name]
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the names of attributes and of variables of the module in a function's code."""
+    inner = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield an object's attributes, also those in slots."""
+    yield from getattr(value, "__dict__", {}).items()
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            own = f"_{kind.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+            if hasattr(value, own):
+                yield own, getattr(value, own)
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:

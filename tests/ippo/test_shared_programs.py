@@ -1,8 +1,12 @@
 """Equal agents: what they share, and what each keeps for itself."""
 
 import gc
+import sys
 import weakref
+from collections import OrderedDict, deque
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +18,14 @@ import jaxagents as ja
 from tests.agents import FAST, TINY, assert_trees_equal
 from tests.probes import Coordination, Walk
 
-N_TRACED = []
+TRACED = Mock()  # data of the module would be compared
 
 
 class Counting(ja.DiscreteIPPO):
     """Counts how often its loss is traced."""
 
     def actor_loss(self, params, minibatch, hyperparams):
-        N_TRACED.append(1)
+        TRACED()
         return super().actor_loss(params, minibatch, hyperparams)
 
 
@@ -48,10 +52,10 @@ def agent_of(env, env_params=None, config=TINY, agent_class=ja.DiscreteIPPO, **o
 def test_a_second_equal_agent_traces_nothing_and_trains_the_same():
     first = agent_of(Coordination(), agent_class=Counting)
     expected = first.train(jax.random.key(0), FAST)
-    n_traced = len(N_TRACED)
+    n_traced = TRACED.call_count
     second = agent_of(Coordination(), agent_class=Counting)
     assert_trees_equal(second.train(jax.random.key(0), FAST), expected)
-    assert len(N_TRACED) == n_traced > 0
+    assert TRACED.call_count == n_traced > 0
 
 
 def test_agents_of_environments_of_a_library_share():
@@ -154,6 +158,101 @@ def test_an_environment_that_has_changed_is_another():
     assert after.environments.space.n == 5
     # This one equals what the first agent was built of.
     assert not share(before, agent_of(Coordination(n_actors=4)))
+
+
+class Slotted:
+    """Has no dictionary of attributes."""
+
+    __slots__ = ("__hidden", "bonus")
+
+    def __init__(self):
+        self.bonus, self.__hidden = 1.0, 2.0
+
+    def hide(self, value):
+        self.__hidden = value
+
+
+class Holding(Coordination):
+    """Reads its rewards from something that it holds."""
+
+    def __init__(self, held):
+        super().__init__()
+        self.held = held
+
+
+@pytest.mark.parametrize(
+    ("held", "change"),
+    [
+        (SimpleNamespace(bonus=1.0), lambda held: setattr(held, "bonus", 2.0)),
+        (OrderedDict(bonus=1.0), lambda held: held.update(bonus=2.0)),
+        ({1, 2}, lambda held: held.add(3)),
+        (deque([1.0]), lambda held: held.append(2.0)),
+        (Slotted(), lambda held: setattr(held, "bonus", 2.0)),
+        (Slotted(), lambda held: held.hide(3.0)),
+    ],
+    ids=["namespace", "ordered dictionary", "set", "deque", "slot", "hidden slot"],
+)
+def test_what_an_environment_holds_is_compared_by_its_contents(held, change):
+    env = Holding(held)
+    before = agent_of(env)
+    assert share(before, agent_of(env))
+    change(held)
+    assert not share(before, agent_of(env))
+
+
+BONUS = 1.0
+
+
+def bonus():
+    return BONUS
+
+
+def closure(initial):
+    values = [initial]
+
+    def read(default=(1,)):
+        return (lambda: values[0])(), default
+
+    return read, values
+
+
+class Reading(Coordination):
+    """Reads a number of its module, through a function."""
+
+    def __init__(self, read=bonus):
+        super().__init__()
+        self.read = read
+
+    def reset_env(self, rng, params):
+        return super().reset_env(rng, params) if bonus() else None
+
+
+def test_data_of_the_module_that_methods_read_are_compared(monkeypatch):
+    env = Reading()
+    before = agent_of(env)
+    assert share(before, agent_of(env))
+    monkeypatch.setattr(sys.modules[__name__], "BONUS", 2.0)
+    assert not share(before, agent_of(env))
+
+
+def test_functions_are_compared_by_what_they_close_over_and_by_their_defaults():
+    read, values = closure(1.0)
+    env = Reading(read)
+    before = agent_of(env)
+    assert share(before, agent_of(env))
+    values[0] = 2.0
+    changed = agent_of(env)
+    assert not share(before, changed)
+    read.__defaults__ = ((2,),)
+    assert not share(changed, agent_of(env))
+
+
+def test_an_environment_too_deep_to_compare_shares_nothing():
+    deep = ()
+    for _ in range(10_000):
+        deep = (deep,)
+    env = Holding(deep)
+    assert not share(agent_of(env), agent_of(env))
 
 
 def test_a_method_that_was_replaced_makes_another_agent(monkeypatch):
