@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -25,15 +25,23 @@ def map_in_threads(
 ) -> list[Result]:
     """Call a function with each argument, in one thread per core; keep the order.
 
-    If the wait for them is interrupted, calls that have begun continue.
+    After an error no more calls begin. If the wait for them is interrupted, those that have begun
+    continue.
     """
     from tqdm.auto import tqdm
 
     pool = ThreadPoolExecutor(os.cpu_count())
     with tqdm(desc="Training", total=len(arguments), disable=not progress_bar) as bar:
         calls = [pool.submit(function, argument) for argument in arguments]
+
+        def on_done(call: Future[Result]) -> None:
+            bar.update()
+            if not call.cancelled() and call.exception() is not None:
+                for other in calls:
+                    other.cancel()
+
         for call in calls:
-            call.add_done_callback(lambda _: bar.update())
+            call.add_done_callback(on_done)
         try:
             wait_for(calls)
         finally:

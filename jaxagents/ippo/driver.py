@@ -34,7 +34,7 @@ class Learners(NamedTuple):
 
     agents: Sequence[Any]
     recorders: Sequence[Recorder]  # one per agent
-    report_themselves: bool  # their compiled programs report evaluations
+    report_themselves: Sequence[bool]  # whose compiled programs report evaluations, one per agent
     # Does some updates of all agents, and evaluates them; returns a row of metrics per agent.
     run_block: Callable[[Any, Int[Array, ""]], tuple[Any, Sequence[Mapping[str, Any]]]]
     runners: Callable[[Any], Sequence[Runner]]  # of a state, one per agent
@@ -79,7 +79,7 @@ def drive(
     with recording(learners.recorders, n_updates_done, histories, best), noticing_losses():
         if has_work and not initial and not any(histories):
             for recorder, runner in zip(learners.recorders, learners.runners(state), strict=True):
-                recorder.save(_on_host(runner))
+                recorder.save(_on_host(local(runner)))
         for size in _shown(sizes, is_shown):
             state, rows = learners.run_block(state, jnp.asarray(size, jnp.int32))
             wait_for((state, rows))
@@ -112,10 +112,16 @@ def _ends(learners: Learners, state: Any, rows: Sequence[Mapping[str, Any]]) -> 
     has_failed = stop = bool(state.stop)
     if not any(recorder.has_work for recorder in learners.recorders):
         return stop
-    each = zip(learners.agents, learners.recorders, learners.runners(state), rows, strict=True)
-    for agent, recorder, runner, row in each:
+    for agent, recorder, reports_itself, runner, row in zip(
+        learners.agents,
+        learners.recorders,
+        learners.report_themselves,
+        learners.runners(state),
+        rows,
+        strict=True,
+    ):
         own = local(runner)
-        if recorder.has_work and not (learners.report_themselves or has_failed):
+        if recorder.has_work and not (reports_itself or has_failed):
             stop |= bool(recorder.on_evaluation(_on_host(own), jax.device_get(row)))
         stop |= recorder.call_back(agent, own)
     interruption = learners.recorders[0].interruption

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import as_key, to_draw
+from jaxagents.compiler.waiting import wait_for
 from jaxagents.environments.sides.batch import SideBatch
 from jaxagents.errors import CheckpointError
 from jaxagents.evaluation.episodes import play_episodes
@@ -220,7 +221,7 @@ class _Group(Frozen):
         learners = Learners(
             agents=agents,
             recorders=[agent.recorder for agent in agents],
-            report_themselves=True,
+            report_themselves=[agent.run.reports_itself for agent in agents],
             run_block=self._run_block,
             runners=lambda training: [each.runner for each in training.agents.values()],
         )
@@ -262,7 +263,8 @@ class _Group(Frozen):
         """Put all sides into the same environments."""
         if not self.sides:
             return runners
-        seated = jax.block_until_ready(self._take_seats(runners))
+        seated = self._take_seats(runners)
+        wait_for(seated)
         for name, batch in self.sides.items():
             if name != self.host:
                 batch.close()  # no agent plays in these environments

@@ -19,6 +19,7 @@ from jaxagents.compiler.jit import (
     with_overlapping_loops,
 )
 from jaxagents.compiler.processes import largest
+from jaxagents.compiler.waiting import wait_for
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.ippo.actor_critic import ActorCritic
@@ -93,7 +94,7 @@ class TrainingRun(Frozen):
         self.agent = agent
         self._program_owner = silent
         self._is_divided = agent.devices.n > 1
-        self._reports = silent is not None and not self._is_divided
+        self.reports_itself = silent is not None and not self._is_divided
         self._freeze()
 
     def train(
@@ -113,7 +114,7 @@ class TrainingRun(Frozen):
         return Learners(
             agents=[self.agent],
             recorders=[self.agent.recorder],
-            report_themselves=self._reports,
+            report_themselves=[self.reports_itself],
             run_block=partial(self.run_block, **choices),
             runners=lambda training: [training.runner],
         )
@@ -234,9 +235,10 @@ class TrainingRun(Frozen):
         another_failed: Bool[Array, ""] | bool = False,
     ) -> tuple[Training, Metrics]:
         """Make the block's row of metrics, and report it to the host."""
-        reports = self._reports and self.agent.recorder.has_work
-        close = self._close_and_report if reports else self._close
-        return close(training, updates, evaluation, another_failed)
+        if not (self.reports_itself and self.agent.recorder.has_work):
+            return self._close(training, updates, evaluation, another_failed)
+        wait_for(updates)  # here signals arrive; the program that reports would wait in C++
+        return self._close_and_report(training, updates, evaluation, another_failed)
 
     @compiled_quickly(optimized=False)
     def _close(

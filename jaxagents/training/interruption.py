@@ -114,11 +114,16 @@ class Interruption:
             raise KeyboardInterrupt  # what the handler raised was lost: see `_raise_again`
         before = {number: signal.getsignal(number) for number in _DEFAULT_HANDLERS}
         ours = [number for number, each in before.items() if each in _DEFAULT_HANDLERS[number]]
-        for number in ours:
-            signal.signal(number, self._on_signal)
         try:
+            for number in ours:
+                signal.signal(number, self._on_signal)
             with interruptible(self._raise_again, self._abandoned):
                 yield
+        except BaseException as error:
+            if self._at_once is None or isinstance(error, Interrupted):
+                raise
+            # What the handler raised has gone through compiled code, which makes it another error.
+            raise Interrupted(self._at_once, at_once=True) from None
         finally:
             for number in ours:
                 signal.signal(number, before[number])

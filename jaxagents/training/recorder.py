@@ -373,9 +373,9 @@ def recording(
         for recorder, history in zip(recorders, histories, strict=True):
             contexts.enter_context(recorder.writing(n_needed, begin_at, history is None))
         yield
-    for recorder in recorders:
-        if recorder.error is not None:
-            raise recorder.error
+        for recorder in recorders:  # before a signal that has arrived too
+            if recorder.error is not None:
+                raise recorder.error
 
 
 def _is_true(answer: Any) -> bool:

@@ -30,6 +30,18 @@ def test_an_error_in_a_thread_reaches_the_caller():
         map_in_threads(lambda i: 1 / i, [1, 0], progress_bar=False)
 
 
+def test_no_call_begins_after_an_error():
+    begun = []
+
+    def fail(i):
+        begun.append(i)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        map_in_threads(fail, range(1000), progress_bar=False)
+    assert len(begun) < 1000
+
+
 def counted():
     """Make a function with members, and a list of how many were computed one by one."""
     numbers = []

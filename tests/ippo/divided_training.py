@@ -3,6 +3,7 @@
     python -m tests.ippo.divided_training CASE...
     python -m tests.ippo.divided_training resume DIRECTORY
     python -m tests.ippo.divided_training count
+    python -m tests.ippo.divided_training together
 
 Prints a line of JSON per case: the largest differences of parameters and of metrics. Minibatches
 hold the whole batch, so that both sides learn from the same ones. Adam's epsilon is large: it would
@@ -107,6 +108,30 @@ def count_steps() -> dict[str, int]:
     return counts
 
 
+def report_together() -> list[int]:
+    """Train two agents beside each other on two devices; return the updates that were reported."""
+    env, env_params = ja.make("hunting/discrete")
+    seen: list[int] = []
+    config = ja.AgentConfig(
+        n_steps=2,
+        batch_size=2,
+        minibatch_size=2,
+        rollout_length=2,
+        eval_frequency=1,
+        n_evals=2,
+        progress_bar=False,
+        devices=2,
+    )
+    agents: dict[str, ja.IPPOBase] = {
+        "reported": ja.DiscreteIPPO(
+            env, env_params, config, callbacks=[lambda each: seen.append(each.n_updates_done)]
+        ),
+        "other": ja.DiscreteIPPO(env, env_params, config),
+    }
+    ja.train_together(agents, jax.random.key(0), ja.HyperParameters())
+    return seen
+
+
 def largest_difference(first: np.ndarray, second: np.ndarray) -> float:
     """Return the largest difference, relative to 1 or to the values; NaN must be the same."""
     first, second = np.asarray(first, float), np.asarray(second, float)
@@ -153,6 +178,8 @@ def resume_elsewhere(directory: str) -> dict[str, Any]:
 if __name__ == "__main__":
     if sys.argv[1] == "resume":
         print(json.dumps(resume_elsewhere(sys.argv[2])))
+    elif sys.argv[1] == "together":
+        print(json.dumps(report_together()))
     elif sys.argv[1] == "count":
         print(json.dumps(count_steps()))
     else:

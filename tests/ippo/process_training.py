@@ -53,10 +53,12 @@ def main(
         join(f"127.0.0.1:{port}", n_processes, process_id)
     env, env_params = make(env_id, process_id, directory)
     layers = ja.Layers(hidden_sizes=(8,))
+    initial_evaluation = n_members != 3  # without it the first checkpoint is the driver's
     config = ja.AgentConfig(
         **(ON_HOST if isinstance(env, ja.HostEnvironment) else SIZES),
         rollout_length=8,
         n_evals=4,
+        initial_evaluation=initial_evaluation,
         checkpoint_dir=directory / "checkpoints",
         progress_bar=False,
         devices=n_devices,
@@ -76,7 +78,7 @@ def main(
         rng = jax.random.split(rng, n_members)
     with ending_together():
         runner, metrics = agent.train(rng, hyperparams)
-    assert len(seen) == (3 if process_id == 0 else 0)
+    assert len(seen) == (2 + initial_evaluation if process_id == 0 else 0)
     leaves = to_leaves(jax.device_get(strip_keys(runner)))
     if isinstance(env, ja.HostEnvironment):
         leaves["n_own_envs"] = np.array(sorted(pool.n_envs for pool in env._pools))

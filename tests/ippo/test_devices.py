@@ -48,6 +48,11 @@ def test_several_minibatches_make_as_many_steps_on_several_devices():
 
 
 @pytest.mark.slow
+def test_agents_that_train_together_on_several_devices_are_reported():
+    assert run("together") == [0, 1, 2]
+
+
+@pytest.mark.slow
 def test_a_run_is_resumed_on_another_number_of_devices(tmp_path):
     differences = run("resume", tmp_path)
     assert differences["2"] == 0

@@ -1,6 +1,8 @@
 """The driver of runs, with learners that only count."""
 
+import signal
 import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ from jaxtyping import Array
 
 import jaxagents as ja
 from jaxagents.ippo.driver import Learners, drive
-from jaxagents.training.recorder import Recorder
+from jaxagents.training.recorder import Recorder, recording
 from tests.agents import FAST, WALK, tiny
 
 
@@ -29,7 +31,7 @@ def runner_after(n_updates) -> Any:
     return SimpleNamespace(n_updates_done=n_updates)
 
 
-def drive_two_twos_and_a_one(callbacks=(), stops_at=None, n_learners=1):
+def drive_two_twos_and_a_one(callbacks=(), stops_at=None, n_learners=1, report_themselves=None):
     """Count to 5 in three blocks; return the state, the metrics and the blocks' sizes."""
     sizes, config = [], tiny(n_steps=5, eval_frequency=2)
 
@@ -42,7 +44,7 @@ def drive_two_twos_and_a_one(callbacks=(), stops_at=None, n_learners=1):
     learners = Learners(
         agents=[Agent(config)] * n_learners,
         recorders=[Recorder(config, each, {}) for each in callbacks or [()] * n_learners],
-        report_themselves=False,
+        report_themselves=[False] * n_learners if report_themselves is None else report_themselves,
         run_block=run_block,
         runners=lambda state: [runner_after(state.runner)] * n_learners,
     )
@@ -90,6 +92,42 @@ def test_a_callback_that_raises_ends_the_run_of_all_once_all_were_called():
     assert seen == [(2, 2.5)]
 
 
+def test_only_learners_whose_programs_do_not_report_are_reported():
+    seen = []
+
+    def note(name, evaluation):
+        seen.append((name, evaluation.n_updates_done))
+
+    callbacks = [[partial(note, name)] for name in ("reports itself", "is reported")]
+    drive_two_twos_and_a_one(callbacks, n_learners=2, report_themselves=[True, False])
+    assert seen == [("is reported", n) for n in (2, 4, 5)]
+
+
+def test_an_error_of_a_callback_is_raised_although_a_signal_has_arrived_too():
+    def fail(evaluation):
+        signal.raise_signal(signal.SIGINT)
+        raise ZeroDivisionError
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            drive_two_twos_and_a_one([[fail]])
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_program_that_was_left_running_reports_nothing_more():
+    seen = []
+    recorder = Recorder(tiny(), [seen.append], {})
+    row = {"count": np.float32(1)}
+    with recording([recorder], 0, [None]):
+        assert not recorder.on_evaluation(runner_after(1), row)
+        recorder.call_back(None, runner_after(1))
+    assert recorder.on_evaluation(runner_after(2), row)
+    recorder.call_back(None, runner_after(2))
+    assert [each.n_updates_done for each in seen] == [1]
+
+
 def test_a_history_precedes_the_rows():
     config = tiny(n_steps=3, eval_frequency=2)
 
@@ -99,7 +137,7 @@ def test_a_history_precedes_the_rows():
     learners = Learners(
         agents=[Agent(config)],
         recorders=[Recorder(config, (), {})],
-        report_themselves=True,
+        report_themselves=[True],
         run_block=run_block,
         runners=lambda state: [state],
     )

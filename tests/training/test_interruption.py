@@ -110,6 +110,21 @@ def test_a_second_signal_abandons_a_program_and_a_later_run_waits_for_it(default
     assert handle(interruption, program.done)
 
 
+def test_the_second_signal_is_named_although_compiled_code_has_changed_its_exception(
+    default_handlers,
+):
+    def work():
+        signal.raise_signal(signal.SIGTERM)
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except Interrupted as error:
+            raise RuntimeError(f"CpuCallback error: {error!r}") from None
+
+    with pytest.raises(Interrupted) as raised:
+        handle(Interruption(), work)
+    assert (raised.value.signal_number, raised.value.at_once) == (signal.SIGTERM, True)
+
+
 def test_an_interrupt_that_was_lost_is_raised_again_by_the_next_wait(default_handlers):
     """What a handler raises in a callback of the garbage collector is printed and lost."""
     interruption, program = Interruption(), Future()

@@ -246,7 +246,7 @@ class Population(Frozen):
         learners = Learners(
             agents=[self._agent],
             recorders=[self.recorder],
-            report_themselves=False,
+            report_themselves=[False],
             run_block=self._run_block,
             runners=lambda members: [_runners(members)],
         )
