@@ -75,7 +75,7 @@ def _run(arguments: Sequence[str] | None, command: list[str]) -> int:
     except (BrokenPipeError, OutputError):
         raise
     except Exception as error:
-        from jaxagents.compiler.processes import ProcessError
+        from jaxagents.compiler.rendezvous import ProcessError
         from jaxagents.errors import ExperimentError
 
         if about := _about_jax(error):

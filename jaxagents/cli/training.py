@@ -117,7 +117,7 @@ def shown(quiet: bool) -> dict[str, Any]:
 
 def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bool) -> int:
     """Train, and print the results; return the exit status."""
-    from jaxagents.compiler.processes import ProcessError, is_first
+    from jaxagents.compiler.rendezvous import ProcessError, is_first
     from jaxagents.environments.host import HostEnvironmentError
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.interruption import Interrupted

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from jaxagents.compiler.processes import ProcessError, meet
+from jaxagents.compiler.rendezvous import ProcessError, meet
 
 
 def free_port():
