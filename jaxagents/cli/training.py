@@ -117,7 +117,8 @@ def shown(quiet: bool) -> dict[str, Any]:
 
 def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bool) -> int:
     """Train, and print the results; return the exit status."""
-    from jaxagents.compiler.rendezvous import ProcessError, is_first
+    from jaxagents.compiler.processes import is_first
+    from jaxagents.compiler.rendezvous import ProcessError
     from jaxagents.environments.host import HostEnvironmentError
     from jaxagents.ppo.finiteness import NonFiniteError
     from jaxagents.training.interruption import Interrupted
