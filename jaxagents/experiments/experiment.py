@@ -9,7 +9,7 @@ import logging
 import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, final
@@ -25,9 +25,8 @@ from jaxagents.compiler.processes import (
     is_first,
     together,
 )
-from jaxagents.environments.host import HostEnvironmentError
 from jaxagents.errors import OF_FILES, ExperimentError, explained
-from jaxagents.evaluation.runs import path_of_config, population_of, read_groups, read_lineages
+from jaxagents.evaluation.runs import path_of_config, population_of
 from jaxagents.experiments.config_files.file import (
     is_one_line,
     load_config,
@@ -47,31 +46,33 @@ from jaxagents.experiments.make_agent import (
     open_trackers,
     require_trackers,
 )
-from jaxagents.experiments.members import MemberRuns, combine, of_best
+from jaxagents.experiments.members import MemberRuns, SingleRun
 from jaxagents.experiments.run_directory import (
     METRICS,
     append_start,
-    as_json,
     check_same_beginning,
     config_in_force,
     describe_start,
     keep_config,
     new_run_directory,
     numbered_if_taken,
+    warn_of_stretched_schedules,
+)
+from jaxagents.experiments.summaries import (
+    about_training,
+    describe_training,
+    random_returns_of,
     read_training_summary,
-    stretched_schedules,
     write_summary,
 )
-from jaxagents.hyperparameters import check_hyperparams, flat_items, with_items
-from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn, mean_of_present
-from jaxagents.training.trackers import JsonLines, Tracker, Trackers
+from jaxagents.hyperparameters import check_hyperparams
+from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
+from jaxagents.training.trackers import Tracker, Trackers
 
 if typing.TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
 
 _logger = logging.getLogger(__name__)
-_FEWEST_RANDOM, _MOST_RANDOM = 16, 128  # episodes of random actions
-_MOST_RANDOM_STEPS = 10_000  # of such an episode, if no time limit is known
 
 
 @final
@@ -145,13 +146,14 @@ class Experiment:
             )
             check_hyperparams(config.hyperparams, self.agent.policies.n_policies)
             self._selection = config.population_based_training.rule(config.seed)
-            self._members: MemberRuns | None = None
+            self._runs: SingleRun | MemberRuns
             if config.seeds > 1:
                 check_can_be_population(self.agent, config.seeds)
                 n_policies = self.agent.policies.n_policies
-                self._members = MemberRuns(config, self.directory, n_policies, self._selection)
+                self._runs = MemberRuns(config, self.directory, n_policies, self._selection)
             else:
                 check_division(self.agent)
+                self._runs = SingleRun(config, self.directory, self._member)
 
     @classmethod
     def of_run(
@@ -201,9 +203,7 @@ class Experiment:
         if self._selection is not None:
             with explained():
                 self._selection.check(self.config.seeds)
-        rng, hyperparams = jax.random.key(self.config.seed), self.config.hyperparams
-        if self._members is not None:
-            rng, hyperparams = self._members.keys(), self._members.initial_hyperparams()
+        rng, hyperparams = self._runs.keys(), self._runs.initial_hyperparams()
         self._check_start()
         together(lambda: self._create_directory() if is_first() else None)
         with explained(kinds=OF_FILES), self.agent.recorder.holding():
@@ -220,9 +220,8 @@ class Experiment:
         with explained(f"runs_dir: {self.config.runs_dir} cannot be written to: "):
             self.directory.mkdir(parents=True)
             save_config(self.config, self.directory / "config.yaml")
-            if self._members is not None:
-                self._members.write_configs()
-            metrics = self._open_metrics()
+            self._runs.write_configs()
+            metrics = self._runs.open_metrics()
         append_start(self.directory / "environment.json", describe_start())
         self._track([metrics])
 
@@ -278,45 +277,24 @@ class Experiment:
                 summary = self._finish(lambda: (runner, metrics))
                 if not is_first():
                     return summary
-                trained_with = self._config_before()
-                evaluated_with = replace(trained_with, evaluation=self.config.evaluation)
-                self._keep_config(evaluated_with)
+                trained_with = load_config(config_in_force(self.directory, self.n_updates_before))
+                self._keep_config(replace(trained_with, evaluation=self.config.evaluation))
                 return summary
             if is_first():
-                self._say_what_is_stretched()
+                warn_of_stretched_schedules(self.config, self.directory, self.n_updates_before)
                 self._track(self._metrics_if_writable())
                 self._start = describe_start() | {"resumed_after_update": self.n_updates_before}
-            hyperparams = self.config.hyperparams
-            if self._selection is not None:  # each member has its own of what it varies
-                own = flat_items(runner.hyperparams)
-                varied = {name: own[name] for name in self._selection.varied}
-                hyperparams = with_items(hyperparams, varied)
+            hyperparams = self._runs.hyperparams_to_resume(runner)
             return self._finish(lambda: self.agent.resume(hyperparams, self._selection))
 
-    def _config_before(self) -> ExperimentConfig:
-        """Read the configuration of the run that is resumed, up to its last checkpoint."""
-        return load_config(config_in_force(self.directory, self.n_updates_before))
-
-    def _say_what_is_stretched(self) -> None:
-        with contextlib.suppress(ExperimentError):  # written by another version of the package
-            text = stretched_schedules(self._config_before(), self.config, self.n_updates_before)
-            if text:
-                _logger.warning("%s", text)
-
-    def _open_metrics(self) -> Tracker:
-        if self._members is not None:
-            return self._members.open_metrics()
-        return JsonLines(self.directory / METRICS)
-
     def _metrics_if_writable(self) -> list[Tracker]:
-        folders = [self.directory] if self._members is None else self._members.folders
-        for path in (folder / METRICS for folder in folders):
+        for path in (folder / METRICS for folder in self._runs.folders):
             if not path.exists():
                 _logger.warning(
                     "%s is missing: plots and reports lack the run's evaluations so far", path
                 )
         try:
-            return [self._open_metrics()]
+            return [self._runs.open_metrics()]
         except OSError as error:
             _logger.warning(
                 "%s cannot be written, training continues without it: %s", METRICS, error
@@ -324,11 +302,10 @@ class Experiment:
             return []
 
     def _has_reached_target(self, metrics: Mapping[str, Any]) -> bool:
-        target, returns = self.config.stop_at_return, metrics.get("returns", ())
-        if target is None or not np.size(returns):
+        target = self.config.stop_at_return
+        if target is None or not np.size(metrics.get("returns", ())):
             return False
-        last = returns[-1] if self._members is None else returns[:, -1]
-        return float(np.nanmean(last)) >= target
+        return float(np.nanmean(self._runs.latest_returns(metrics))) >= target
 
     def _track(self, metrics: Sequence[Tracker]) -> None:
         configured = open_trackers(self.config, self.directory)
@@ -354,63 +331,18 @@ class Experiment:
     def _conclude(self, runner: Any, metrics: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Evaluate the trained policies, and write the summary and the learning curve."""
         n_updates_done = int(np.max(runner.n_updates_done))
-        n_updates_now = self.config.seeds * (n_updates_done - self.n_updates_before)
-        training = {
-            "n_updates_done": n_updates_done,
-            "n_environment_steps": self._n_environment_steps(n_updates_done),
-            # Since training began or was resumed, compilation and evaluations included.
-            "seconds": round(seconds, 3),
-            "environment_steps_per_second": round(
-                self._n_environment_steps(n_updates_now) / seconds, 1
-            ),
-        }
+        training = describe_training(self.config, self.n_updates_before, n_updates_done, seconds)
         if n_updates_done == self.n_updates_before:  # nothing was trained: keep the earlier times
             training = read_training_summary(self.directory, n_updates_done) or training
-        versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
         evaluation = self.evaluate()
-        random_returns = self._random_returns()
-        about = {"training": training, "versions": versions}
-        if random_returns is not None:
-            means, deviations = np.mean(random_returns, axis=0), np.std(random_returns, axis=0)
-            about["random_returns"] = {
-                "mean": as_json(means.tolist()),
-                "std": as_json(deviations.tolist()),
-                "n_evals": len(random_returns),
-            }
-        if self._members is not None:
-            summary = self._members.summarize(
-                evaluation, self._diagnoses_of_members(runner, metrics, random_returns), about
-            )
-        else:
-            diagnosis = self.agent.diagnose(runner, metrics, random_returns)
-            summary = evaluation | {"diagnosis": diagnosis, **about}
+        random_returns = random_returns_of(self.agent, self.config.evaluation)
+        about = about_training(training, random_returns)
+        trained = (runner, metrics)
+        summary = self._runs.summarize(self.agent, trained, evaluation, random_returns, about)
         write_summary(summary, self.directory)
         if self.config.agent.n_evals:
-            self._plot(metrics, random_returns)
+            self._runs.plot(metrics, random_returns)
         return summary
-
-    def _random_returns(self) -> np.ndarray | None:
-        """Measure the returns of random actions, ``[episodes, actors]``; None if this fails.
-
-        Measured at the end, so that training begins without delay.
-        """
-        how, limit = self.config.evaluation, self.agent.environments.time_limit.n_steps
-        n_evals = min(max(how.n_evals, _FEWEST_RANDOM), _MOST_RANDOM)
-        max_steps = _MOST_RANDOM_STEPS if limit is None else None
-        try:
-            metrics = self.agent.eval_random(jax.random.key(how.seed), n_evals, max_steps)
-        except (HostEnvironmentError, ValueError) as error:
-            _logger.warning("The return of random actions could not be measured: %s", error)
-            return None
-        returns, lengths = (np.asarray(metrics[name]) for name in ("returns", "episode_lengths"))
-        has_ended = max_steps is None or lengths.max() < max_steps
-        return returns if has_ended and np.isfinite(returns).all() else None
-
-    def _diagnoses_of_members(
-        self, runner: Any, metrics: Mapping[str, Any], random_returns: np.ndarray | None
-    ) -> list[list[str]]:
-        members = [self.agent.member((runner, dict(metrics)), i) for i in range(self.config.seeds)]
-        return [self.agent.diagnose(own, its, random_returns) for own, its in members]
 
     def restore(self, mode: str | None = None) -> "IPPOBase":
         """Load the "best" or the "last" checkpoint; None takes the configured one.
@@ -421,7 +353,8 @@ class Experiment:
         Raises:
             ExperimentError: there is no such checkpoint.
         """
-        self._restore(mode or self.config.evaluation.mode, self._member)
+        with explained():
+            self.agent.restore(mode or self.config.evaluation.mode, member=self._member)
         return self.agent
 
     def export(self, directory: str | PathLike[str], mode: str | None = None) -> list[Path]:
@@ -509,49 +442,12 @@ class Experiment:
         Returns:
             Plain data: the run, the checkpoint, the evaluation's settings, statistics of
             ``returns`` per actor, and means over episodes of the other evaluation metrics. For a
-            population see `members.combine`; for population-based training, `members.of_best`.
+            population see `summaries.combine`; for population-based training, `summaries.of_best`.
 
         Raises:
             ExperimentError: there is no such checkpoint.
         """
-        how = how or self.config.evaluation
-        if self._members is None:
-            return self._evaluate(how, self._restore(how.mode, self._member))
-        with explained():
-            runners, metrics = self.agent.restore(how.mode)
-        members = [self.agent.member(runners, i) for i in range(self.config.seeds)]
-        evaluations = [self._evaluate(how, runner) for runner in members]
-        if self._selection is not None:
-            from jaxagents.ippo.population.members import best_member
-
-            return of_best(evaluations, best_member(metrics, how.mode))
-        return combine(evaluations)
-
-    def _evaluate(self, how: EvaluationConfig, runner: Any) -> dict[str, Any]:
-        rng, n_updates_done = jax.random.key(how.seed), int(runner.n_updates_done)
-        metrics = jax.device_get(self.agent.eval(rng, how.n_evals, how.greedy, runner))
-        stats = self.agent.summarize(metrics.pop("returns"))._asdict()
-        del stats["episodes"]
-        return {
-            "name": self.config.name,
-            "env": self.config.env,
-            "checkpoint": {
-                "n_updates_done": n_updates_done,
-                "n_environment_steps": self._n_environment_steps(n_updates_done),
-            },
-            "evaluation": asdict(how),
-            "returns": {name: as_json(values.tolist()) for name, values in stats.items()},
-            "means": {
-                name: as_json(_mean_over_episodes(name, values).tolist())
-                for name, values in metrics.items()
-            },
-        }
-
-    def _restore(self, mode: str, member: int | str | None = None) -> Any:
-        """Load a checkpoint and return its runner, or that of one member."""
-        with explained():
-            runner, _ = self.agent.restore(mode, member=member)
-        return runner
+        return self._runs.evaluate(self.agent, how or self.config.evaluation)
 
     def _record(self, evaluation: Evaluation) -> None:
         if self._start is not None:  # this is the first evaluation of resumed training
@@ -566,34 +462,4 @@ class Experiment:
     def _keep_config(self, config: ExperimentConfig) -> None:
         """Write the configuration, and those of a population's members, where they have changed."""
         keep_config(config, self.directory, self.n_updates_before)
-        if self._members is not None:
-            self._members.keep_configs(self.n_updates_before)
-
-    def _plot(self, metrics: Mapping[str, Any], random_returns: np.ndarray | None) -> None:
-        from jaxagents.visual.plots import plot_learning_curve, plot_runs
-        from jaxagents.visual.population_plots import draw_lineages
-
-        if self._members is not None:
-            groups = read_groups([self.directory])
-            plot_runs(groups, self.directory / "learning_curve.png", metrics=["return"])
-            if self._selection is not None:
-                draw_lineages(read_lineages(self.directory), self.directory / "lineages.png")
-            return
-
-        n_updates_done = np.asarray(metrics["n_updates_done"])
-        plot_learning_curve(
-            {**metrics, "n_environment_steps": self._n_environment_steps(n_updates_done)},
-            self.directory / "learning_curve.png",
-            title=f"{self.config.name} ({self.config.env})",
-            random_returns=None if random_returns is None else random_returns.mean(axis=0).tolist(),
-        )
-
-    def _n_environment_steps(self, n_updates_done: Any) -> Any:
-        return n_updates_done * self.config.agent.steps_per_update
-
-
-def _mean_over_episodes(name: str, values: Any) -> Any:
-    """Average a metric of evaluations; an info over the episodes that have it."""
-    if name.startswith("info_"):
-        return mean_of_present(np.asarray(values, np.float64))
-    return np.mean(values, axis=0)
+        self._runs.keep_configs(self.n_updates_before)

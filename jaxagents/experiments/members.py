@@ -1,6 +1,6 @@
-"""The members of a population of seeds: their directories and their results."""
+"""What an experiment trains: one agent, or the members of a population of seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -10,19 +10,113 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from jaxagents.compiler.devices import Devices
-from jaxagents.evaluation.runs import MEMBERS
-from jaxagents.evaluation.statistics import summarize
+from jaxagents.errors import explained
+from jaxagents.evaluation.runs import MEMBERS, read_groups, read_lineages
 from jaxagents.experiments.config_files.file import save_config
 from jaxagents.experiments.config_files.schema import (
+    EvaluationConfig,
     ExperimentConfig,
     PopulationBasedTrainingConfig,
 )
-from jaxagents.experiments.run_directory import METRICS, as_json, keep_config, write_summary
-from jaxagents.hyperparameters import HyperParameters
+from jaxagents.experiments.run_directory import METRICS, keep_config
+from jaxagents.experiments.summaries import (
+    RandomReturns,
+    combine,
+    evaluate_runner,
+    of_best,
+    write_summary,
+)
+from jaxagents.hyperparameters import HyperParameters, flat_items, with_items
 from jaxagents.training.trackers import JsonLines, OfBestMember, PerMember, Tracker, Trackers
+from jaxagents.types import Runner
 
 if TYPE_CHECKING:
+    from jaxagents.ippo.base import IPPOBase
     from jaxagents.ippo.population.population_based_training import PopulationBasedTraining
+
+
+@final
+class SingleRun:
+    """The run of one agent; it has the methods of `MemberRuns`.
+
+    Args:
+        config: The experiment's configuration.
+        directory: Directory of the run.
+        member: Which member of a population plays for it, if the checkpoints are a population's.
+    """
+
+    def __init__(self, config: ExperimentConfig, directory: Path, member: int | str | None):
+        self._config = config
+        self._member = member
+        self.folders: list[Path] = [directory]
+
+    def keys(self) -> Key[Array, ""]:
+        """Return the random key."""
+        return jax.random.key(self._config.seed)
+
+    def initial_hyperparams(self) -> HyperParameters:
+        """Return the hyperparameters to begin with."""
+        return self._config.hyperparams
+
+    def hyperparams_to_resume(self, runner: Runner) -> HyperParameters:
+        """Return the hyperparameters to resume with."""
+        return self._config.hyperparams
+
+    def write_configs(self) -> None:
+        """Write nothing: the run's own configuration is its only one."""
+
+    def keep_configs(self, n_updates_done: int) -> None:
+        """Write nothing, as in `write_configs`."""
+
+    def open_metrics(self) -> Tracker:
+        """Open the run's file of metrics."""
+        return JsonLines(self.folders[0] / METRICS)
+
+    def latest_returns(self, metrics: Mapping[str, Any]) -> np.ndarray:
+        """Return those of the last evaluation."""
+        return metrics["returns"][-1]
+
+    def evaluate(self, agent: "IPPOBase", how: EvaluationConfig) -> dict[str, Any]:
+        """Play episodes with the policies of a checkpoint.
+
+        Raises:
+            ExperimentError: there is no such checkpoint.
+        """
+        with explained():
+            runner, _ = agent.restore(how.mode, member=self._member)
+        return evaluate_runner(agent, runner, how, self._config)
+
+    def summarize(
+        self,
+        agent: "IPPOBase",
+        trained: tuple[Any, Mapping[str, Any]],
+        evaluation: Mapping[str, Any],
+        random_returns: RandomReturns | None,
+        about: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Return the summary of the run.
+
+        Args:
+            agent: The agent.
+            trained: What ``agent.train`` has returned.
+            evaluation: What `evaluate` has returned.
+            random_returns: Of random actions.
+            about: What `about_training` has returned.
+        """
+        return {**evaluation, "diagnosis": agent.diagnose(*trained, random_returns), **about}
+
+    def plot(self, metrics: Mapping[str, Any], random_returns: RandomReturns | None) -> None:
+        """Draw the learning curve."""
+        from jaxagents.visual.plots import plot_learning_curve
+
+        (directory,), config = self.folders, self._config
+        n_steps = np.asarray(metrics["n_updates_done"]) * config.agent.steps_per_update
+        plot_learning_curve(
+            {**metrics, "n_environment_steps": n_steps},
+            directory / "learning_curve.png",
+            title=f"{config.name} ({config.env})",
+            random_returns=None if random_returns is None else random_returns.mean(axis=0).tolist(),
+        )
 
 
 @final
@@ -61,6 +155,14 @@ class MemberRuns:
             return config.hyperparams
         return self._selection.spread(config.hyperparams, config.seeds, self._n_policies)
 
+    def hyperparams_to_resume(self, runner: Runner) -> HyperParameters:
+        """Return the hyperparameters to resume with; members have their own of what is varied."""
+        if self._selection is None:
+            return self._config.hyperparams
+        own = flat_items(runner.hyperparams)
+        varied = {name: own[name] for name in self._selection.varied}
+        return with_items(self._config.hyperparams, varied)
+
     def write_configs(self) -> None:
         """Write each member's configuration."""
         for folder, config in zip(self.folders, self._configs(), strict=True):
@@ -79,29 +181,54 @@ class MemberRuns:
             return of_members
         return Trackers([of_members, OfBestMember(JsonLines(self._directory / METRICS))])
 
+    def latest_returns(self, metrics: Mapping[str, Any]) -> np.ndarray:
+        """Return those of all members' last evaluations."""
+        return metrics["returns"][:, -1]
+
+    def evaluate(self, agent: "IPPOBase", how: EvaluationConfig) -> dict[str, Any]:
+        """Play episodes with the policies of each member's checkpoint; see `combine`, `of_best`.
+
+        Raises:
+            ExperimentError: there is no such checkpoint.
+        """
+        with explained():
+            runners, metrics = agent.restore(how.mode)
+        members = [agent.member(runners, i) for i in range(len(self.seeds))]
+        evaluations = [evaluate_runner(agent, each, how, self._config) for each in members]
+        if self._selection is None:
+            return combine(evaluations)
+        from jaxagents.ippo.population.members import best_member
+
+        return of_best(evaluations, best_member(metrics, how.mode))
+
     def summarize(
         self,
-        evaluation: dict[str, Any],
-        diagnoses: Sequence[Sequence[str]],
+        agent: "IPPOBase",
+        trained: tuple[Any, Mapping[str, Any]],
+        evaluation: Mapping[str, Any],
+        random_returns: RandomReturns | None,
         about: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Write each member's summary, and return the population's.
+        """Write each member's summary, and return that of all; as in `SingleRun`."""
+        runners, metrics = trained
+        of_all = []
+        for i, (seed, folder) in enumerate(zip(self.seeds, self.folders, strict=True)):
+            own, its = agent.member((runners, dict(metrics)), i)
+            diagnosis = agent.diagnose(own, its, random_returns)
+            write_summary({**evaluation["members"][i], "diagnosis": diagnosis, **about}, folder)
+            if evaluation.get("best_member", i) == i:
+                of_all += [f"seed {seed}: {sentence}" for sentence in diagnosis]
+        return {**evaluation, "diagnosis": of_all, **about}
 
-        Args:
-            evaluation: The population's, as `combine` or `of_best` returned it.
-            diagnoses: Each member's.
-            about: Entries of all summaries.
-        """
-        parts = zip(self.folders, evaluation["members"], diagnoses, strict=True)
-        for folder, own, diagnosis in parts:
-            write_summary({**own, "diagnosis": list(diagnosis), **about}, folder)
-        of_all = [
-            f"seed {seed}: {sentence}"
-            for i, (seed, diagnosis) in enumerate(zip(self.seeds, diagnoses, strict=True))
-            if evaluation.get("best_member", i) == i
-            for sentence in diagnosis
-        ]
-        return evaluation | {"diagnosis": of_all, **about}
+    def plot(self, metrics: Mapping[str, Any], random_returns: RandomReturns | None) -> None:
+        """Draw the learning curve, and the lineages if members continue from others."""
+        from jaxagents.visual.plots import plot_runs
+        from jaxagents.visual.population_plots import draw_lineages
+
+        groups = read_groups([self._directory])
+        plot_runs(groups, self._directory / "learning_curve.png", metrics=["return"])
+        if self._selection is not None:
+            draw_lineages(read_lineages(self._directory), self._directory / "lineages.png")
 
     def _configs(self) -> list[ExperimentConfig]:
         """Return each member's configuration, with the hyperparameters that it began with.
@@ -125,37 +252,3 @@ class MemberRuns:
         each = split_hyperparams(self.initial_hyperparams(), config.seeds, self._n_policies)
         plain = [jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), own) for own in each]
         return [replace(one, hyperparams=own) for one, own in zip(configs, plain, strict=True)]
-
-
-def of_best(evaluations: Sequence[dict[str, Any]], index: int) -> dict[str, Any]:
-    """Return the evaluation of a population whose members are not independent: the best one's.
-
-    Returns:
-        As a single run's; ``best_member`` is its index, ``members`` all evaluations.
-    """
-    return {**evaluations[index], "best_member": index, "members": list(evaluations)}
-
-
-def combine(evaluations: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Combine the evaluations of all members.
-
-    Returns:
-        As a single run's, except that the statistics of ``returns`` are over the members' mean
-        returns. The evaluations themselves are ``members``.
-    """
-    first = evaluations[0]
-    means = [[np.nan if x is None else x for x in each["returns"]["mean"]] for each in evaluations]
-    stats = summarize(np.asarray(means, np.float64))._asdict()
-    del stats["episodes"]
-    furthest = max(evaluations, key=lambda each: each["checkpoint"]["n_updates_done"])
-    averages = {
-        name: as_json(np.mean([each["means"][name] for each in evaluations], axis=0).tolist())
-        for name in first["means"]
-    }
-    return {
-        **first,
-        "checkpoint": furthest["checkpoint"],
-        "returns": {name: as_json(values.tolist()) for name, values in stats.items()},
-        "means": averages,
-        "members": list(evaluations),
-    }

@@ -99,6 +99,16 @@ def config_in_force(directory: Path, n_updates_done: int) -> Path:
     return [path for since, path in configs_of(directory) if since <= n_updates_done][-1]
 
 
+def warn_of_stretched_schedules(
+    config: ExperimentConfig, directory: Path, n_updates_done: int
+) -> None:
+    """Log which hyperparameters jump where a run is resumed after some updates."""
+    with contextlib.suppress(ExperimentError):  # written by another version of the package
+        before = load_config(config_in_force(directory, n_updates_done))
+        if text := stretched_schedules(before, config, n_updates_done):
+            _logger.warning("%s", text)
+
+
 def stretched_schedules(
     before: ExperimentConfig, after: ExperimentConfig, n_updates_done: int
 ) -> str:
@@ -140,28 +150,6 @@ def stretched_schedules(
 
 def _rounded(values: Any) -> str:
     return " and ".join(dict.fromkeys(f"{value:.3g}" for value in np.ravel(values)))
-
-
-def as_json(values: Any) -> Any:
-    """Replace NaN and infinities in nested lists by None, because JSON cannot hold them."""
-    if isinstance(values, list):
-        return [as_json(each) for each in values]
-    return values if np.isfinite(values) else None
-
-
-def write_summary(summary: dict[str, Any], directory: Path) -> None:
-    """Write ``summary.json``."""
-    text = json.dumps(summary, indent=2, allow_nan=False)
-    write_atomically(directory / "summary.json", text + "\n")
-
-
-def read_training_summary(directory: Path, n_updates_done: int) -> dict[str, Any] | None:
-    """Read ``training`` in ``summary.json``; return None unless it ends after these updates."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        text = (directory / "summary.json").read_text(encoding="utf-8")
-        training = json.loads(text)["training"]
-        return training if training["n_updates_done"] == n_updates_done else None
-    return None
 
 
 def describe_start() -> dict[str, Any]:

@@ -1,0 +1,177 @@
+"""What a run's summary says: how its policies do, how it was trained, and how it compares."""
+
+import contextlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+import jaxagents
+from jaxagents.environments.host import HostEnvironmentError
+from jaxagents.evaluation.statistics import summarize
+from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
+from jaxagents.training.atomic_write import write_atomically
+from jaxagents.training.callbacks import mean_of_present
+
+if TYPE_CHECKING:
+    from jaxagents.ippo.base import IPPOBase
+
+_logger = logging.getLogger(__name__)
+_FEWEST_RANDOM, _MOST_RANDOM = 16, 128  # episodes of random actions
+_MOST_RANDOM_STEPS = 10_000  # of such an episode, if no time limit is known
+
+RandomReturns = Float[np.ndarray, "episodes actors"]
+
+
+def evaluate_runner(
+    agent: "IPPOBase", runner: Any, how: EvaluationConfig, config: ExperimentConfig
+) -> dict[str, Any]:
+    """Play episodes with trained policies.
+
+    Args:
+        agent: The agent.
+        runner: State of its training.
+        how: Which episodes.
+        config: Of the run.
+
+    Returns:
+        Plain data: the run, the checkpoint, the evaluation's settings, statistics of ``returns``
+        per actor, and means over episodes of the other evaluation metrics.
+    """
+    metrics = jax.device_get(agent.eval(jax.random.key(how.seed), how.n_evals, how.greedy, runner))
+    n_updates_done = int(runner.n_updates_done)
+    return {
+        "name": config.name,
+        "env": config.env,
+        "checkpoint": {
+            "n_updates_done": n_updates_done,
+            "n_environment_steps": n_updates_done * config.agent.steps_per_update,
+        },
+        "evaluation": asdict(how),
+        "returns": _statistics(metrics.pop("returns")),
+        "means": {
+            name: as_json(_mean_over_episodes(name, values).tolist())
+            for name, values in metrics.items()
+        },
+    }
+
+
+def of_best(evaluations: Sequence[dict[str, Any]], index: int) -> dict[str, Any]:
+    """Return the evaluation of a population whose members are not independent: the best one's.
+
+    Returns:
+        As that of a single run; ``best_member`` is its index, ``members`` all evaluations.
+    """
+    return {**evaluations[index], "best_member": index, "members": list(evaluations)}
+
+
+def combine(evaluations: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Combine the evaluations of all members.
+
+    Returns:
+        As a single run's, except that the statistics of ``returns`` are over the members' mean
+        returns. The evaluations themselves are ``members``.
+    """
+    first = evaluations[0]
+    means = [[np.nan if x is None else x for x in each["returns"]["mean"]] for each in evaluations]
+    furthest = max(evaluations, key=lambda each: each["checkpoint"]["n_updates_done"])
+    averages = {
+        name: as_json(np.mean([each["means"][name] for each in evaluations], axis=0).tolist())
+        for name in first["means"]
+    }
+    return {
+        **first,
+        "checkpoint": furthest["checkpoint"],
+        "returns": _statistics(np.asarray(means, np.float64)),
+        "means": averages,
+        "members": list(evaluations),
+    }
+
+
+def random_returns_of(agent: "IPPOBase", how: EvaluationConfig) -> RandomReturns | None:
+    """Return the returns of random actions; None if they cannot be had.
+
+    Measured at the end of training, so that it begins without delay.
+    """
+    n_evals = min(max(how.n_evals, _FEWEST_RANDOM), _MOST_RANDOM)
+    max_steps = _MOST_RANDOM_STEPS if agent.environments.time_limit.n_steps is None else None
+    try:
+        metrics = agent.eval_random(jax.random.key(how.seed), n_evals, max_steps)
+    except (HostEnvironmentError, ValueError) as error:
+        _logger.warning("The return of random actions could not be measured: %s", error)
+        return None
+    returns, lengths = (np.asarray(metrics[name]) for name in ("returns", "episode_lengths"))
+    has_ended = max_steps is None or lengths.max() < max_steps
+    return returns if has_ended and np.isfinite(returns).all() else None
+
+
+def describe_training(
+    config: ExperimentConfig, n_updates_before: int, n_updates_done: int, seconds: float
+) -> dict[str, Any]:
+    """Return how long a run has trained, and how fast since it began or was resumed."""
+    n_steps_now = config.seeds * (n_updates_done - n_updates_before) * config.agent.steps_per_update
+    return {
+        "n_updates_done": n_updates_done,
+        "n_environment_steps": n_updates_done * config.agent.steps_per_update,
+        "seconds": round(seconds, 3),  # compilation and evaluations included
+        "environment_steps_per_second": round(n_steps_now / seconds, 1),
+    }
+
+
+def about_training(
+    training: Mapping[str, Any], random_returns: RandomReturns | None
+) -> dict[str, Any]:
+    """Return what the summaries of a run and of its members say alike."""
+    versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
+    about = {"training": training, "versions": versions}
+    if random_returns is None:
+        return about
+    means, deviations = np.mean(random_returns, axis=0), np.std(random_returns, axis=0)
+    return about | {
+        "random_returns": {
+            "mean": as_json(means.tolist()),
+            "std": as_json(deviations.tolist()),
+            "n_evals": len(random_returns),
+        }
+    }
+
+
+def as_json(values: Any) -> Any:
+    """Replace NaN and infinities in nested lists by None, because JSON cannot hold them."""
+    if isinstance(values, list):
+        return [as_json(each) for each in values]
+    return values if np.isfinite(values) else None
+
+
+def write_summary(summary: dict[str, Any], directory: Path) -> None:
+    """Write ``summary.json``."""
+    text = json.dumps(summary, indent=2, allow_nan=False)
+    write_atomically(directory / "summary.json", text + "\n")
+
+
+def read_training_summary(directory: Path, n_updates_done: int) -> dict[str, Any] | None:
+    """Read ``training`` in ``summary.json``; return None unless it ends after these updates."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        text = (directory / "summary.json").read_text(encoding="utf-8")
+        training = json.loads(text)["training"]
+        return training if training["n_updates_done"] == n_updates_done else None
+    return None
+
+
+def _statistics(returns: Float[np.ndarray, "episodes actors"]) -> dict[str, Any]:
+    stats = summarize(returns)._asdict()
+    del stats["episodes"]
+    return {name: as_json(values.tolist()) for name, values in stats.items()}
+
+
+def _mean_over_episodes(name: str, values: Any) -> Any:
+    """Average a metric of evaluations; an info over the episodes that have it."""
+    if name.startswith("info_"):
+        return mean_of_present(np.asarray(values, np.float64))
+    return np.mean(values, axis=0)
