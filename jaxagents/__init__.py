@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from jaxagents.ippo.discrete import DiscreteIPPO
     from jaxagents.ippo.minari_datasets import rollouts_from_minari
     from jaxagents.ippo.opponents import FrozenPolicies
-    from jaxagents.ippo.population.population_based_training import PopulationBasedTraining
-    from jaxagents.ippo.population.successive_halving import SuccessiveHalving
+    from jaxagents.ippo.population.selection import PopulationBasedTraining, SuccessiveHalving
     from jaxagents.ippo.presets import textbook_ppo
     from jaxagents.ippo.registry import IPPO, register_agent
     from jaxagents.ippo.rollout import Rollout
@@ -72,7 +71,7 @@ _MODULE_OF = {
     "PastSelves": "environments.sides.side",
     "Payoffs": "evaluation.payoffs",
     "Plan": "experiments.planning",
-    "PopulationBasedTraining": "ippo.population.population_based_training",
+    "PopulationBasedTraining": "ippo.population.selection",
     "Profile": "experiments.profiling",
     "RandomOpponent": "environments.sides.opponents",
     "RecurrentNetwork": "networks.recurrent",
@@ -81,7 +80,7 @@ _MODULE_OF = {
     "Scripted": "environments.sides.opponents",
     "Side": "environments.sides.side",
     "StopAtReturn": "training.callbacks",
-    "SuccessiveHalving": "ippo.population.successive_halving",
+    "SuccessiveHalving": "ippo.population.selection",
     "Tracker": "training.trackers",
     "cross_play": "evaluation.payoffs",
     "draw_cross_play": "visual.population_plots",

@@ -32,7 +32,7 @@ from jaxagents.types import Runner
 
 if TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
-    from jaxagents.ippo.population.population_based_training import PopulationBasedTraining
+    from jaxagents.ippo.population.selection import PopulationBasedTraining
 
 
 @final

@@ -13,7 +13,7 @@ from jaxagents.compiler.jit import compiled, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import to_draw
 from jaxagents.compiler.waiting import reporting, wait_for
 from jaxagents.environments.batch import EnvironmentBatch
-from jaxagents.environments.random_actions import random_actions
+from jaxagents.environments.sides.opponents import random_actions
 from jaxagents.evaluation.episodes import (
     Act,
     Play,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxagents as ja
-from jaxagents.environments.random_actions import random_actions
+from jaxagents.environments.sides.opponents import random_actions
 
 
 def _draw(space, mask=None):

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from jaxagents.environments.heterogeneity import common_shape, common_space
 from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.encodings import (
     AS_THEY_ARE,
@@ -21,6 +20,8 @@ from jaxagents.environments.spaces import (
     action_dtype,
     action_shape,
     as_space,
+    common_shape,
+    common_space,
     float32_bounds,
     mask_size,
 )

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from jaxagents.environments.heterogeneity import teams_by_name
 from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
 from jaxagents.environments.host.encodings import (
@@ -17,6 +16,7 @@ from jaxagents.environments.host.encodings import (
     as_picture,
     is_of_images,
 )
+from jaxagents.environments.spaces import teams_by_name
 
 _FRAMES_PER_SECOND = 10.0  # of environments that do not say
 _ONE = (np.zeros(1, bool), np.ones(1, bool))  # False and True of a single actor

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray
 
-from jaxagents.environments.heterogeneity import common_shape, common_space, teams_by_name
 from jaxagents.environments.jaxmarl.families import (
     FAMILIES,
     Family,
@@ -19,10 +18,17 @@ from jaxagents.environments.jaxmarl.families import (
     family_of,
     supported_family,
 )
-from jaxagents.environments.jaxmarl.lazy_import import load
-from jaxagents.environments.jaxmarl.muted_output import SILENCE
+from jaxagents.environments.jaxmarl.quiet_import import SILENCE, load
 from jaxagents.environments.protocol import Environment, StepResult
-from jaxagents.environments.spaces import ActionSpace, Discrete, as_space, mask_size
+from jaxagents.environments.spaces import (
+    ActionSpace,
+    Discrete,
+    as_space,
+    common_shape,
+    common_space,
+    mask_size,
+    teams_by_name,
+)
 from jaxagents.types import Observation, PyTree
 
 

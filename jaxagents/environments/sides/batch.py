@@ -9,11 +9,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
-from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors, unique
-from jaxagents.environments.sides.pool import (
+from jaxagents.environments.sides.opponents import (
+    Opponent,
     Pool,
+    Seats,
     draw_members,
     new_pool,
+    of_actors,
+    unique,
     win_rate,
     with_past_self,
     with_places,

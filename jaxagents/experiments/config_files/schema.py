@@ -22,7 +22,7 @@ from jaxagents.config import (
     use_python_integers,
 )
 from jaxagents.hyperparameters import HyperParameters, PerPolicy
-from jaxagents.ippo.population.population_based_training import PopulationBasedTraining
+from jaxagents.ippo.population.selection import PopulationBasedTraining
 
 _NOT_IN_FILES = ("checkpoint_dir",)
 _TYPE_NAMES = {

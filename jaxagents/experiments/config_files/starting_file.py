@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxagents.environments.constructor_arguments import arguments_of
-from jaxagents.environments.registry import EnvironmentInfo, describe, make
+from jaxagents.environments.registry import EnvironmentInfo, arguments_of, describe, make
 from jaxagents.environments.time_limits import TimeLimit, time_limit_of
 from jaxagents.experiments.config_files.schema import (
     ConfigField,

@@ -26,8 +26,7 @@ from jaxagents.experiments.sweep.search_space import (
 )
 from jaxagents.experiments.sweep.study import LOCK, Result, Sampler, Study, import_optuna
 from jaxagents.hyperparameters import HyperParameters
-from jaxagents.ippo.population.selection import ENDED, PARENTS
-from jaxagents.ippo.population.successive_halving import SuccessiveHalving
+from jaxagents.ippo.population.selection import ENDED, PARENTS, SuccessiveHalving
 from jaxagents.ppo.finiteness import NonFiniteError
 
 _FRESH = 1_000_000  # added to the seeds that confirm the best trial

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.environments.sides.pool import (
+from jaxagents.environments.sides.opponents import (
     draw_members,
     new_pool,
     win_rate,

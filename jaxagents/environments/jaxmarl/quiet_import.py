@@ -1,15 +1,20 @@
-"""Import of one module of a package without running the package's ``__init__``."""
+"""Quiet imports of single modules of JaxMARL.
 
+The ``__init__`` of its packages imports all environments, which takes three seconds, and prints.
+"""
+
+import contextlib
 import importlib
 import importlib.util
+import io
 import sys
 import threading
+import warnings
+from collections.abc import Iterator
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, cast
-
-from jaxagents.environments.jaxmarl.muted_output import SILENCE
+from typing import Any, cast, final
 
 _POSTPONING = threading.Lock()
 
@@ -69,3 +74,49 @@ class _Postponed(ModuleType):
             cast(Any, self).__class__ = _Postponed  # fail in the same way the next time
             raise
         return getattr(self, name)
+
+
+@contextlib.contextmanager
+def _replaced() -> Iterator[None]:
+    """Discard the process's output and ignore warnings.
+
+    On import JaxMARL resets `sys.stdout` to `sys.__stdout__`, which undoes a redirection. Both are
+    therefore replaced, and all streams are restored.
+    """
+    streams = {name: getattr(sys, name) for name in ("stdout", "stderr", "__stdout__")}
+    sys.stdout = sys.__stdout__ = io.StringIO()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, stream in streams.items():
+            setattr(sys, name, stream)
+
+
+@final
+class Silence:
+    """Context manager that mutes the process from the first entry to the last exit.
+
+    If each thread restored the streams that it found, it could restore another's replacement.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._n_within = 0
+        self._streams = contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._n_within == 0:
+                self._streams.enter_context(_replaced())
+            self._n_within += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._n_within -= 1
+            if self._n_within == 0:
+                self._streams.close()
+
+
+SILENCE = Silence()
