@@ -22,7 +22,7 @@ UNCHECKED = {
     "experiments.config_files.schema",
     "experiments.experiment",
     "hyperparameters",
-    "ippo.population.population_based_training",
+    "ippo.population.selection",
     "ippo.vmapped_training",
     "types",
 }
