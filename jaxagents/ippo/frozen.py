@@ -3,11 +3,12 @@
 import contextlib
 import functools
 import hashlib
+import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from types import SimpleNamespace as Namespace
 from typing import Any, TypeVar
 
@@ -72,7 +73,8 @@ def shared(parts: Any, build: Callable[[], Built], can_share: Callable[[Built], 
     class and attributes, or by their own equality if they are hashable. Everything else is equal
     only to itself, and so are empty collections, which may be records to be filled. A class is
     unequal to its former self once a method or attribute has been replaced, and a function once its
-    code, its defaults, a variable that it closes over, or data of its module that it reads differ.
+    code, its defaults, a variable that it closes over, or one that it reads of its own or of
+    another module differ. Functions, classes and objects of installed packages count as fixed.
 
     Args:
         parts: What the result depends on.
@@ -80,13 +82,13 @@ def shared(parts: Any, build: Callable[[], Built], can_share: Callable[[Built], 
         can_share: Returns True if others may share the result.
     """
     try:
-        by_value = _by_value(parts, {})
+        key = (is_plain(), jax.random.key_impl(jax.random.key(0)), _by_value(parts, {}))
+        found = _shared.get(key)
+        # An environment may have been changed since.
+        is_equal = found is not None and _by_value(found._built_of, {}) == key[-1]
     except RecursionError:
         return build()
-    key = (is_plain(), jax.random.key_impl(jax.random.key(0)), by_value)
-    found = _shared.get(key)
-    # An environment may have been changed since.
-    if found is None or _by_value(found._built_of, {}) != key[-1]:
+    if found is None or not is_equal:
         found = build()
         vars(found)["_built_of"] = parts
         if can_share(found):
@@ -188,11 +190,28 @@ def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for name, cell in closed_over:
         with contextlib.suppress(ValueError):  # not assigned yet
             yield name, cell.cell_contents
-    module = function.__globals__
-    for name in sorted(_names(function.__code__) & module.keys()):
-        is_own = getattr(module[name], "__globals__", None) is module
-        if is_own or isinstance(module[name], _DATA):
-            yield name, module[name]
+    names = _names(function.__code__)
+    yield from _read_of(function.__globals__, names)
+
+
+def _read_of(module: Mapping[str, Any], names: set[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the named variables of a module that may change: of libraries, only data."""
+    for name in sorted(names & module.keys()):
+        value = getattr(module[name], "__wrapped__", module[name])  # of a compiled function
+        if isinstance(value, ModuleType):
+            yield from _read_of(vars(value), names - {name})
+        elif isinstance(value, _DATA) or not _is_of_library(value):
+            yield name, value
+
+
+def _is_of_library(value: Any) -> bool:
+    """Return True if a function, class or object comes from an installed package or Python."""
+    kind = value if isinstance(value, FunctionType | type) else type(value)
+    package = str(kind.__module__).partition(".")[0]
+    if package == "jaxagents" or package in sys.stdlib_module_names:
+        return True
+    path = getattr(sys.modules.get(package), "__file__", None) or ""
+    return "site-packages" in path or "dist-packages" in path
 
 
 def _names(code: CodeType) -> set[str]:

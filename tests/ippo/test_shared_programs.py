@@ -5,7 +5,7 @@ import sys
 import weakref
 from collections import OrderedDict, deque
 from dataclasses import replace
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from unittest.mock import Mock
 
 import jax
@@ -232,6 +232,36 @@ def test_data_of_the_module_that_methods_read_are_compared(monkeypatch):
     before = agent_of(env)
     assert share(before, agent_of(env))
     monkeypatch.setattr(sys.modules[__name__], "BONUS", 2.0)
+    assert not share(before, agent_of(env))
+
+
+class Table:
+    bonus = 1.0
+
+
+class Entry:
+    def __init__(self):
+        self.bonus = 1.0
+
+
+ENTRY, OTHER = Entry(), ModuleType("other")
+OTHER.bonus = 1.0
+
+
+class ReadingAttributes(Coordination):
+    """Reads attributes of a class, of an object and of another module."""
+
+    def reset_env(self, rng, params):
+        assert Table.bonus + ENTRY.bonus + OTHER.bonus
+        return super().reset_env(rng, params)
+
+
+@pytest.mark.parametrize("holder", [Table, ENTRY, OTHER], ids=["class", "object", "module"])
+def test_attributes_of_the_modules_variables_are_compared(holder, monkeypatch):
+    env = ReadingAttributes()
+    before = agent_of(env)
+    assert share(before, agent_of(env))
+    monkeypatch.setattr(holder, "bonus", 2.0)
     assert not share(before, agent_of(env))
 
 
