@@ -60,6 +60,15 @@ def test_the_penalty_is_the_kl_divergence_times_an_adapting_coefficient(tutorial
         np.testing.assert_allclose(adapted.hyperparams.kl_coeff, [factor])
 
 
+def test_a_coefficient_that_would_change_its_shape_is_refused(tutorial):
+    agent = tutorial["PenaltyIPPO"](Walk(), None, tiny())
+    message = (
+        r"runner's hyperparams\.kl_coeff from float32\[\] to float32\[1\].*one value per policy"
+    )
+    with pytest.raises(ValueError, match=message):
+        agent.train(jax.random.key(0), agent.default_hyperparams.replace(kl_coeff=1.0))
+
+
 def test_the_auxiliary_loss_adds_the_squares_of_the_parameters(tutorial):
     agent_class = tutorial["DecayIPPO"]
     agent = agent_class(Walk(), None, tiny())

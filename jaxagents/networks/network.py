@@ -3,6 +3,7 @@
 `Network` wraps a module of these layers, a recurrent one, or a user's own.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -288,14 +289,14 @@ class Network:
     @property
     def can_rescale_values(self) -> bool:
         """True for default critics; the last layer of a user's own module is unknown."""
-        return isinstance(self._head(), ValueNetwork)
+        head = functools.reduce(getattr, self._folders(), self.module)
+        return isinstance(head, ValueNetwork)
 
     def with_rescaled_values(
         self, params: PyTree, scale: Float[Array, ""], shift: Float[Array, ""]
     ) -> PyTree:
         """Turn the values V into ``scale * V + shift`` by changing the last layer's parameters."""
-        folders = ["after"] if self.recurrent else []
-        path = ["params", *folders, ValueNetwork.LAST_LAYER]
+        path = ["params", *self._folders(), ValueNetwork.LAST_LAYER]
 
         def change(name_path: Any, leaf: Array) -> Array:
             names = [entry.key for entry in name_path]
@@ -305,9 +306,9 @@ class Network:
 
         return jax.tree_util.tree_map_with_path(change, params)
 
-    def _head(self) -> nn.Module | None:
-        """Return the module that has the last layer, as far as it is known."""
-        return getattr(self.module, "after", None) if self.recurrent else self.module
+    def _folders(self) -> tuple[str, ...]:
+        """Return the way from the module to the one that has the last layer."""
+        return getattr(self.module, "LAST_MODULE", ())
 
     def _example(self) -> tuple[Any, ...]:
         features = jnp.zeros((1, 1, *self.observation.shape), self.observation.dtype)

@@ -247,6 +247,7 @@ class RecurrentNetwork(nn.Module):
         after: Maps ``[samples, size]`` to ``[samples, *output]``; None returns the hidden state.
     """
 
+    LAST_MODULE = ("after",)  # has the last layer; see `Network.can_rescale_values`
     cell: CellName
     size: int
     torso: nn.Module

@@ -47,8 +47,12 @@ def open_block(
         training: State of the run before the block.
         n_updates: Number of updates in the block.
         step_shapes: Shapes and dtypes of one update's results.
+
+    Raises:
+        ValueError: an update changes the shape or dtype of an array of the runner.
     """
-    _, metrics, nonfinite = step_shapes
+    after, metrics, nonfinite = step_shapes
+    _check_keeps_shapes(training.runner, after)
     return Updates(
         runner=training.runner,
         n_left=jnp.where(training.stop, 0, n_updates),
@@ -56,6 +60,18 @@ def open_block(
         n_finite=jnp.zeros(nonfinite.shape[0], jnp.int32),
         total=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), metrics),
     )
+
+
+def _check_keeps_shapes(before: PyTree, after: PyTree) -> None:
+    olds, news = jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after)
+    for (path, old), new in zip(olds, news, strict=True):
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise ValueError(
+                f"an update changes the runner's {name} from {old.dtype}{list(old.shape)} to "
+                f"{new.dtype}{list(new.shape)}. `adapted` must keep shapes and dtypes: start a "
+                "hyperparameter that it changes with one value per policy, as in (1.0,)."
+            )
 
 
 def update_repeatedly(

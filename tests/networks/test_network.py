@@ -9,7 +9,7 @@ import pytest
 
 from jaxagents.config import Layers
 from jaxagents.networks.network import MLP, Network, PolicyNetwork, ValueNetwork, make_torso
-from jaxagents.networks.recurrent import make_module
+from jaxagents.networks.recurrent import RecurrentNetwork, make_module
 
 N_FEATURES, N_ACTIONS = 5, 3
 CELLS = ["gru", "lstm", "mingru"]
@@ -448,3 +448,23 @@ def test_values_of_a_users_own_network_cannot_be_rescaled():
     assert not Network(Keeping(), OBSERVATION, recurrent=False).can_rescale_values
     default = Network(ValueNetwork(MLP()), OBSERVATION, recurrent=False)
     assert default.can_rescale_values
+
+
+class Halving(nn.Module):
+    """Has a memory, and halves what its value network returns."""
+
+    after: nn.Module
+
+    def __call__(self, features, memory, begins):
+        del memory, begins
+        return 0.5 * self.after(features), ()
+
+    def empty_memory(self, batch_shape):
+        return ()
+
+
+def test_nor_can_those_of_a_users_own_recurrent_network():
+    last = ValueNetwork(MLP())
+    assert not Network(Halving(last), OBSERVATION, recurrent=True).can_rescale_values
+    default = RecurrentNetwork("gru", 4, MLP(), last)
+    assert Network(default, OBSERVATION, recurrent=True).can_rescale_values
