@@ -68,8 +68,12 @@ def _fewer_on_cpu(sizes: dict[str, int]) -> dict[str, int]:
 
 
 def work_of(sizes: Mapping[str, int]) -> int:
-    """Return the environment steps of a training."""
-    return math.prod(sizes.values())
+    """Return what the time of a training grows with.
+
+    On a CPU these are the environment steps. An accelerator does those of many environments at
+    once, and its time grows with the updates.
+    """
+    return math.prod(sizes.values()) if is_on_cpu() else sizes["n_updates"]
 
 
 def overrides_of(sizes: Mapping[str, int], n_minibatches: int = 4) -> list[str]:
