@@ -307,7 +307,7 @@ class Network:
         return jax.tree_util.tree_map_with_path(change, params)
 
     def _folders(self) -> tuple[str, ...]:
-        """Return the way from the module to the one that has the last layer."""
+        """Return the names that lead from the module to the submodule with the last layer."""
         return getattr(self.module, "LAST_MODULE", ())
 
     def _example(self) -> tuple[Any, ...]:

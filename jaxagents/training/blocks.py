@@ -49,7 +49,7 @@ def open_block(
         step_shapes: Shapes and dtypes of one update's results.
 
     Raises:
-        ValueError: an update changes the shape or dtype of an array of the runner.
+        ValueError: an update adds an array to the runner, drops one, or changes its shape or dtype.
     """
     after, metrics, nonfinite = step_shapes
     _check_keeps_shapes(training.runner, after)
@@ -63,15 +63,22 @@ def open_block(
 
 
 def _check_keeps_shapes(before: PyTree, after: PyTree) -> None:
-    olds, news = jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after)
-    for (path, old), new in zip(olds, news, strict=True):
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            name = jax.tree_util.keystr(path, simple=True, separator=".")
+    old, new = _shapes(before), _shapes(after)
+    for name in old | new:
+        if old.get(name) != new.get(name):
             raise ValueError(
-                f"an update changes the runner's {name} from {old.dtype}{list(old.shape)} to "
-                f"{new.dtype}{list(new.shape)}. `adapted` must keep shapes and dtypes: start a "
-                "hyperparameter that it changes with one value per policy, as in (1.0,)."
+                f"an update changes the runner's {name} from {old.get(name)} to {new.get(name)}. "
+                "`adapted` must keep shapes and dtypes: start a hyperparameter that it changes "
+                "with one value per policy, as in (1.0,)."
             )
+
+
+def _shapes(tree: PyTree) -> dict[str, str]:
+    """Return each array's dtype and shape, as in ``float32[2, 3]``, by its path."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
 
 
 def update_repeatedly(

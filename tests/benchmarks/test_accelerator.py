@@ -290,3 +290,12 @@ def test_every_tuned_form_turned_the_other_way_is_another_program(driver, monkey
     assert lowered(contextlib.nullcontext()) == usual
     for name in tuning.FORMS:
         assert lowered(tuning.other_form(name)) != usual, name
+
+
+def test_the_time_of_an_accelerator_is_expected_to_grow_with_the_updates(driver, monkeypatch):
+    trainings = importlib.import_module("accelerator.trainings")
+    monkeypatch.setattr(trainings, "is_on_cpu", lambda: False)
+    sizes = {case.name.split()[0]: case.size for case in trainings.by_environments(is_small=False)}
+    # 20 million samples, of 3 actors and 128 steps, in 10 to 200 updates.
+    expected = {"16": 200, "64": 200, "256": 200, "1,024": 51, "4,096": 13, "16,384": 10}
+    assert sizes == expected

@@ -1,5 +1,7 @@
 """Blocks of updates, with updates whose results are known by hand."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,6 +64,26 @@ def runner_after(n_updates: int) -> Runner:
 def training_after(n_updates: int, stop: bool = False) -> Training:
     nonfinite = jnp.zeros((N_POLICIES, N_QUANTITIES), bool)
     return Training(runner_after(n_updates), jnp.array(stop), nonfinite)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        ({"coeff": 1.0}, {"coeff": np.ones(1, np.float32)}, "float32[] to float32[1]"),
+        ({"coeff": 1.0}, {"coeff": 1}, "float32[] to int32[]"),
+        ({}, {"coeff": 1.0}, "None to float32[]"),
+        ({"coeff": 1.0}, {}, "float32[] to None"),
+    ],
+)
+def test_updates_that_change_what_arrays_a_runner_has_are_refused(before, after, change):
+    training = training_after(0)
+    olds, news = (
+        training.runner.replace(hyperparams=jax.tree.map(jnp.asarray, each))
+        for each in (before, after)
+    )
+    shapes = jax.eval_shape(lambda: (news, {}, jnp.zeros((N_POLICIES, N_QUANTITIES), bool)))
+    with pytest.raises(ValueError, match=re.escape(f"runner's hyperparams.coeff from {change}. ")):
+        open_block(training._replace(runner=olds), 1, shapes)
 
 
 def step(runner: Runner):
