@@ -88,7 +88,7 @@ class Transition(NamedTuple):
     final_observation: Observation | None  # before any reset; None: no value is taken from it
 
 
-class Path(NamedTuple):
+class Trajectory(NamedTuple):
     """The inputs of an advantage estimate, ``[time, envs, actors]``."""
 
     reward: Float[Array, "time *batch"]
@@ -115,7 +115,7 @@ class Batch(NamedTuple):
     memory: Memory  # recurrent states at the start of sequences, [1, sequences, actors, ...]
     action: Array
     log_prob: Float[Array, "*batch"]
-    path: Path
+    trajectory: Trajectory
     advantage: Float[Array, "*batch"]  # standardised, or in units of reward
     loss_scale: Float[Array, ""]  # of the actor's loss
     value: Float[Array, "*batch"]  # the critic's output at the rollout
@@ -160,7 +160,7 @@ class Runner(struct.PyTreeNode):
         )
 
 
-class Inference(NamedTuple):
+class NetworkParams(NamedTuple):
     """Parameters of a network and the statistics of its inputs, ``[policies, ...]``."""
 
     params: PyTree

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.types import Path
+from jaxagents.types import Trajectory
 from tests.agents import all_finite, tiny
 from tests.probes import Coordination, Walk
 from tests.test_tutorials import TUTORIALS, cells
@@ -85,14 +85,14 @@ def test_the_auxiliary_loss_adds_the_squares_of_the_parameters(tutorial):
 
 def test_the_one_step_estimate_is_the_temporal_difference(tutorial):
     agent = tutorial["OneStepIPPO"](Walk(), None, tiny())
-    path = Path(
+    trajectory = Trajectory(
         reward=jnp.array([1.0, 1.0]),
         value=jnp.array([0.5, 0.25]),
         next_value=jnp.array([4.0, 8.0]),
         terminated=jnp.array([False, True]),
         truncated=jnp.array([False, False]),
     )
-    advantages = agent.advantages(path, ja.HyperParameters(gamma=0.5))
+    advantages = agent.advantages(trajectory, ja.HyperParameters(gamma=0.5))
     np.testing.assert_array_equal(advantages, [1.0 + 0.5 * 4.0 - 0.5, 1.0 - 0.25])
 
 

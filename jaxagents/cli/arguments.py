@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[Any]
 else:
     Commands = argparse.Action
 
@@ -97,7 +97,7 @@ def join_processes(parsed: argparse.Namespace) -> None:
     Raises:
         ExperimentError: options are missing, or the other processes cannot be reached.
     """
-    from jaxagents.compiler.processes import join
+    from jaxagents.compiler.processes import connect_processes
     from jaxagents.errors import ExperimentError
 
     given = (parsed.coordinator, parsed.num_processes, parsed.process_id)
@@ -114,7 +114,7 @@ def join_processes(parsed: argparse.Namespace) -> None:
                 f"count from 0 to {parsed.num_processes - 1}."
             )
     if is_one_of_several:
-        join(*given)
+        connect_processes(*given)
     n_devices = parsed.devices
     if n_devices is None and is_one_of_several:
         import jax

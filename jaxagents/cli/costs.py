@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _GIGA, _MEGA, _MICRO = 1e9, 1e6, 1e-6
 
 
-def add_to(commands: Commands) -> None:
+def add_cost_commands(commands: Commands) -> None:
     """Add the commands of this module."""
     _add_profile(commands)
     _add_plan(commands)

@@ -13,7 +13,7 @@ from jaxagents.cli.streams import FAILED
 from jaxagents.cli.training import run, shown
 
 
-def add_to(commands: Commands) -> None:
+def add_first_commands(commands: Commands) -> None:
     """Add the commands of this module."""
     _add_doctor(commands)
     _add_demo(commands)

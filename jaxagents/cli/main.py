@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, final
 
 import jaxagents
-from jaxagents.cli import costs, first_steps, results, training
 from jaxagents.cli.arguments import add_imports, importing
+from jaxagents.cli.costs import add_cost_commands
+from jaxagents.cli.first_steps import add_first_commands
+from jaxagents.cli.results import add_result_commands
 from jaxagents.cli.streams import (
     FAILED,
     INTERRUPTED,
@@ -20,6 +22,7 @@ from jaxagents.cli.streams import (
     complain,
     guarded_streams,
 )
+from jaxagents.cli.training import add_training_commands
 from jaxagents.training.interruption import ending_stuck_calls
 
 _TRAINING = {"train", "resume", "demo", "sweep"}
@@ -169,8 +172,8 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, dest="command_name"
     )
-    for module in (first_steps, training, costs, results):
-        module.add_to(commands)
+    for add in (add_first_commands, add_training_commands, add_cost_commands, add_result_commands):
+        add(commands)
     for command in commands.choices.values():
         add_imports(command)
     return parser

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxagents.evaluation.runs import Run
 
 
-def add_to(commands: Commands) -> None:
+def add_result_commands(commands: Commands) -> None:
     """Add the commands of this module."""
     _add_eval(commands)
     _add_replay(commands)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _MOST_COLUMNS = 100
 
 
-def add_to(commands: Commands) -> None:
+def add_training_commands(commands: Commands) -> None:
     """Add the commands of this module."""
     _add_train(commands)
     _add_resume(commands)

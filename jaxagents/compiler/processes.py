@@ -28,7 +28,7 @@ _MOST_BYTES = 65_536  # of a text that is exchanged
 _SIGNS_OF_LOSS = ("gloo", "nccl", "coordination service", "heartbeat")
 
 
-def join(
+def connect_processes(
     coordinator: str | None = None, n_processes: int | None = None, process_id: int | None = None
 ) -> None:
     """Make this process one of several; call it before anything else uses jax.
@@ -60,7 +60,7 @@ def join(
         )
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
-        raise ProcessError(f"jax cannot join the processes: {reason}") from error
+        raise ProcessError(f"jax cannot connect the processes: {reason}") from error
     atexit.register(_leave)  # before jax's own, which was registered earlier
 
 

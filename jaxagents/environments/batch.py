@@ -215,7 +215,7 @@ class EnvironmentBatch(abc.ABC):
         del learner
 
     def after_update(self, state: BatchState, learner: PyTree, n_updates_done: Array) -> BatchState:
-        """Receive the updated learner, an `Inference` of its actors.
+        """Receive the updated learner, an `NetworkParams` of its actors.
 
         Called before training, with 0, and after every update.
         """

@@ -193,7 +193,7 @@ def _empty_episodes(state: BatchState, step: Callable[[], TimeStep]) -> Episodes
     )
 
 
-class Trajectory(NamedTuple):
+class Episode(NamedTuple):
     """One episode, as numpy arrays."""
 
     states: PyTree  # environment states, [1 + time, ...]; None if the environment resets itself
@@ -221,11 +221,11 @@ def record_step(
     play: Play,
     n_episodes: int,
     reset_memory: ResetMemory | None = None,
-) -> tuple[Play, Trajectory]:
+) -> tuple[Play, Episode]:
     """Play one step of all episodes, and record the first ``n_episodes`` of them.
 
     Returns:
-        The play, and the step as a trajectory without its axis of time, ``[episodes, ...]``, whose
+        The play, and the step as an episode without its axis of time, ``[episodes, ...]``, whose
         states and observations precede any reset. After an episode's end it is meaningless.
     """
     play, action, step = advance_play(environments, act, play, reset_memory)
@@ -240,15 +240,15 @@ def record_step(
         "terminated": step.terminated & alive,
         "truncated": step.truncated & alive,
     }
-    return play, jax.tree.map(lambda leaf: leaf[:n_episodes], Trajectory(**fields))
+    return play, jax.tree.map(lambda leaf: leaf[:n_episodes], Episode(**fields))
 
 
 def record_episodes(
     environments: EnvironmentBatch,
     play: Play,
-    advance: Callable[[Play], tuple[Play, Trajectory]],
+    advance: Callable[[Play], tuple[Play, Episode]],
     n_episodes: int,
-) -> list[Trajectory]:
+) -> list[Episode]:
     """Play until the first ``n_episodes`` have ended, and return these.
 
     Args:
@@ -260,7 +260,7 @@ def record_episodes(
     first = (environments.environment_states(play.state), play.observation)
     state, observation = _to_host(jax.tree.map(lambda leaf: leaf[:n_episodes], first))
     running: list[Any] = []  # of each step: which episodes play it
-    steps: list[Trajectory] = []
+    steps: list[Episode] = []
     while np.any(now := np.asarray(play.running[:n_episodes])):
         play, step = advance(play)
         running.append(now)
@@ -270,7 +270,7 @@ def record_episodes(
         return jax.tree.map(lambda leaf: leaf[i], tree)
 
     return [
-        _trajectory(
+        _as_episode(
             of_episode(i, state),
             of_episode(i, observation),
             [of_episode(i, step) for step, now in zip(steps, running, strict=True) if now[i]],
@@ -279,9 +279,9 @@ def record_episodes(
     ]
 
 
-def _trajectory(state: PyTree, observation: Observation, steps: list[Trajectory]) -> Trajectory:
+def _as_episode(state: PyTree, observation: Observation, steps: list[Episode]) -> Episode:
     """Join an episode's first state and observation, and its steps."""
-    stacked: Trajectory = jax.tree.map(lambda *leaves: np.stack(leaves), *steps)
+    stacked: Episode = jax.tree.map(lambda *leaves: np.stack(leaves), *steps)
 
     def after(first: PyTree, others: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf, later: np.concatenate([leaf[None], later]), first, others)

@@ -220,18 +220,20 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
             matrix products of all actor epochs are counted.
     """
     hyperparams, keys = agent.hyperparams_of(runner), agent.split_key(runner)
-    rollout = compiled(agent.collector.collect, runner, keys.rollout)
+    rollout = compile_stage(agent.collector.collect, runner, keys.rollout)
     after, transitions = rollout()
-    values = compiled(agent.networks.value_rollout, after, transitions)
+    values = compile_stage(agent.networks.value_rollout, after, transitions)
     _, valuation = values()
-    advantages = compiled(partial(_estimate, agent), after, transitions, valuation, hyperparams)
+    advantages = compile_stage(
+        partial(_estimate, agent), after, transitions, valuation, hyperparams
+    )
     batch = advantages()
     n_epochs = agent.config.actor_epochs
 
     def learning(networks: dict[str, NetworkState], rngs: PRNGKeyArray) -> Program:
         fit, arguments = each_policy(agent.fit), (networks, batch, hyperparams, rngs)
         flops = count_costs(fit, *arguments, n_iterations=n_epochs).flops
-        return compiled(fit, *arguments)._replace(flops=flops)
+        return compile_stage(fit, *arguments)._replace(flops=flops)
 
     return {
         "rollout": rollout,
@@ -239,7 +241,7 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
         "advantages": advantages,
         "actor": learning({"actor": runner.actor}, keys.actor),
         "critic": learning({"critic": runner.critic}, keys.critic),
-        "environment": compiled(
+        "environment": compile_stage(
             partial(_step_environments, agent), runner, transitions.action, keys.rollout
         ),
     }
@@ -262,14 +264,14 @@ def programs_of_block(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
         programs["evaluation"] = evaluation._replace(compile_seconds=time.perf_counter() - started)
     if agent.config.checkpoint_dir is not None:
         # Of a fresh copy: arrays keep what they have copied to the host.
-        copy = compiled(partial(jax.tree.map, jnp.copy), strip_keys(runner))
+        copy = compile_stage(partial(jax.tree.map, jnp.copy), strip_keys(runner))
         programs["transfer"] = copy._replace(
             function=lambda tree: jax.device_get(copy.function(tree))
         )
     return programs
 
 
-def compiled(function: Callable[..., PyTree], *arguments: PyTree) -> Program:
+def compile_stage(function: Callable[..., PyTree], *arguments: PyTree) -> Program:
     """Compile a function for some arguments."""
     started = time.perf_counter()
     executable = jax.jit(function).lower(*arguments).compile()
@@ -327,4 +329,4 @@ def _large_product() -> tuple[Program, int]:
 
 def _product_of(size: int) -> Program:
     matrix = jax.random.normal(jax.random.key(0), (size, size))
-    return compiled(jnp.dot, matrix, matrix)
+    return compile_stage(jnp.dot, matrix, matrix)

@@ -15,7 +15,7 @@ from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.errors import stacklevel_of_caller
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams
-from jaxagents.ippo.distributions import Distribution, Head
+from jaxagents.ippo.distributions import DistParams, Distribution
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.networks.network import Network, PolicyNetwork, Stack, ValueNetwork, torso_of
 from jaxagents.networks.recurrent import make_module
@@ -27,8 +27,8 @@ from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.types import (
     IMAGE_NDIM,
     Batch,
-    Inference,
     Memory,
+    NetworkParams,
     NetworkState,
     Observation,
     PyTree,
@@ -123,11 +123,11 @@ class ActorCritic(Frozen):
             critic=self.value.empty_memory(*batch_shape),
         )
 
-    def actor_of(self, runner: Runner) -> Inference:
+    def actor_of(self, runner: Runner) -> NetworkParams:
         """Return the actors' parameters and observation statistics."""
-        return Inference(params=runner.actor.params, features=runner.normalizers.observation)
+        return NetworkParams(params=runner.actor.params, features=runner.normalizers.observation)
 
-    def critic_of(self, runner: Runner) -> Inference:
+    def critic_of(self, runner: Runner) -> NetworkParams:
         """Return the critics' parameters and the statistics of their observations.
 
         The parameters of any shared torso are included.
@@ -135,31 +135,33 @@ class ActorCritic(Frozen):
         params, normalizers = runner.critic.params, runner.normalizers
         if self.torso is not None:
             params = (self._distribution.network_params(runner.actor.params), params)
-        return Inference(params=params, features=normalizers.of_critic_features(self._centralized))
+        return NetworkParams(
+            params=params, features=normalizers.of_critic_features(self._centralized)
+        )
 
     # All actors at once, each with its own policy.
 
-    def heads(
-        self, actor: Inference, observation: Observation, memory: PyTree
-    ) -> tuple[Head, PyTree]:
+    def dist_params(
+        self, actor: NetworkParams, observation: Observation, memory: PyTree
+    ) -> tuple[DistParams, PyTree]:
         """Apply every actor's policy to its observation, ``[envs, actors, ...]``."""
         local = observation._replace(global_state=None)
-        return self._policies.apply(self.head, actor, local, memory, axis=1)
+        return self._policies.apply(self._own_dist_params, actor, local, memory, axis=1)
 
     def act(
         self,
-        actor: Inference,
+        actor: NetworkParams,
         observation: Observation,
         memory: PyTree,
         rng: PRNGKeyArray | None,
     ) -> tuple[Array, PyTree]:
         """Choose the actions ``[envs, actors, ...]``: sampled, or the mode without a key."""
-        head, memory = self.heads(actor, observation, memory)
+        dist_params, memory = self.dist_params(actor, observation, memory)
         if rng is None:
-            action = self._distribution.mode(head)
+            action = self._distribution.mode(dist_params)
         else:
             noise = self.draw_noise(rng, *observation.features.shape[:2])
-            action = self._distribution.sample(head, noise)
+            action = self._distribution.sample(dist_params, noise)
         return self._distribution.to_environment(action), memory
 
     def draw_noise(self, rng: PRNGKeyArray, *batch_shape: int) -> Float[Array, "*batch outputs"]:
@@ -177,7 +179,7 @@ class ActorCritic(Frozen):
         return observation.features
 
     def values_of_actors(
-        self, critic: Inference, observation: Observation, memory: PyTree
+        self, critic: NetworkParams, observation: Observation, memory: PyTree
     ) -> tuple[Float[Array, " actors"], PyTree]:
         """Apply every actor's critic to one environment's observation."""
         features = self.critic_features(observation)
@@ -229,7 +231,7 @@ class ActorCritic(Frozen):
         return runner.replace(memory=runner.memory._replace(critic=last)), valuation
 
     def bootstrap_values(
-        self, critic: Inference, transitions: Transition, memory: PyTree
+        self, critic: NetworkParams, transitions: Transition, memory: PyTree
     ) -> Float[Array, "policies time envs actors"]:
         """Apply the critics to final observations where any actor of an environment is truncated.
 
@@ -261,30 +263,36 @@ class ActorCritic(Frozen):
 
     # One policy.
 
-    def head(
-        self, actor: Inference, observation: Observation, memory: PyTree
-    ) -> tuple[Head, PyTree]:
+    def _own_dist_params(
+        self, actor: NetworkParams, observation: Observation, memory: PyTree
+    ) -> tuple[DistParams, PyTree]:
         """Apply one policy to single steps ``[*batch, *obs]``."""
         features = normalize_features(actor.features, observation.features)
         params = self._distribution.network_params(actor.params)
         outputs, memory = self.actor.step(params, features, memory)
-        return self._distribution.head(actor.params, outputs, observation.action_mask), memory
+        return self._distribution.parametrize(
+            actor.params, outputs, observation.action_mask
+        ), memory
 
     def step_value(
-        self, critic: Inference, features: Array, memory: PyTree
+        self, critic: NetworkParams, features: Array, memory: PyTree
     ) -> tuple[Float[Array, "*batch"], PyTree]:
         """Apply one policy's critic to single steps ``[*batch, *obs]``."""
         features = normalize_features(critic.features, features)
         return self.value.step(critic.params, features, memory)
 
     def sequence_value(
-        self, critic: Inference, features: Array, memory: PyTree, begins: Bool[Array, "time *batch"]
+        self,
+        critic: NetworkParams,
+        features: Array,
+        memory: PyTree,
+        begins: Bool[Array, "time *batch"],
     ) -> tuple[Float[Array, "time *batch"], PyTree]:
         """Apply one policy's critic to sequences ``[time, *batch, *obs]``."""
         features = normalize_features(critic.features, features)
         return self.value(critic.params, features, memory, begins)
 
-    def batch_head(self, params: PyTree, batch: Batch) -> Head:
+    def batch_dist_params(self, params: PyTree, batch: Batch) -> DistParams:
         """Apply one policy to a batch or minibatch of its samples."""
         outputs, _ = self.actor(
             self._distribution.network_params(params),
@@ -292,7 +300,7 @@ class ActorCritic(Frozen):
             _first(batch.memory.actor),
             batch.begins,
         )
-        return self._distribution.head(params, outputs, batch.observation.action_mask)
+        return self._distribution.parametrize(params, outputs, batch.observation.action_mask)
 
     def batch_value(self, params: PyTree, batch: Batch) -> Float[Array, "*batch"]:
         """Apply one policy's critic to a batch or minibatch of its samples."""
@@ -303,8 +311,8 @@ class ActorCritic(Frozen):
 
     def log_ratio(self, params: PyTree, batch: Batch) -> Float[Array, "*batch"]:
         """Return the log ratio of one policy's probabilities to those during the rollout."""
-        head = self.batch_head(params, batch)
-        return self._distribution.log_prob(head, batch.action) - batch.log_prob
+        dist_params = self.batch_dist_params(params, batch)
+        return self._distribution.log_prob(dist_params, batch.action) - batch.log_prob
 
     def with_torso_features(self, actor: PyTree, batch: Batch) -> Batch:
         """Replace the critic's input by the output of the torso that it shares, if any."""

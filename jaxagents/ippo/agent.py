@@ -23,7 +23,7 @@ from jaxagents.environments.sides.side import Side
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import time_limit_of, warn_of_short_episodes
 from jaxagents.evaluation.diagnosis import Task, diagnose
-from jaxagents.evaluation.episodes import Trajectory
+from jaxagents.evaluation.episodes import Episode
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.hyperparameters import (
     HyperParameters,
@@ -63,10 +63,10 @@ from jaxagents.training.named_arrays import Leaves
 from jaxagents.training.recorder import Recorder
 from jaxagents.training.saved_run import highest_return, structure_of
 from jaxagents.types import (
-    Inference,
     Memory,
     Metrics,
     MetricStats,
+    NetworkParams,
     Observation,
     PyTree,
     Runner,
@@ -512,7 +512,7 @@ class Agent(Frozen, abc.ABC):
 
     @compiled_for_speed()
     def _act(
-        self, actor: Inference, observation: Observation, carry: Acting
+        self, actor: NetworkParams, observation: Observation, carry: Acting
     ) -> tuple[Array, Record]:
         choice = self.collector.choose(actor, observation, carry.memory, carry.noise[carry.n_steps])
         record = Record(
@@ -589,7 +589,7 @@ class Agent(Frozen, abc.ABC):
         n_evals: int | None = None,
         greedy: bool = True,
         runner: Runner | None = None,
-    ) -> list[Trajectory]:
+    ) -> list[Episode]:
         """Play as `eval` does, and keep the first episodes step by step.
 
         Args:
@@ -601,7 +601,7 @@ class Agent(Frozen, abc.ABC):
             runner: As for `eval`.
 
         Returns:
-            One `Trajectory` of numpy arrays per episode.
+            One `Episode` of numpy arrays per episode.
 
         Raises:
             ValueError: ``n_episodes`` is below 1; or no runner is given and no training collected.

@@ -37,9 +37,9 @@ from jaxagents.types import (
     FitLoop,
     Metrics,
     NetworkState,
-    Path,
     PyTree,
     Runner,
+    Trajectory,
     Transition,
     UpdateKeys,
 )
@@ -172,17 +172,19 @@ class IPPOBase(Agent):
         )
         return runner.replace(normalizers=normalizers), batch
 
-    def advantages(self, path: Path, hyperparams: HyperParameters) -> Float[Array, "time *batch"]:
+    def advantages(
+        self, trajectory: Trajectory, hyperparams: HyperParameters
+    ) -> Float[Array, "time *batch"]:
         """Estimate one policy's advantages, in units of reward.
 
         Value targets are these advantages plus the values. ``advantages="vtrace"`` estimates both
         in its own way.
 
         Args:
-            path: Rewards, values and ends of a rollout, ``[time, envs, actors]``.
+            trajectory: Rewards, values and ends of a rollout, ``[time, envs, actors]``.
             hyperparams: One value each.
         """
-        return by_gae(path, hyperparams)
+        return by_gae(trajectory, hyperparams)
 
     def fit(
         self,
@@ -212,7 +214,7 @@ class IPPOBase(Agent):
             rng, rng_epoch = jax.random.split(loop.rng)
             samples = batch
             if trains_actor:
-                samples = self._reestimated(loop.networks["actor"], batch, hyperparams)
+                samples = self._with_current_estimates(loop.networks["actor"], batch, hyperparams)
             networks, stats, norm = descend(loop.networks, samples, objectives, rng=rng_epoch)
             return FitLoop(networks, stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng)
 
@@ -302,12 +304,12 @@ class IPPOBase(Agent):
             means over the samples, by their ``weight``: a minibatch may be computed in parts. The
             caller multiplies the loss by its scale, see `AgentConfig.scale_actor_loss`.
         """
-        head = self.networks.batch_head(params, minibatch)
+        dist_params = self.networks.batch_dist_params(params, minibatch)
         loss, stats = actor_loss(
-            log_prob=self.distribution.log_prob(head, minibatch.action),
+            log_prob=self.distribution.log_prob(dist_params, minibatch.action),
             old_log_prob=minibatch.log_prob,
             advantage=minibatch.advantage,
-            entropy=self.distribution.entropy(head),
+            entropy=self.distribution.entropy(dist_params),
             weight=minibatch.weight,
             eps_clip=hyperparams.eps_clip,
             ent_coeff=hyperparams.ent_coeff,
@@ -315,7 +317,7 @@ class IPPOBase(Agent):
         )
         return loss, stats._asdict()
 
-    def _reestimated(
+    def _with_current_estimates(
         self, actor: NetworkState, batch: Batch, hyperparams: HyperParameters
     ) -> Batch:
         """With V-trace, re-estimate advantages and targets for the current policy.
@@ -344,11 +346,15 @@ class IPPOBase(Agent):
             statistics: RunningStatistics | None,
             hyperparams: HyperParameters,
         ) -> tuple[NetworkState, Batch, RunningStatistics | None, Metrics]:
-            batch = self._reestimated(actor, batch, hyperparams)
-            path, weight = batch.path, batch.value_weight
+            batch = self._with_current_estimates(actor, batch, hyperparams)
+            trajectory, weight = batch.trajectory, batch.value_weight
             metrics = {
-                "explained_variance": explained_variance(path.value, batch.value_target, weight),
-                **value_statistics(path.value, batch.value_target, path.reward, weight)._asdict(),
+                "explained_variance": explained_variance(
+                    trajectory.value, batch.value_target, weight
+                ),
+                **value_statistics(
+                    trajectory.value, batch.value_target, trajectory.reward, weight
+                )._asdict(),
             }
             if statistics is not None:
                 batch, statistics, rescale = normalize_targets(batch, statistics)

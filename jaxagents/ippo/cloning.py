@@ -215,11 +215,11 @@ class Cloning(Frozen):
         return init_network(loop.actor.params, optimizer), metrics
 
     def _loss(self, params: PyTree, minibatch: Batch) -> tuple[Float[Array, ""], Metrics]:
-        head, weight = self._networks.batch_head(params, minibatch), minibatch.weight
-        loss = -weighted_mean(self._distribution.log_prob(head, minibatch.action), weight)
+        dist_params, weight = self._networks.batch_dist_params(params, minibatch), minibatch.weight
+        loss = -weighted_mean(self._distribution.log_prob(dist_params, minibatch.action), weight)
         stats = {"cloning_loss": loss}
         if isinstance(self._distribution, Logits):
-            is_mode = self._distribution.mode(head) == minibatch.action
+            is_mode = self._distribution.mode(dist_params) == minibatch.action
             agrees = jnp.all(is_mode.reshape(*weight.shape, -1), axis=-1)
             stats["cloning_accuracy"] = weighted_mean(agrees.astype(jnp.float32), weight)
         return loss, stats

@@ -13,7 +13,7 @@ from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.schedules import training_reward
 from jaxagents.types import (
-    Inference,
+    NetworkParams,
     Observation,
     PyTree,
     Runner,
@@ -88,12 +88,12 @@ class Collector(Frozen):
         return jax.random.split(rng_env, n_steps), noise
 
     def choose(
-        self, actor: Inference, observation: Observation, memory: PyTree, noise: Array
+        self, actor: NetworkParams, observation: Observation, memory: PyTree, noise: Array
     ) -> Choice:
         """Choose the actions of one step."""
-        head, memory = self._networks.heads(actor, observation, memory)
-        action = self._distribution.sample(head, noise)
-        return Choice(action, self._distribution.log_prob(head, action), memory)
+        dist_params, memory = self._networks.dist_params(actor, observation, memory)
+        action = self._distribution.sample(dist_params, noise)
+        return Choice(action, self._distribution.log_prob(dist_params, action), memory)
 
     def record(
         self,

@@ -1,8 +1,8 @@
 """Distributions over actions: one class for each kind of action.
 
-A policy's network outputs ``n_outputs`` numbers. `Distribution.head` turns them into the
-distribution's parameters, a pytree of arrays ``[*batch, ...]`` called the head. `sample`, `mode`,
-`log_prob` and `entropy` take a head.
+A policy's network outputs ``n_outputs`` numbers. `Distribution.parametrize` turns them into the
+distribution's parameters, a pytree of arrays ``[*batch, ...]``, which `sample`, `mode`, `log_prob`
+and `entropy` take.
 """
 
 import abc
@@ -21,7 +21,7 @@ UNAVAILABLE = -1e9  # not -inf: the logits of an inactive actor without any acti
 LOG_STD_BOUNDS = (-5.0, 2.0)
 _LARGEST_SQUASHED = 0.9998  # in the unit interval: tanh(4.6)
 
-Head = Any
+DistParams = Any
 
 
 class Distribution(abc.ABC):
@@ -44,12 +44,12 @@ class Distribution(abc.ABC):
         """Undo `with_own_params`."""
 
     @abc.abstractmethod
-    def head(
+    def parametrize(
         self,
         params: PyTree,
         outputs: Float[Array, "*batch outputs"],
         action_mask: Bool[Array, "*batch mask"] | None,
-    ) -> Head:
+    ) -> DistParams:
         """Parametrise the distribution by one policy's parameters and network outputs."""
 
     @abc.abstractmethod
@@ -57,19 +57,19 @@ class Distribution(abc.ABC):
         """Draw the noise ``[*batch, outputs]`` that `sample` takes."""
 
     @abc.abstractmethod
-    def sample(self, head: Head, noise: Float[Array, "*batch outputs"]) -> Array:
+    def sample(self, dist_params: DistParams, noise: Float[Array, "*batch outputs"]) -> Array:
         """Sample actions ``[*batch, ...]``, each from its own noise."""
 
     @abc.abstractmethod
-    def mode(self, head: Head) -> Array:
+    def mode(self, dist_params: DistParams) -> Array:
         """Return the most probable actions, before any squashing."""
 
     @abc.abstractmethod
-    def log_prob(self, head: Head, action: Array) -> Float[Array, "*batch"]:
+    def log_prob(self, dist_params: DistParams, action: Array) -> Float[Array, "*batch"]:
         """Return the log probability (density) of sampled actions."""
 
     @abc.abstractmethod
-    def entropy(self, head: Head) -> Float[Array, "*batch"]:
+    def entropy(self, dist_params: DistParams) -> Float[Array, "*batch"]:
         """Return the entropy, in nats."""
 
     @abc.abstractmethod
@@ -82,7 +82,7 @@ class Distribution(abc.ABC):
 
 
 class Logits(Distribution):
-    """Distributions over finitely many actions; their head is the logits ``[*batch, logits]``.
+    """Distributions over finitely many actions; the parameters are the logits ``[*batch, logits]``.
 
     Actions that the observation's ``action_mask`` excludes have probability 0.
     """
@@ -95,7 +95,7 @@ class Logits(Distribution):
         """Return the parameters as they are."""
         return params
 
-    def head(
+    def parametrize(
         self,
         params: PyTree,
         outputs: Float[Array, "*batch logits"],
@@ -126,25 +126,25 @@ class Categorical(Logits):
         self.action_shape = ()
 
     def sample(
-        self, head: Float[Array, "*batch actions"], noise: Float[Array, "*batch actions"]
+        self, dist_params: Float[Array, "*batch actions"], noise: Float[Array, "*batch actions"]
     ) -> Int[Array, "*batch"]:
         """Return the action of the largest logit plus noise: the Gumbel-max trick (Gumbel 1954)."""
-        return jnp.argmax(head + noise, axis=-1)
+        return jnp.argmax(dist_params + noise, axis=-1)
 
-    def mode(self, head: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
+    def mode(self, dist_params: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
         """Return the action of the largest logit."""
-        return jnp.argmax(head, axis=-1)
+        return jnp.argmax(dist_params, axis=-1)
 
     def log_prob(
-        self, head: Float[Array, "*batch actions"], action: Int[Array, "*batch"]
+        self, dist_params: Float[Array, "*batch actions"], action: Int[Array, "*batch"]
     ) -> Float[Array, "*batch"]:
         """Return the log-softmax of the logits at the action."""
-        chosen = action[..., None] == jnp.arange(head.shape[-1])
-        return sum_last_axis(jnp.where(chosen, jax.nn.log_softmax(head), 0.0))
+        chosen = action[..., None] == jnp.arange(dist_params.shape[-1])
+        return sum_last_axis(jnp.where(chosen, jax.nn.log_softmax(dist_params), 0.0))
 
-    def entropy(self, head: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
+    def entropy(self, dist_params: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
         """Return -Σ p log p, in nats."""
-        log_probs = jax.nn.log_softmax(head)
+        log_probs = jax.nn.log_softmax(dist_params)
         return -sum_last_axis(jnp.exp(log_probs) * log_probs)
 
 
@@ -163,33 +163,33 @@ class CategoricalProduct(Logits):
         self._choices = tuple(Categorical(Discrete(n)) for n in space.n_choices)
 
     def sample(
-        self, head: Float[Array, "*batch logits"], noise: Float[Array, "*batch logits"]
+        self, dist_params: Float[Array, "*batch logits"], noise: Float[Array, "*batch logits"]
     ) -> Int[Array, "*batch choices"]:
         """Sample each choice; see `Categorical.sample`."""
-        pairs = zip(self._choices, self._split(head), self._split(noise), strict=True)
+        pairs = zip(self._choices, self._split(dist_params), self._split(noise), strict=True)
         return jnp.stack([choice.sample(*pair) for choice, *pair in pairs], axis=-1)
 
-    def mode(self, head: Float[Array, "*batch logits"]) -> Int[Array, "*batch choices"]:
+    def mode(self, dist_params: Float[Array, "*batch logits"]) -> Int[Array, "*batch choices"]:
         """Return each choice's action of the largest logit."""
-        pairs = zip(self._choices, self._split(head), strict=True)
+        pairs = zip(self._choices, self._split(dist_params), strict=True)
         return jnp.stack([choice.mode(logits) for choice, logits in pairs], axis=-1)
 
     def log_prob(
-        self, head: Float[Array, "*batch logits"], action: Int[Array, "*batch choices"]
+        self, dist_params: Float[Array, "*batch logits"], action: Int[Array, "*batch choices"]
     ) -> Float[Array, "*batch"]:
         """Return the sum of the choices' log probabilities."""
-        pairs = zip(self._choices, self._split(head), strict=True)
+        pairs = zip(self._choices, self._split(dist_params), strict=True)
         return sum(
             (choice.log_prob(logits, action[..., i]) for i, (choice, logits) in enumerate(pairs)),
             start=jnp.zeros(action.shape[:-1]),
         )
 
-    def entropy(self, head: Float[Array, "*batch logits"]) -> Float[Array, "*batch"]:
+    def entropy(self, dist_params: Float[Array, "*batch logits"]) -> Float[Array, "*batch"]:
         """Return the sum of the choices' entropies, in nats."""
-        pairs = zip(self._choices, self._split(head), strict=True)
+        pairs = zip(self._choices, self._split(dist_params), strict=True)
         return sum(
             (choice.entropy(logits) for choice, logits in pairs),
-            start=jnp.zeros(head.shape[:-1]),
+            start=jnp.zeros(dist_params.shape[:-1]),
         )
 
     def _split(self, values: Float[Array, "*batch logits"]) -> list[Array]:
@@ -197,7 +197,7 @@ class CategoricalProduct(Logits):
         return jnp.split(values, self._ends, axis=-1)
 
 
-class NormalHead(NamedTuple):
+class NormalParams(NamedTuple):
     """Parameters of independent normal distributions, one per dimension of the action."""
 
     mean: Float[Array, "*batch dimensions"]
@@ -231,17 +231,17 @@ class DiagonalGaussian(Distribution):
         """Return the network's parameters alone."""
         return params["network"]
 
-    def head(
+    def parametrize(
         self,
         params: PyTree,
         outputs: Float[Array, "*batch dimensions"],
         action_mask: Bool[Array, "*batch dimensions"] | None,
-    ) -> NormalHead:
+    ) -> NormalParams:
         """Take the outputs as means, and bound the log standard deviation."""
         log_std = params["log_std"]
         # The gradient ignores the bounds, so that a parameter beyond them can return.
         bounded = log_std + jax.lax.stop_gradient(jnp.clip(log_std, *LOG_STD_BOUNDS) - log_std)
-        return NormalHead(
+        return NormalParams(
             mean=outputs,
             log_std=jnp.broadcast_to(bounded, outputs.shape),
             exists=action_mask,
@@ -252,18 +252,18 @@ class DiagonalGaussian(Distribution):
         return jax.random.normal(rng, shape)
 
     def sample(
-        self, head: NormalHead, noise: Float[Array, "*batch dimensions"]
+        self, dist_params: NormalParams, noise: Float[Array, "*batch dimensions"]
     ) -> Float[Array, "*batch dimensions"]:
         """Scale and shift the noise."""
-        return head.mean + jnp.exp(head.log_std) * noise
+        return dist_params.mean + jnp.exp(dist_params.log_std) * noise
 
-    def mode(self, head: NormalHead) -> Float[Array, "*batch dimensions"]:
+    def mode(self, dist_params: NormalParams) -> Float[Array, "*batch dimensions"]:
         """Return the mean."""
-        return head.mean
+        return dist_params.mean
 
-    def entropy(self, head: NormalHead) -> Float[Array, "*batch"]:
+    def entropy(self, dist_params: NormalParams) -> Float[Array, "*batch"]:
         """Return the Gaussian's entropy, in nats."""
-        return head.sum(self._normal(head).entropy())
+        return dist_params.sum(self._normal(dist_params).entropy())
 
     def _flat(self, action: Float[Array, "..."]) -> Float[Array, "*batch dimensions"]:
         n_axes = action.ndim - len(self._space.shape)
@@ -272,10 +272,10 @@ class DiagonalGaussian(Distribution):
     def _shaped(self, action: Float[Array, "*batch dimensions"]) -> Array:
         return action.reshape(*action.shape[:-1], *self._space.shape)
 
-    def _normal(self, head: NormalHead) -> Any:
+    def _normal(self, dist_params: NormalParams) -> Any:
         import distrax  # here: the import takes a second, and discrete agents do not need it
 
-        return distrax.Normal(head.mean, jnp.exp(head.log_std))
+        return distrax.Normal(dist_params.mean, jnp.exp(dist_params.log_std))
 
 
 @final
@@ -286,10 +286,10 @@ class ClippedGaussian(DiagonalGaussian):
     """
 
     def log_prob(
-        self, head: NormalHead, action: Float[Array, "*batch dimensions"]
+        self, dist_params: NormalParams, action: Float[Array, "*batch dimensions"]
     ) -> Float[Array, "*batch"]:
         """Return the log density of the unclipped action."""
-        return head.sum(self._normal(head).log_prob(action))
+        return dist_params.sum(self._normal(dist_params).log_prob(action))
 
     def to_environment(self, action: Float[Array, "*batch dimensions"]) -> Array:
         """Clip to the bounds, in the environment's shape."""
@@ -309,12 +309,12 @@ class SquashedGaussian(DiagonalGaussian):
     """
 
     def log_prob(
-        self, head: NormalHead, action: Float[Array, "*batch dimensions"]
+        self, dist_params: NormalParams, action: Float[Array, "*batch dimensions"]
     ) -> Float[Array, "*batch"]:
         """Return the log density of the squashed action, by the change of variables."""
         half_range = np.ravel(self._space.high - self._space.low) / 2
-        density = self._normal(head).log_prob(action)
-        return head.sum(density - log_tanh_slope(action) - np.log(half_range))
+        density = self._normal(dist_params).log_prob(action)
+        return dist_params.sum(density - log_tanh_slope(action) - np.log(half_range))
 
     def to_environment(self, action: Float[Array, "*batch dimensions"]) -> Array:
         """Squash into the bounds, in the environment's shape."""

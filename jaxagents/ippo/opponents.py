@@ -14,7 +14,7 @@ from jaxagents.environments.sides.side import Side
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.population.members import member_of
 from jaxagents.ippo.runners import Runners, foreign_part
-from jaxagents.types import Inference, Observation, PyTree, Runner
+from jaxagents.types import NetworkParams, Observation, PyTree, Runner
 
 
 @runtime_checkable
@@ -90,7 +90,7 @@ class Policies(Opponent):
     def act(
         self,
         seats: Seats,
-        params: Inference,
+        params: NetworkParams,
         member: Int[Array, " envs"],
         rng: PRNGKeyArray,
         observation: Observation,
@@ -162,5 +162,5 @@ class FrozenPolicies(Policies):
         return jax.tree.map(jnp.asarray, self._params)
 
 
-def _named(actor: Inference) -> dict[str, PyTree]:
+def _named(actor: NetworkParams) -> dict[str, PyTree]:
     return {"actor": actor.params, "normalizers.observation": actor.features}

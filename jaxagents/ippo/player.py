@@ -16,8 +16,8 @@ from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.sides.opponents import random_actions
 from jaxagents.evaluation.episodes import (
     Act,
+    Episode,
     Play,
-    Trajectory,
     begin_play,
     play_episodes,
     record_episodes,
@@ -28,7 +28,7 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.normalization import RunningStatistics, denormalize
 from jaxagents.ppo.policy_map import PolicyMap
-from jaxagents.types import Inference, Memory, Metrics, Observation, PyTree
+from jaxagents.types import Memory, Metrics, NetworkParams, Observation, PyTree
 
 Evaluated = TypeVar("Evaluated")
 
@@ -45,8 +45,8 @@ class Player(Frozen):
         self._freeze()
 
     def record(
-        self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool, n_episodes: int
-    ) -> list[Trajectory]:
+        self, rng: PRNGKeyArray, actor: NetworkParams, n_evals: int, greedy: bool, n_episodes: int
+    ) -> list[Episode]:
         """Play as `evaluate` does, and keep the first episodes step by step."""
         player = self._recording(n_episodes)
         try:
@@ -75,7 +75,7 @@ class Player(Frozen):
     def evaluate(
         self,
         rng: PRNGKeyArray,
-        actor: Inference,
+        actor: NetworkParams,
         n_evals: int,
         greedy: bool,
         n_updates_done: Array | None = None,
@@ -133,7 +133,9 @@ class Player(Frozen):
         return {name: values for name, values in named.items() if name not in metrics}
 
     @compiled_quickly(static_argnames=("n_evals", "greedy"))
-    def _evaluate(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Metrics:
+    def _evaluate(
+        self, rng: PRNGKeyArray, actor: NetworkParams, n_evals: int, greedy: bool
+    ) -> Metrics:
         act, memory = self._act_by(actor, greedy), self._initial_memory(n_evals)
         reset = self._networks.actor.reset_memory
         episodes = play_episodes(
@@ -162,15 +164,17 @@ class Player(Frozen):
 
     # Compiled as `evaluate` is, whose episodes these are.
     @compiled_quickly(static_argnames=("n_evals", "greedy"))
-    def begin_play(self, rng: PRNGKeyArray, actor: Inference, n_evals: int, greedy: bool) -> Play:
+    def begin_play(
+        self, rng: PRNGKeyArray, actor: NetworkParams, n_evals: int, greedy: bool
+    ) -> Play:
         """Reset the environments of an evaluation."""
         act, memory = self._act_by(actor, greedy), self._initial_memory(n_evals)
         return begin_play(self._environments, act, memory, rng, n_evals)
 
     @compiled_quickly(static_argnames=("n_episodes", "greedy"))
     def record_step(
-        self, actor: Inference, play: Play, n_episodes: int, greedy: bool
-    ) -> tuple[Play, Trajectory]:
+        self, actor: NetworkParams, play: Play, n_episodes: int, greedy: bool
+    ) -> tuple[Play, Episode]:
         """Play one step of an evaluation; also return it, for its first episodes."""
         act, reset = self._act_by(actor, greedy), self._networks.actor.reset_memory
         return record_step(self._environments, act, play, n_episodes, reset)
@@ -178,8 +182,8 @@ class Player(Frozen):
     @compiled()
     def act(
         self,
-        actor: Inference,
-        critic: Inference,
+        actor: NetworkParams,
+        critic: NetworkParams,
         observation: Observation | Array,
         carry: Memory,
         rng: PRNGKeyArray | None,
@@ -196,7 +200,7 @@ class Player(Frozen):
     @compiled()
     def value(
         self,
-        critic: Inference,
+        critic: NetworkParams,
         statistics: RunningStatistics | None,
         observation: Observation | Array,
         carry: Memory,
@@ -211,7 +215,7 @@ class Player(Frozen):
     def _initial_memory(self, n_envs: int) -> PyTree:
         return self._networks.actor.empty_memory(n_envs, self._policies.n_actors)
 
-    def _act_by(self, actor: Inference, greedy: bool) -> Act:
+    def _act_by(self, actor: NetworkParams, greedy: bool) -> Act:
         def act(
             rng: PRNGKeyArray, observation: Observation, memory: PyTree
         ) -> tuple[Array, PyTree]:

@@ -32,8 +32,8 @@ from jaxagents.training.blocks import accumulated, open_block
 from jaxagents.training.checkpoints import DamagedError
 from jaxagents.training.named_arrays import Leaves
 from jaxagents.types import (
-    Inference,
     Metrics,
+    NetworkParams,
     Observation,
     PyTree,
     Runner,
@@ -415,7 +415,7 @@ class _Group(Frozen):
 
     @compiled_quickly()
     def _evaluate_sides(
-        self, rng: PRNGKeyArray, actors: dict[str, Inference]
+        self, rng: PRNGKeyArray, actors: dict[str, NetworkParams]
     ) -> dict[str, Metrics]:
         assert self.whole_for_evaluation is not None
 

@@ -33,7 +33,7 @@ from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.training.blocks import metrics_of_block, open_block, update_repeatedly
 from jaxagents.training.named_arrays import Leaves, pack, strip_keys, unpack
 from jaxagents.training.recorder import Recorder
-from jaxagents.types import Inference, Metrics, PyTree, Runner, Training, Updates
+from jaxagents.types import Metrics, NetworkParams, PyTree, Runner, Training, Updates
 
 
 @runtime_checkable
@@ -183,11 +183,11 @@ class TrainingRun(Frozen):
         return self.agent.player.evaluate(rng, actor, config.n_evals, True, n_updates_done)
 
     @compiled_quickly()
-    def _evaluate_divided(self, rng: PRNGKeyArray, actor: Inference) -> Metrics:
+    def _evaluate_divided(self, rng: PRNGKeyArray, actor: NetworkParams) -> Metrics:
         """Evaluate a part of the episodes on each device."""
         agent, config = self.agent, self.agent.config
 
-        def play_all(rng: PRNGKeyArray, actor: Inference) -> Metrics:
+        def play_all(rng: PRNGKeyArray, actor: NetworkParams) -> Metrics:
             n_evals = config.n_evals // n_devices()
             return concatenated_over_devices(agent.player.evaluate(rng, actor, n_evals, True))
 

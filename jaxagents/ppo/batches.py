@@ -25,16 +25,18 @@ from jaxagents.ppo.normalization import (
     update_statistics,
 )
 from jaxagents.ppo.statistics import relative_deviation, standardize
-from jaxagents.types import Batch, Memory, Path, PyTree, Transition
+from jaxagents.types import Batch, Memory, PyTree, Trajectory, Transition
 
-Estimator = Callable[[Path, HyperParameters], Float[Array, "time envs actors"]]
+Estimator = Callable[[Trajectory, HyperParameters], Float[Array, "time envs actors"]]
 """Estimates advantages, in units of reward."""
 
 
-def by_gae(path: Path, hyperparams: HyperParameters) -> Float[Array, "time envs actors"]:
+def by_gae(
+    trajectory: Trajectory, hyperparams: HyperParameters
+) -> Float[Array, "time envs actors"]:
     """Estimate advantages by GAE."""
     return generalized_advantages(
-        **path._asdict(), discount=hyperparams.gamma, gae_lambda=hyperparams.gae_lambda
+        **trajectory._asdict(), discount=hyperparams.gamma, gae_lambda=hyperparams.gae_lambda
     )
 
 
@@ -44,7 +46,7 @@ class Valuation(NamedTuple):
     features: Array  # not normalised
     memory: PyTree  # the critic's recurrent state before each step
     value: Float[Array, "*batch"]  # of the observations that were acted on
-    next_value: Float[Array, "*batch"]  # see `Path`
+    next_value: Float[Array, "*batch"]  # see `Trajectory`
 
 
 def make_batch(
@@ -78,7 +80,9 @@ def make_batch(
     if step.observation.has_turn is not None:
         weight = living * step.observation.has_turn
     value_weight = jnp.broadcast_to(membership, living.shape) if rewards_after_death else living
-    path, reward_scale = _make_path(step, valuation, normalizers, value_weight, hyperparams)
+    trajectory, reward_scale = _make_trajectory(
+        step, valuation, normalizers, value_weight, hyperparams
+    )
     own, critics = step.observation.features, valuation.features
     critic_statistics = normalizers.of_critic_features(config.centralized_critic)
     # NaN in a sample makes the network's gradient NaN even if the sample has zero weight.
@@ -97,11 +101,11 @@ def make_batch(
         ),
         action=_zero_unweighted(step.action, weight),
         log_prob=_zero_unweighted(step.log_prob, weight),
-        path=path,
-        advantage=jnp.zeros_like(path.value),
+        trajectory=trajectory,
+        advantage=jnp.zeros_like(trajectory.value),
         loss_scale=jnp.ones(()),
         value=valuation.value,
-        value_target=jnp.zeros_like(path.value),
+        value_target=jnp.zeros_like(trajectory.value),
         weight=weight,
         value_weight=value_weight,
     )
@@ -127,16 +131,16 @@ def with_estimates(
     Standardised advantages are mostly the critic's errors once a task is solved, and would disturb
     a good policy; `relative_deviation` therefore scales the actor's loss.
     """
-    path = join(batch.path, config.n_chunks)
+    trajectory = join_chunks(batch.trajectory, config.n_chunks)
     if log_ratio is None:
-        advantage = advantages(path, hyperparams)
-        estimates = Estimates(advantage=advantage, value_target=advantage + path.value)
+        advantage = advantages(trajectory, hyperparams)
+        estimates = Estimates(advantage=advantage, value_target=advantage + trajectory.value)
     else:
         # Dead and waiting actors choose nothing: their ratio is 1.
         log_ratio = jnp.where(batch.weight > 0, log_ratio, 0.0)
         estimates = vtrace(
-            **path._asdict(),
-            ratio=probability_ratio(join(log_ratio, config.n_chunks)),
+            **trajectory._asdict(),
+            ratio=probability_ratio(join_chunks(log_ratio, config.n_chunks)),
             discount=hyperparams.gamma,
             gae_lambda=hyperparams.gae_lambda,
             rho_clip=hyperparams.rho_clip,
@@ -145,7 +149,7 @@ def with_estimates(
     advantage, value_target = cut(estimates, len(batch.weight))
     scale = jnp.ones(())
     if config.scale_actor_loss:
-        scale = relative_deviation(advantage, batch.path.reward, batch.weight)
+        scale = relative_deviation(advantage, batch.trajectory.reward, batch.weight)
     if config.normalize_advantages == "batch":
         advantage = standardize(advantage, batch.weight)
     else:
@@ -182,7 +186,7 @@ def cut(tree: PyTree, chunk_length: int) -> PyTree:
     return jax.tree.map(cut_leaf, tree)
 
 
-def join(tree: PyTree, n_chunks: int) -> PyTree:
+def join_chunks(tree: PyTree, n_chunks: int) -> PyTree:
     """Undo `cut`."""
 
     def join_leaf(leaf: Array) -> Array:
@@ -209,15 +213,15 @@ def beside(batches: Sequence[PyTree], n_chunks: int) -> PyTree:
     return jax.tree.map(join_envs, *batches)
 
 
-def _make_path(
+def _make_trajectory(
     step: Transition,
     valuation: Valuation,
     normalizers: Normalizers,
     weight: Float[Array, "time envs actors"],
     hyperparams: HyperParameters,
-) -> tuple[Path, RewardScale | None]:
+) -> tuple[Trajectory, RewardScale | None]:
     """Collect the inputs of the advantage estimate, in units of reward; scale the rewards."""
-    path = Path(
+    trajectory = Trajectory(
         reward=step.reward,
         value=valuation.value,
         next_value=valuation.next_value,
@@ -225,16 +229,16 @@ def _make_path(
         truncated=step.truncated,
     )
     if normalizers.value is not None:
-        path = path._replace(
-            value=denormalize(normalizers.value, path.value),
-            next_value=denormalize(normalizers.value, path.next_value),
+        trajectory = trajectory._replace(
+            value=denormalize(normalizers.value, trajectory.value),
+            next_value=denormalize(normalizers.value, trajectory.next_value),
         )
     if normalizers.reward is None:
-        return path, None
+        return trajectory, None
     scale, reward = scale_rewards(
-        normalizers.reward, path.reward, step.begins, weight, hyperparams.gamma
+        normalizers.reward, trajectory.reward, step.begins, weight, hyperparams.gamma
     )
-    return path._replace(reward=reward), scale
+    return trajectory._replace(reward=reward), scale
 
 
 def _updated(

@@ -76,7 +76,7 @@ def residues_of(
     # and critic could not be trained at the same time (benchmarks/RESULTS.md).
     of_values = [metrics["explained_variance"], *(metrics[name] for name in ValueStats._fields)]
     residues = [
-        nan_unless_finite(jnp.where(has_weight, batch.path.reward, 0.0)),
+        nan_unless_finite(jnp.where(has_weight, batch.trajectory.reward, 0.0)),
         nan_unless_finite(batch.observation.features),
         nan_unless_finite(normalizers),
         nan_unless_finite([jnp.where(has_weight, batch.value_target, 0.0), of_values]),

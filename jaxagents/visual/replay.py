@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxagents.evaluation.episodes import Trajectory
+from jaxagents.evaluation.episodes import Episode
 from jaxagents.training.atomic_write import replacing
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import compose
@@ -48,7 +48,7 @@ def check_replay(directory: Path, n_episodes: int, mp4: bool, max_frames: int = 
 def write_replay(
     env: Any,
     params: Any,
-    trajectories: Sequence[Trajectory],
+    episodes: Sequence[Episode],
     directory: Path,
     mp4: bool = False,
     max_frames: int = MAX_FRAMES,
@@ -58,7 +58,7 @@ def write_replay(
     Args:
         env: The environment, as `jaxagents.make` returns it.
         params: Its parameters.
-        trajectories: Episodes of this environment.
+        episodes: Episodes of this environment.
         directory: Folder of the files; created if it does not exist.
         mp4: Also write ``episode-1.mp4``, ...
         max_frames: Of longer episodes, only every second, third, ... state is shown.
@@ -66,13 +66,13 @@ def write_replay(
     Returns:
         The paths of the files.
     """
-    check_replay(directory, len(trajectories), mp4, max_frames)
+    check_replay(directory, len(episodes), mp4, max_frames)
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    for number, trajectory in enumerate(trajectories, start=1):
-        scene = make_scene(env, params, trajectory)
-        shown = shown_states(trajectory.n_steps, max_frames)
-        frames = [compose(scene, trajectory, n) for n in shown]
+    for number, episode in enumerate(episodes, start=1):
+        scene = make_scene(env, params, episode)
+        shown = shown_states(episode.n_steps, max_frames)
+        frames = [compose(scene, episode, n) for n in shown]
         for path in _paths(directory, number, mp4):
             write = write_gif if path.suffix == ".gif" else write_mp4
             with replacing(path) as new:

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 import jaxagents as ja
-from jaxagents.compiler.processes import ending_together, join
+from jaxagents.compiler.processes import connect_processes, ending_together
 from jaxagents.training.named_arrays import strip_keys, to_leaves
 from tests.environments.host.probes import Echo, Faulty, Stairs, Unstartable
 
@@ -50,7 +50,7 @@ def main(
 ) -> None:
     """Train."""
     if n_processes > 1:
-        join(f"127.0.0.1:{port}", n_processes, process_id)
+        connect_processes(f"127.0.0.1:{port}", n_processes, process_id)
     env, env_params = make(env_id, process_id, directory)
     layers = ja.Layers(hidden_sizes=(8,))
     initial_evaluation = n_members != 3  # without it the first checkpoint is the driver's

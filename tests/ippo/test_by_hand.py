@@ -87,10 +87,10 @@ def test_acting_draws_as_the_policy_does():
     for _ in range(3):
         action, record = agent.act(runner, runner.observation, carry)
         carry = record.carry
-        head, _ = agent.networks.heads(
+        dist_params, _ = agent.networks.dist_params(
             agent.networks.actor_of(runner), runner.observation, record.memory
         )
-        expected = agent.distribution.log_prob(head, action)
+        expected = agent.distribution.log_prob(dist_params, action)
         np.testing.assert_allclose(record.log_prob, expected, rtol=1e-6)
         actions.append(np.asarray(action))
     assert not np.array_equal(actions[0], actions[1])

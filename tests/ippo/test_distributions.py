@@ -10,7 +10,7 @@ from jaxagents.ippo.distributions import (
     Categorical,
     CategoricalProduct,
     ClippedGaussian,
-    NormalHead,
+    NormalParams,
     SquashedGaussian,
     log_tanh_slope,
 )
@@ -23,11 +23,11 @@ def box(n_dimensions=2, low=-1.0, high=1.0):
     return Box(low, high, (n_dimensions,))
 
 
-def gaussian_head(distribution, log_std, mean=(0.0, 0.0), exists=None):
-    """Return the head of one sample, or of a batch of means."""
+def gaussian_params(distribution, log_std, mean=(0.0, 0.0), exists=None):
+    """Return the dist_params of one sample, or of a batch of means."""
     params = distribution.with_own_params({"kernel": jnp.ones(3)})
     params |= {"log_std": jnp.broadcast_to(log_std, (distribution.n_outputs,))}
-    return distribution.head(params, jnp.asarray(mean), exists)
+    return distribution.parametrize(params, jnp.asarray(mean), exists)
 
 
 # Categorical.
@@ -36,15 +36,15 @@ def gaussian_head(distribution, log_std, mean=(0.0, 0.0), exists=None):
 def test_the_actions_of_a_categorical_have_the_probabilities_of_its_logits():
     """Of logits log 1, log 2 and log 5 the probabilities are 1/8, 1/4 and 5/8."""
     distribution, logits = Categorical(Discrete(3)), jnp.log(jnp.array([1.0, 2.0, 5.0]))
-    head = distribution.head({}, logits, None)
+    dist_params = distribution.parametrize({}, logits, None)
     probabilities = np.array([1, 2, 5]) / 8
-    log_probs = [distribution.log_prob(head, jnp.int32(action)) for action in range(3)]
+    log_probs = [distribution.log_prob(dist_params, jnp.int32(action)) for action in range(3)]
     np.testing.assert_allclose(log_probs, np.log(probabilities), rtol=1e-5)
     entropy = -np.sum(probabilities * np.log(probabilities))
-    np.testing.assert_allclose(distribution.entropy(head), entropy, rtol=1e-5)
-    assert distribution.mode(head) == 2
+    np.testing.assert_allclose(distribution.entropy(dist_params), entropy, rtol=1e-5)
+    assert distribution.mode(dist_params) == 2
     noise = distribution.draw_noise(jax.random.key(0), (20_000, 3))
-    actions = distribution.sample(jnp.broadcast_to(head, noise.shape), noise)
+    actions = distribution.sample(jnp.broadcast_to(dist_params, noise.shape), noise)
     assert actions.dtype == jnp.int32
     np.testing.assert_allclose(np.bincount(actions) / 20_000, probabilities, atol=0.01)
     np.testing.assert_array_equal(distribution.to_environment(actions), actions)
@@ -53,23 +53,23 @@ def test_the_actions_of_a_categorical_have_the_probabilities_of_its_logits():
 def test_masked_actions_are_never_drawn_and_the_others_share_their_probability():
     distribution = Categorical(Discrete(3))
     mask = jnp.array([[True, True, False], [False, False, True]])
-    head = distribution.head({}, jnp.zeros((2, 3)), mask)
+    dist_params = distribution.parametrize({}, jnp.zeros((2, 3)), mask)
     noise = distribution.draw_noise(jax.random.key(0), (1_000, 2, 3))
-    actions = np.asarray(distribution.sample(jnp.broadcast_to(head, noise.shape), noise))
+    actions = np.asarray(distribution.sample(jnp.broadcast_to(dist_params, noise.shape), noise))
     assert set(actions[:, 0]) == {0, 1}
     assert set(actions[:, 1]) == {2}
-    log_prob = distribution.log_prob(head, jnp.array([0, 2]))
+    log_prob = distribution.log_prob(dist_params, jnp.array([0, 2]))
     np.testing.assert_allclose(log_prob, [np.log(0.5), 0.0])
-    np.testing.assert_allclose(distribution.entropy(head), [np.log(2.0), 0.0], atol=1e-6)
+    np.testing.assert_allclose(distribution.entropy(dist_params), [np.log(2.0), 0.0], atol=1e-6)
 
 
 def test_a_row_without_available_actions_stays_finite():
     distribution = Categorical(Discrete(3))
 
     def loss(logits):
-        head = distribution.head({}, logits, jnp.zeros((2, 3), bool))
-        log_prob = distribution.log_prob(head, jnp.array([0, 1]))
-        return jnp.sum(distribution.entropy(head) + log_prob)
+        dist_params = distribution.parametrize({}, logits, jnp.zeros((2, 3), bool))
+        log_prob = distribution.log_prob(dist_params, jnp.array([0, 1]))
+        return jnp.sum(distribution.entropy(dist_params) + log_prob)
 
     value, gradient = jax.value_and_grad(loss)(jnp.ones((2, 3)))
     assert np.isfinite(value)
@@ -90,16 +90,16 @@ def test_choices_of_a_product_are_independent():
     distribution = CategoricalProduct(MultiDiscrete((2, 3)))
     assert distribution.n_outputs == 5
     logits = jnp.log(jnp.array([1.0, 3.0, 1.0, 2.0, 5.0]))
-    head = distribution.head({}, logits, None)
+    dist_params = distribution.parametrize({}, logits, None)
     first, second = np.array([1, 3]) / 4, np.array([1, 2, 5]) / 8
     for i, j in np.ndindex(2, 3):
-        log_prob = distribution.log_prob(head, jnp.array([i, j]))
+        log_prob = distribution.log_prob(dist_params, jnp.array([i, j]))
         np.testing.assert_allclose(log_prob, np.log(first[i] * second[j]), rtol=1e-5)
     entropy = -np.sum(first * np.log(first)) - np.sum(second * np.log(second))
-    np.testing.assert_allclose(distribution.entropy(head), entropy, rtol=1e-5)
-    np.testing.assert_array_equal(distribution.mode(head), [1, 2])
+    np.testing.assert_allclose(distribution.entropy(dist_params), entropy, rtol=1e-5)
+    np.testing.assert_array_equal(distribution.mode(dist_params), [1, 2])
     noise = distribution.draw_noise(jax.random.key(0), (20_000, 5))
-    actions = distribution.sample(jnp.broadcast_to(head, noise.shape), noise)
+    actions = distribution.sample(jnp.broadcast_to(dist_params, noise.shape), noise)
     assert (actions.shape, actions.dtype) == ((20_000, 2), jnp.int32)
     shares = np.zeros((2, 3))
     np.add.at(shares, tuple(np.asarray(actions).T), 1 / 20_000)
@@ -109,11 +109,11 @@ def test_choices_of_a_product_are_independent():
 def test_each_choice_of_a_product_has_its_own_mask():
     distribution = CategoricalProduct(MultiDiscrete((2, 3)))
     mask = jnp.array([False, True, True, True, False])
-    head = distribution.head({}, jnp.zeros(5), mask)
-    np.testing.assert_allclose(distribution.log_prob(head, jnp.array([1, 0])), np.log(0.5))
-    np.testing.assert_allclose(distribution.entropy(head), np.log(2.0), rtol=1e-6)
+    dist_params = distribution.parametrize({}, jnp.zeros(5), mask)
+    np.testing.assert_allclose(distribution.log_prob(dist_params, jnp.array([1, 0])), np.log(0.5))
+    np.testing.assert_allclose(distribution.entropy(dist_params), np.log(2.0), rtol=1e-6)
     noise = distribution.draw_noise(jax.random.key(0), (1_000, 5))
-    actions = np.asarray(distribution.sample(jnp.broadcast_to(head, noise.shape), noise))
+    actions = np.asarray(distribution.sample(jnp.broadcast_to(dist_params, noise.shape), noise))
     assert set(actions[:, 0]) == {1}
     assert set(actions[:, 1]) == {0, 1}
 
@@ -133,30 +133,34 @@ def test_the_log_standard_deviation_is_a_parameter_of_its_own_that_starts_at_0(g
 @any_gaussian
 def test_the_standard_deviation_is_bounded_and_keeps_its_gradient(gaussian):
     distribution = gaussian(box())
-    np.testing.assert_allclose(gaussian_head(distribution, 9.0).log_std, 2.0)
-    np.testing.assert_allclose(gaussian_head(distribution, -9.0).log_std, -5.0)
-    gradient = jax.grad(lambda log_std: gaussian_head(distribution, log_std).log_std.sum())
+    np.testing.assert_allclose(gaussian_params(distribution, 9.0).log_std, 2.0)
+    np.testing.assert_allclose(gaussian_params(distribution, -9.0).log_std, -5.0)
+    gradient = jax.grad(lambda log_std: gaussian_params(distribution, log_std).log_std.sum())
     np.testing.assert_allclose(gradient(jnp.full(2, 9.0)), 1.0)
 
 
 def test_the_log_probability_and_entropy_of_a_gaussian_by_hand():
     """At the mean: -d log(σ √2π); entropy d (1 + log 2πσ²) / 2; d = 2, σ = e."""
     distribution = ClippedGaussian(box())
-    head = gaussian_head(distribution, 1.0, np.zeros((1, 2)))
+    dist_params = gaussian_params(distribution, 1.0, np.zeros((1, 2)))
     expected = -2 * (1 + 0.5 * np.log(2 * np.pi))
-    log_prob = distribution.log_prob(head, jnp.zeros((1, 2)))
+    log_prob = distribution.log_prob(dist_params, jnp.zeros((1, 2)))
     np.testing.assert_allclose(log_prob, [expected], rtol=1e-6)
-    np.testing.assert_allclose(distribution.entropy(head), [1 + np.log(2 * np.pi) + 2], rtol=1e-6)
+    np.testing.assert_allclose(
+        distribution.entropy(dist_params), [1 + np.log(2 * np.pi) + 2], rtol=1e-6
+    )
 
 
 @any_gaussian
 def test_gaussian_actions_scatter_around_the_mean_by_the_standard_deviation(gaussian):
     distribution = gaussian(box())
-    head = gaussian_head(distribution, jnp.log(jnp.array([0.5, 3.0])), [1.0, -2.0])
-    actions = distribution.sample(head, distribution.draw_noise(jax.random.key(0), (20_000, 2)))
+    dist_params = gaussian_params(distribution, jnp.log(jnp.array([0.5, 3.0])), [1.0, -2.0])
+    actions = distribution.sample(
+        dist_params, distribution.draw_noise(jax.random.key(0), (20_000, 2))
+    )
     np.testing.assert_allclose(np.mean(actions, axis=0), [1.0, -2.0], atol=0.05)
     np.testing.assert_allclose(np.std(actions, axis=0), [0.5, 3.0], rtol=0.02)
-    np.testing.assert_array_equal(distribution.mode(head), [1.0, -2.0])
+    np.testing.assert_array_equal(distribution.mode(dist_params), [1.0, -2.0])
 
 
 def test_squashed_log_probabilities_integrate_to_1_over_the_box():
@@ -166,8 +170,8 @@ def test_squashed_log_probabilities_integrate_to_1_over_the_box():
     first, second = np.meshgrid(edges, edges)
     actions = jnp.stack([first.ravel(), second.ravel()], axis=-1)
     drawn = jnp.arctanh((actions + 1.0) / 2.0)
-    head = gaussian_head(distribution, -1.0, jnp.zeros(drawn.shape))
-    density = jnp.exp(distribution.log_prob(head, drawn))
+    dist_params = gaussian_params(distribution, -1.0, jnp.zeros(drawn.shape))
+    density = jnp.exp(distribution.log_prob(dist_params, drawn))
     np.testing.assert_allclose(density.sum() * (edges[1] - edges[0]) ** 2, 1.0, atol=1e-3)
     np.testing.assert_allclose(distribution.to_environment(drawn), actions, atol=1e-3)
 
@@ -202,8 +206,10 @@ EXISTS = jnp.array([[True, False, True], [False, False, True]])
 
 
 def likelihood(distribution, exists, mean, log_std, drawn):
-    head = NormalHead(mean=mean, log_std=jnp.broadcast_to(log_std, mean.shape), exists=exists)
-    return distribution.log_prob(head, drawn), distribution.entropy(head)
+    dist_params = NormalParams(
+        mean=mean, log_std=jnp.broadcast_to(log_std, mean.shape), exists=exists
+    )
+    return distribution.log_prob(dist_params, drawn), distribution.entropy(dist_params)
 
 
 @any_gaussian
@@ -236,10 +242,10 @@ def test_dimensions_that_an_actor_lacks_have_zero_gradient(gaussian):
 @any_gaussian
 def test_the_action_mask_names_the_dimensions_that_an_actor_has(gaussian):
     distribution = gaussian(box(3))
-    head = gaussian_head(distribution, 0.0, jnp.zeros((2, 3)), EXISTS)
+    dist_params = gaussian_params(distribution, 0.0, jnp.zeros((2, 3)), EXISTS)
     # One dimension's entropy at a deviation of 1 is (1 + log 2π) / 2.
     one = (1 + np.log(2 * np.pi)) / 2
-    np.testing.assert_allclose(distribution.entropy(head), [2 * one, one], rtol=1e-6)
+    np.testing.assert_allclose(distribution.entropy(dist_params), [2 * one, one], rtol=1e-6)
 
 
 def test_the_slope_of_tanh_is_finite_where_tanh_saturates():

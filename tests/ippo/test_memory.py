@@ -216,9 +216,9 @@ def test_truncated_steps_bootstrap_with_the_recurrent_state_of_their_own_episode
     for time in range(5):
         _, carry = agent.policy(runner, transitions.observation.features[time, 0], carry)
     value = agent.value(runner, transitions.final_observation.features[4, 0], carry)
-    np.testing.assert_allclose(batch.path.next_value[0, 4, 0], value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(batch.trajectory.next_value[0, 4, 0], value, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(
-        batch.path.next_value[0, 3], batch.path.value[0, 4], rtol=1e-5, atol=1e-6
+        batch.trajectory.next_value[0, 3], batch.trajectory.value[0, 4], rtol=1e-5, atol=1e-6
     )
 
 

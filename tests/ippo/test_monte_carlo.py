@@ -35,25 +35,25 @@ CASES = {
 any_distribution = pytest.mark.parametrize("name", CASES)
 
 
-def heads(name):
-    """Return a distribution and two of its heads."""
+def two_dist_params(name):
+    """Return a distribution and two sets of its parameters."""
     distribution, mask, log_std = CASES[name]
     outputs, change = np.random.default_rng(0).normal(size=(2, distribution.n_outputs))
     own = {} if log_std is None else {"network": {}, "log_std": jnp.asarray(log_std)}
     moved = own if log_std is None else {**own, "log_std": own["log_std"] + 0.2}
     mask = None if mask is None else jnp.asarray(mask)
-    before = distribution.head(own, jnp.asarray(outputs), mask)
-    after = distribution.head(moved, jnp.asarray(outputs + 0.5 * change), mask)
+    before = distribution.parametrize(own, jnp.asarray(outputs), mask)
+    after = distribution.parametrize(moved, jnp.asarray(outputs + 0.5 * change), mask)
     return distribution, before, after
 
 
-def draw(distribution, head):
+def draw(distribution, dist_params):
     noise = distribution.draw_noise(jax.random.key(1), (N_SAMPLES, distribution.n_outputs))
-    return jax.vmap(distribution.sample, in_axes=(None, 0))(head, noise)
+    return jax.vmap(distribution.sample, in_axes=(None, 0))(dist_params, noise)
 
 
-def log_probs(distribution, head, actions):
-    return jax.vmap(distribution.log_prob, in_axes=(None, 0))(head, actions)
+def log_probs(distribution, dist_params, actions):
+    return jax.vmap(distribution.log_prob, in_axes=(None, 0))(dist_params, actions)
 
 
 def assert_mean_is(samples, expected):
@@ -69,18 +69,20 @@ def assert_mean_is(samples, expected):
 
 @any_distribution
 def test_the_entropy_is_the_mean_negative_log_probability(name):
-    distribution, head, _ = heads(name)
-    actions = draw(distribution, head)
+    distribution, dist_params, _ = two_dist_params(name)
+    actions = draw(distribution, dist_params)
     if isinstance(distribution, SquashedGaussian):
         # Its entropy is documented as that of the Gaussian before the squashing.
         distribution = ClippedGaussian(BOX)
-    assert_mean_is(-log_probs(distribution, head, actions), float(distribution.entropy(head)))
+    assert_mean_is(
+        -log_probs(distribution, dist_params, actions), float(distribution.entropy(dist_params))
+    )
 
 
 @any_distribution
 def test_the_estimated_divergence_has_the_mean_of_the_exact_one(name):
     """That of the policy before from the policy after, whose estimator an update reports."""
-    distribution, before, after = heads(name)
+    distribution, before, after = two_dist_params(name)
     actions = draw(distribution, before)
     log_ratio = log_probs(distribution, after, actions) - log_probs(distribution, before, actions)
     assert_mean_is(kl_divergence(log_ratio), exact_divergence(distribution, before, after))
@@ -90,8 +92,8 @@ def exact_divergence(distribution, before, after):
     """Compute Σ p log(p / q), or the integral of it, in float64."""
     if isinstance(distribution, ClippedGaussian | SquashedGaussian):
         (mean, log_std), (its_mean, its_log_std) = (
-            (np.asarray(head.mean, np.float64), np.asarray(head.log_std, np.float64))
-            for head in (before, after)
+            (np.asarray(dist_params.mean, np.float64), np.asarray(dist_params.log_std, np.float64))
+            for dist_params in (before, after)
         )
         ratio = np.exp(2 * (log_std - its_log_std))
         shift = (mean - its_mean) ** 2 / np.exp(2 * its_log_std)

@@ -91,7 +91,7 @@ def test_vtrace_follows_whole_trajectories_where_networks_learn_from_chunks():
     agent = make(advantages="vtrace", recurrent="mingru", recurrent_chunk_length=3)
     runner, _, by_gae = collect(agent, opinionated_runner(agent), jax.random.key(1))
     hyperparams = per_policy(runner.hyperparams, 1)
-    by_vtrace = jax.jit(jax.vmap(agent._reestimated))(runner.actor, by_gae, hyperparams)
+    by_vtrace = jax.jit(jax.vmap(agent._with_current_estimates))(runner.actor, by_gae, hyperparams)
     assert by_vtrace.advantage.shape == (1, 3, 2 * 4, 2)
     assert np.std(by_vtrace.value_target) > 0.1
     assert_trees_close(by_vtrace, by_gae, atol=1e-5)

@@ -16,14 +16,14 @@ SMALLEST = float(np.finfo(np.float32).eps)  # torch's logit of probability 0 is 
 
 
 def masked(distribution, logits, mask):
-    return distribution.head({}, jnp.asarray(logits, jnp.float32), jnp.asarray(mask))
+    return distribution.parametrize({}, jnp.asarray(logits, jnp.float32), jnp.asarray(mask))
 
 
-def probabilities(head):
+def probabilities(dist_params):
     """Return those of all actions, from their log probabilities."""
-    distribution = Categorical(Discrete(head.shape[-1]))
+    distribution = Categorical(Discrete(dist_params.shape[-1]))
     log_prob = jax.vmap(distribution.log_prob, in_axes=(None, 0))
-    return jnp.exp(log_prob(head, jnp.arange(head.shape[-1])))
+    return jnp.exp(log_prob(dist_params, jnp.arange(dist_params.shape[-1])))
 
 
 @pytest.mark.parametrize(
@@ -38,16 +38,16 @@ def probabilities(head):
 def test_available_actions_share_the_probability_as_in_sb3_contrib(start, mask, expected):
     """TestMaskableCategorical, test_applying_mask and test_modifying_mask."""
     logits = np.log(np.clip(start, SMALLEST, 1.0))
-    head = masked(Categorical(Discrete(3)), logits, mask)
-    np.testing.assert_allclose(probabilities(head), expected, atol=2e-7)
+    dist_params = masked(Categorical(Discrete(3)), logits, mask)
+    np.testing.assert_allclose(probabilities(dist_params), expected, atol=2e-7)
 
 
 @pytest.mark.parametrize("n_available", [1, 2, 3])
 def test_the_entropy_of_equal_logits_is_that_of_the_available_actions(n_available):
     """TestMaskableCategorical, test_masking_affects_entropy."""
     distribution = Categorical(Discrete(3))
-    head = masked(distribution, np.zeros(3), np.arange(3) < n_available)
-    np.testing.assert_allclose(jnp.exp(distribution.entropy(head)), n_available, rtol=1e-6)
+    dist_params = masked(distribution, np.zeros(3), np.arange(3) < n_available)
+    np.testing.assert_allclose(jnp.exp(distribution.entropy(dist_params)), n_available, rtol=1e-6)
 
 
 @pytest.mark.parametrize("available", [None, 0, 1])
@@ -57,11 +57,13 @@ def test_choices_of_one_available_action_each_have_no_entropy(available):
     mask = (
         np.ones((3, 2), bool) if available is None else np.tile(np.arange(2) == available, (3, 1))
     )
-    head = masked(distribution, np.zeros(6), mask.ravel())
+    dist_params = masked(distribution, np.zeros(6), mask.ravel())
     n_combinations = 8 if available is None else 1
-    np.testing.assert_allclose(jnp.exp(distribution.entropy(head)), n_combinations, rtol=1e-6)
+    np.testing.assert_allclose(
+        jnp.exp(distribution.entropy(dist_params)), n_combinations, rtol=1e-6
+    )
     action = jnp.full(3, available or 0)
-    probability = jnp.exp(distribution.log_prob(head, action))
+    probability = jnp.exp(distribution.log_prob(dist_params, action))
     np.testing.assert_allclose(probability, 1 / n_combinations, rtol=1e-6)
 
 
@@ -73,13 +75,15 @@ def test_of_992_actions_the_only_available_one_is_certain():
         mask = np.arange(992) == available
 
         def of_logits(logits, mask=mask, available=available):
-            head = masked(distribution, logits, mask)
-            return distribution.log_prob(head, jnp.int32(available)), distribution.entropy(head)
+            dist_params = masked(distribution, logits, mask)
+            return distribution.log_prob(dist_params, jnp.int32(available)), distribution.entropy(
+                dist_params
+            )
 
         (log_prob, entropy), pullback = jax.vjp(of_logits, jnp.asarray(logits, jnp.float32))
         assert log_prob == 0.0
         assert entropy == 0.0
         np.testing.assert_array_equal(pullback((jnp.ones(()), jnp.ones(())))[0], np.zeros(992))
-        head = masked(distribution, logits, mask)
-        np.testing.assert_array_equal(probabilities(head), mask)
-        assert distribution.mode(head) == available
+        dist_params = masked(distribution, logits, mask)
+        np.testing.assert_array_equal(probabilities(dist_params), mask)
+        assert distribution.mode(dist_params) == available

@@ -111,7 +111,9 @@ def test_losses_of_a_copy_beside_its_original_are_those_of_the_original():
 
     @jax.jit
     def loss_of(batch):
-        batch = agent._reestimated(before.actor._replace(params=params), batch, hyperparams)
+        batch = agent._with_current_estimates(
+            before.actor._replace(params=params), batch, hyperparams
+        )
         gradient = jax.value_and_grad(agent.actor_loss, has_aux=True)
         return *gradient(params, batch, hyperparams), jnp.sum(batch.weight)
 
@@ -178,12 +180,12 @@ def test_the_kl_divergence_is_that_of_the_new_rollout():
     agent = shared_agent(**REPLAY)
     runner, _ = agent.update(begin(agent, **STILL), logged(log_prob=np.full(SHAPE, -9.0)))
     rollout = logged()
-    head, _ = agent.networks.heads(
+    dist_params, _ = agent.networks.dist_params(
         agent.networks.actor_of(runner),
         ja.Observation(jnp.asarray(rollout.observation.reshape(-1, 2, 2))),
         (),
     )
-    own = agent.distribution.log_prob(head, jnp.asarray(rollout.action.reshape(-1, 2)))
+    own = agent.distribution.log_prob(dist_params, jnp.asarray(rollout.action.reshape(-1, 2)))
     runner, metrics = agent.update(runner, rollout._replace(log_prob=own.reshape(SHAPE)))
     np.testing.assert_allclose(metrics["kl"], [0.0], atol=1e-6)
     assert float(metrics["clip_fraction"][0]) == 0.5  # of the old samples, all

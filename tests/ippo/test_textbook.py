@@ -122,14 +122,14 @@ def test_advantages_are_normalised_and_the_loss_scaled_as_configured(normalize, 
         )[1]
 
     batch = jax.tree.map(lambda leaf: leaf[0], estimate(runner))
-    raw = batch.value_target - batch.path.value
+    raw = batch.value_target - batch.trajectory.value
     if normalize == "batch":
         np.testing.assert_allclose(
             [batch.advantage.mean(), batch.advantage.std()], [0, 1], atol=1e-5
         )
     else:
         np.testing.assert_allclose(batch.advantage, raw, atol=1e-5)
-    deviation = raw.std() / batch.path.reward.std()
+    deviation = raw.std() / batch.trajectory.reward.std()
     expected = min(1.0, float(deviation)) if scale else 1.0
     np.testing.assert_allclose(batch.loss_scale, expected, rtol=1e-4)
 

@@ -98,7 +98,7 @@ def batch_of(step, *args, **kwargs):
     """Return the batch and the explained variance of its values."""
     batch, normalizers = learn_from(step, *args, **kwargs)
     assert normalizers == NOT_NORMALIZED
-    return batch, explained_variance(batch.path.value, batch.value_target, batch.value_weight)
+    return batch, explained_variance(batch.trajectory.value, batch.value_target, batch.value_weight)
 
 
 def one_env_one_actor(values):
@@ -292,7 +292,7 @@ def test_trajectories_are_cut_into_chunks_that_keep_their_order_in_time():
     np.testing.assert_array_equal(batch.log_prob[..., 0], -IN_CHUNKS)
     np.testing.assert_array_equal(batch.observation.features[..., 0, 0], IN_CHUNKS)
     np.testing.assert_array_equal(batch.critic_features[..., 0, 0], 100 + IN_CHUNKS)
-    np.testing.assert_array_equal(batch.path.reward, cut(step.reward, 2))
+    np.testing.assert_array_equal(batch.trajectory.reward, cut(step.reward, 2))
 
 
 @pytest.mark.parametrize("chunk_length", [1, 2, 4])
@@ -404,8 +404,8 @@ def test_value_targets_are_in_units_of_reward_if_the_critic_is_normalised():
         gamma=0.5,
         gae_lambda=0.5,
     )
-    np.testing.assert_allclose(batch.path.value[:, 0, 0], VALUE)
-    np.testing.assert_allclose(batch.path.next_value[:, 0, 0], NEXT_VALUE)
+    np.testing.assert_allclose(batch.trajectory.value[:, 0, 0], VALUE)
+    np.testing.assert_allclose(batch.trajectory.next_value[:, 0, 0], NEXT_VALUE)
     np.testing.assert_allclose(batch.value_target[:, 0, 0], [2.75, 5.0, 8.0])
     np.testing.assert_allclose(batch.value, own_value)
     assert updated.value == normalizers.value  # until the targets are known
@@ -417,7 +417,7 @@ def test_scaled_rewards_are_divided_by_the_deviation_of_their_discounted_sums():
     for factor in (1.0, 2.0):
         step = transition(factor * np.array([[[1.0]], [[3.0]]]))
         batch, updated = learn_from(step, normalizers=nothing, gamma=0.0)
-        np.testing.assert_allclose(batch.path.reward[:, 0, 0], [1.0, 3.0])
+        np.testing.assert_allclose(batch.trajectory.reward[:, 0, 0], [1.0, 3.0])
         np.testing.assert_allclose(batch.value_target[:, 0, 0], [1.0, 3.0])
         np.testing.assert_allclose(updated.reward.statistics.mean, 2.0 * factor)
         np.testing.assert_allclose(updated.reward.discounted_return, [[3.0 * factor]])

@@ -14,7 +14,7 @@ from jaxagents.ppo.finiteness import (
 )
 from jaxagents.ppo.normalization import Normalizers
 from jaxagents.ppo.statistics import ValueStats
-from jaxagents.types import Batch, Memory, NetworkState, Observation, Path, Runner
+from jaxagents.types import Batch, Memory, NetworkState, Observation, Runner, Trajectory
 
 ONE = jnp.ones((2, 1, 1))  # two steps of one actor
 
@@ -33,7 +33,9 @@ def found(value_weight=ONE, explained=1.0, **changed):
         memory=Memory(),
         action=ONE,
         log_prob=ONE,
-        path=Path(of("rewards"), ONE, ONE, jnp.zeros_like(ONE, bool), jnp.zeros_like(ONE, bool)),
+        trajectory=Trajectory(
+            of("rewards"), ONE, ONE, jnp.zeros_like(ONE, bool), jnp.zeros_like(ONE, bool)
+        ),
         advantage=ONE,
         loss_scale=jnp.ones(()),
         value=ONE,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxagents.config import AgentConfig
-from jaxagents.ppo.batches import beside, cut, join
+from jaxagents.ppo.batches import beside, cut, join_chunks
 from jaxagents.ppo.optimization import draw_minibatches, take_minibatch, unit_of
 from jaxagents.types import Observation
 
@@ -119,13 +119,13 @@ def test_joining_undoes_cutting(chunk_length):
     tree = {"samples": SAMPLES, "more": (SAMPLES[..., None, None] + jnp.arange(4), None)}
     chunks = cut(tree, chunk_length)
     assert chunks["more"][0].shape[:2] == (chunk_length, N_STEPS // chunk_length * N_ENVS)
-    joined = join(chunks, N_STEPS // chunk_length)
+    joined = join_chunks(chunks, N_STEPS // chunk_length)
     jax.tree.map(np.testing.assert_array_equal, joined, tree)
 
 
 def test_a_single_chunk_is_the_trajectory_itself():
     np.testing.assert_array_equal(cut(SAMPLES, N_STEPS), SAMPLES)
-    np.testing.assert_array_equal(join(SAMPLES, 1), SAMPLES)
+    np.testing.assert_array_equal(join_chunks(SAMPLES, 1), SAMPLES)
 
 
 @pytest.mark.parametrize("chunk_length", [1, 2, 3])
@@ -157,5 +157,5 @@ def test_batches_beside_each_other_are_trajectories_of_more_environments():
     chunks = cut(SAMPLES, 2)
     together = beside([chunks, -chunks], N_STEPS // 2)
     expected = jnp.concatenate([SAMPLES, -SAMPLES], axis=1)
-    np.testing.assert_array_equal(join(together, N_STEPS // 2), expected)
+    np.testing.assert_array_equal(join_chunks(together, N_STEPS // 2), expected)
     np.testing.assert_array_equal(together, cut(expected, 2))

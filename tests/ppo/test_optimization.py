@@ -23,7 +23,7 @@ from jaxagents.ppo.optimization import (
     run_epoch,
 )
 from jaxagents.training.named_arrays import to_leaves
-from jaxagents.types import Batch, Memory, NetworkState, Observation, Path
+from jaxagents.types import Batch, Memory, NetworkState, Observation, Trajectory
 
 
 def batch_of(target, weight):
@@ -38,7 +38,7 @@ def batch_of(target, weight):
         memory=Memory(),
         action=zeros,
         log_prob=zeros,
-        path=Path(zeros, zeros, zeros, terminated=no, truncated=no),
+        trajectory=Trajectory(zeros, zeros, zeros, terminated=no, truncated=no),
         advantage=zeros,
         loss_scale=jnp.ones(()),
         value=zeros,

@@ -16,19 +16,19 @@ vtrace = jax.jit(advantages.vtrace)
 
 
 def in_units_of_the_first_reward(reward, value, next_value, discount):
-    """Return the path of one trajectory with a discount of 1, and each step's unit."""
+    """Return the trajectory with a discount of 1, and each step's unit."""
     reward, value, next_value, discount = map(np.asarray, (reward, value, next_value, discount))
     terminated = discount == 0
     factors = np.where(terminated, 1.0, discount)
     unit = np.concatenate([[1.0], np.cumprod(factors)[:-1]])
-    path = {
+    trajectory = {
         "reward": unit * reward,
         "value": unit * value,
         "next_value": unit * factors * next_value,
         "terminated": terminated,
         "truncated": np.zeros_like(terminated),
     }
-    return {name: jnp.asarray(leaf) for name, leaf in path.items()}, unit
+    return {name: jnp.asarray(leaf) for name, leaf in trajectory.items()}, unit
 
 
 # rlax/_src/vtrace_test.py, VTraceTest.setUp: two trajectories of four steps.
@@ -63,10 +63,14 @@ def rlax_vtrace(row, gae_lambda):
         log_ratio[t] = target[action] - np.logaddexp(*target)
         log_ratio[t] -= behaviour[action] - np.logaddexp(*behaviour)
     next_value = [*VALUES[row][1:], LAST_VALUES[row]]
-    path, unit = in_units_of_the_first_reward(REWARDS[row], VALUES[row], next_value, DISCOUNTS[row])
+    trajectory, unit = in_units_of_the_first_reward(
+        REWARDS[row], VALUES[row], next_value, DISCOUNTS[row]
+    )
     ratio = np.exp(log_ratio)
-    estimates = vtrace(**path, ratio=jnp.asarray(ratio), **COEFFICIENTS, gae_lambda=gae_lambda)
-    correction = (estimates.value_target - path["value"]) / unit
+    estimates = vtrace(
+        **trajectory, ratio=jnp.asarray(ratio), **COEFFICIENTS, gae_lambda=gae_lambda
+    )
+    correction = (estimates.value_target - trajectory["value"]) / unit
     return np.minimum(ratio, 1.0), correction, estimates.advantage / unit
 
 
@@ -110,11 +114,11 @@ RETURNS = {
 @pytest.mark.parametrize("row", [0, 1])
 def test_advantages_plus_values_equal_rlaxs_lambda_returns(row, gae_lambda):
     value = [7.0, *NEXT_VALUES[row][:-1]]  # the first state's value cancels
-    path, unit = in_units_of_the_first_reward(
+    trajectory, unit = in_units_of_the_first_reward(
         RETURN_REWARDS[row], value, NEXT_VALUES[row], RETURN_DISCOUNTS[row]
     )
-    advantage = generalized_advantages(**path, discount=1.0, gae_lambda=gae_lambda)
-    returns = (advantage + path["value"]) / unit
+    advantage = generalized_advantages(**trajectory, discount=1.0, gae_lambda=gae_lambda)
+    returns = (advantage + trajectory["value"]) / unit
     np.testing.assert_allclose(returns, RETURNS[gae_lambda][row], rtol=1e-5)
 
 
@@ -134,10 +138,10 @@ GAE_ADVANTAGES = {
 def test_advantages_equal_rlaxs_table(row, gae_lambda):
     """To the table's own 1e-3."""
     value = GAE_VALUES[row]
-    path, unit = in_units_of_the_first_reward(
+    trajectory, unit = in_units_of_the_first_reward(
         GAE_REWARDS[row], value[:-1], value[1:], GAE_DISCOUNTS[row]
     )
-    advantage = generalized_advantages(**path, discount=1.0, gae_lambda=gae_lambda) / unit
+    advantage = generalized_advantages(**trajectory, discount=1.0, gae_lambda=gae_lambda) / unit
     np.testing.assert_allclose(advantage, GAE_ADVANTAGES[gae_lambda][row], atol=1e-3)
 
 

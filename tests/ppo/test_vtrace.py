@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as st_numpy
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo import advantages, batches
 from jaxagents.ppo.batches import cut
-from jaxagents.types import Batch, Memory, Observation, Path
+from jaxagents.types import Batch, Memory, Observation, Trajectory
 from tests.agents import chunked
 from tests.ppo.test_advantages import (
     NEVER,
@@ -191,33 +191,33 @@ def test_each_environment_and_actor_has_its_own_trace():
 N_STEPS = 8
 
 
-def textbook(path, ratio, discount, gae_lambda, rho_clip, c_clip):
+def textbook(trajectory, ratio, discount, gae_lambda, rho_clip, c_clip):
     """Compute v backwards in float64, from V of the state after the last step."""
-    v_after = path.next_value[-1]
-    v, advantage = np.zeros((2, len(path.reward)))
-    for t in reversed(range(len(path.reward))):
-        state, after = path.value[t], path.next_value[t]
-        if path.terminated[t]:
+    v_after = trajectory.next_value[-1]
+    v, advantage = np.zeros((2, len(trajectory.reward)))
+    for t in reversed(range(len(trajectory.reward))):
+        state, after = trajectory.value[t], trajectory.next_value[t]
+        if trajectory.terminated[t]:
             v_after = after = 0.0
-        elif path.truncated[t]:
+        elif trajectory.truncated[t]:
             v_after = after
-        delta = path.reward[t] + discount * after - state
+        delta = trajectory.reward[t] + discount * after - state
         following = discount * gae_lambda * min(ratio[t], c_clip) * (v_after - after)
         v[t] = state + min(ratio[t], rho_clip) * delta + following
         mixed = gae_lambda * v_after + (1 - gae_lambda) * after
-        advantage[t] = path.reward[t] + discount * mixed - state
+        advantage[t] = trajectory.reward[t] + discount * mixed - state
         v_after = v[t]
     return advantage, v
 
 
 @st.composite
 def paths(draw):
-    """Draw a path whose steps begin where the last one led, unless that ended an episode."""
+    """Draw a trajectory whose steps begin where the last one led, unless that ended an episode."""
     integers = st_numpy.arrays(np.float32, N_STEPS, elements=st.integers(-5, 5))
     terminated, truncated = draw(st_numpy.arrays(np.bool_, (2, N_STEPS)))
     value, final_value = draw(integers), draw(integers)
     next_value = np.append(value[1:], final_value[-1])
-    return Path(
+    return Trajectory(
         reward=draw(integers),
         value=value,
         next_value=np.where(terminated | truncated, final_value, next_value),
@@ -236,11 +236,11 @@ clips = st.sampled_from([0.5, 1.0, 2.0, 8.0])
 @given(paths(), ratios, fractions, fractions, clips, clips)
 @settings(deadline=None, max_examples=60, derandomize=True)
 def test_vtrace_equals_the_textbook_for_any_pattern_of_ends_ratios_and_clips(
-    path, ratio, discount, gae_lambda, rho_clip, c_clip
+    trajectory, ratio, discount, gae_lambda, rho_clip, c_clip
 ):
     coefficients = (discount, gae_lambda, rho_clip, c_clip)
-    advantage, value_target = textbook(path, ratio, *coefficients)
-    estimates = estimate(*path, ratio, *coefficients)
+    advantage, value_target = textbook(trajectory, ratio, *coefficients)
+    estimates = estimate(*trajectory, ratio, *coefficients)
     size = max(1.0, np.abs(value_target).max())
     np.testing.assert_allclose(estimates.value_target, value_target, atol=1e-5 * size)
     np.testing.assert_allclose(estimates.advantage, advantage, atol=1e-5 * size)
@@ -248,11 +248,13 @@ def test_vtrace_equals_the_textbook_for_any_pattern_of_ends_ratios_and_clips(
 
 @given(paths(), fractions, fractions, st.sampled_from([1.0, 1.5, np.inf]))
 @settings(deadline=None, max_examples=40, derandomize=True)
-def test_on_policy_vtrace_equals_gae_for_every_lambda(path, discount, gae_lambda, clip):
-    estimates = estimate(*path, np.ones(N_STEPS), discount, gae_lambda, clip, clip)
-    advantage = generalized_advantages(*map(jnp.asarray, path), discount, gae_lambda)
+def test_on_policy_vtrace_equals_gae_for_every_lambda(trajectory, discount, gae_lambda, clip):
+    estimates = estimate(*trajectory, np.ones(N_STEPS), discount, gae_lambda, clip, clip)
+    advantage = generalized_advantages(*map(jnp.asarray, trajectory), discount, gae_lambda)
     np.testing.assert_allclose(estimates.advantage, advantage, rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(estimates.value_target, advantage + path.value, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(
+        estimates.value_target, advantage + trajectory.value, rtol=1e-5, atol=1e-4
+    )
 
 
 def test_off_policy_vtrace_differs_from_gae():
@@ -268,9 +270,9 @@ def test_off_policy_vtrace_differs_from_gae():
 # Estimates for a batch [time, envs, actors].
 
 
-def batch_of(path, weight):
-    """Make a batch of a path ``[time, envs, actors]``; its other fields do not matter."""
-    path = jax.tree.map(jnp.asarray, path)
+def batch_of(trajectory, weight):
+    """Make a batch of a trajectory ``[time, envs, actors]``; its other fields do not matter."""
+    trajectory = jax.tree.map(jnp.asarray, trajectory)
     weight = jnp.asarray(weight, jnp.float32)
     zeros = jnp.zeros(weight.shape)
     return Batch(
@@ -281,10 +283,10 @@ def batch_of(path, weight):
         memory=Memory(),
         action=zeros.astype(int),
         log_prob=zeros,
-        path=path,
+        trajectory=trajectory,
         advantage=zeros,
         loss_scale=jnp.ones(()),
-        value=path.value,
+        value=trajectory.value,
         value_target=zeros,
         weight=weight,
         value_weight=jnp.ones(weight.shape),
@@ -295,14 +297,14 @@ def one_actors_batch(reward, terminated, weight, value=0.0, next_value=0.0):
     numbers = (reward, value, next_value, terminated)
     numbers = (np.broadcast_to(each, len(reward)) for each in numbers)
     reward, value, next_value, terminated = (each[:, None, None] for each in numbers)
-    path = Path(
+    trajectory = Trajectory(
         reward=reward.astype(np.float32),
         value=value.astype(np.float32),
         next_value=next_value.astype(np.float32),
         terminated=terminated,
         truncated=np.zeros_like(terminated),
     )
-    return batch_of(path, np.asarray(weight)[:, None, None])
+    return batch_of(trajectory, np.asarray(weight)[:, None, None])
 
 
 def logarithms(*ratio):
@@ -370,7 +372,7 @@ def test_chunks_are_estimated_as_the_whole_trajectories_they_were_cut_from(by_vt
     shape = (6, 2, 3)
     terminated, truncated = generator.random((2, *shape)) < 0.2
     numbers = generator.normal(size=(3, *shape)).astype(np.float32)
-    batch = batch_of(Path(*numbers, terminated, truncated), generator.random(shape) < 0.8)
+    batch = batch_of(Trajectory(*numbers, terminated, truncated), generator.random(shape) < 0.8)
     log_ratio = jnp.asarray(generator.normal(size=shape), jnp.float32) if by_vtrace else None
     hyperparams = HyperParameters(gae_lambda=0.9, rho_clip=1.5, c_clip=1.2)
 

@@ -9,7 +9,7 @@ from PIL import Image, ImageColor
 
 import jaxagents as ja
 from jaxagents.environments.hunting import Hunting
-from jaxagents.evaluation.episodes import Trajectory
+from jaxagents.evaluation.episodes import Episode
 from jaxagents.types import Observation
 from jaxagents.visual.renderers import registry
 from jaxagents.visual.renderers.canvas import Canvas, View, mixed, text_width
@@ -23,7 +23,7 @@ from jaxagents.visual.style import COLOURS
 BLUE, ORANGE, GREEN = COLOURS[:3]
 
 
-def episode(states=None, n_actors=1, **changes):
+def make_episode(states=None, n_actors=1, **changes):
     """Make an episode of these states, or of three steps, in which all actors are truncated."""
     n_steps = 3 if states is None else len(states) - 1
     ends = np.zeros((n_steps, n_actors), bool)
@@ -37,7 +37,7 @@ def episode(states=None, n_actors=1, **changes):
         "terminated": np.zeros((n_steps, n_actors), bool),
         "truncated": ends,
     }
-    return Trajectory(**fields | changes)
+    return Episode(**fields | changes)
 
 
 def pixel(image, x, y):
@@ -72,8 +72,8 @@ def test_mpe_draws_agents_and_landmarks_at_their_positions_in_their_colours():
     env, params, state = first_state("jaxmarl/MPE_simple_spread_v3")
     # The outermost entity is at 1.85 with a radius of 0.15: the view ends at 2.04.
     positions = np.array([[1.85, 0], [0, -1], [-1, 1], [0.5, 0.5], [-0.5, 0.5], [0, 0.5]])
-    trajectory = episode([state, state.replace(p_pos=positions)], n_actors=3)
-    image = make_scene(env, params, trajectory).draw(1)
+    episode = make_episode([state, state.replace(p_pos=positions)], n_actors=3)
+    image = make_scene(env, params, episode).draw(1)
     for (x, y), colour in zip(positions, (BLUE, ORANGE, GREEN, *3 * ["#404040"]), strict=True):
         # Right of the middle, which an agent's index covers.
         place = (x / 4.08 + 0.5 + (0.02 if colour != "#404040" else 0.0), y / 4.08 + 0.5)
@@ -82,7 +82,7 @@ def test_mpe_draws_agents_and_landmarks_at_their_positions_in_their_colours():
 
 def test_mpe_colours_agents_by_team():
     env, params, state = first_state("jaxmarl/MPE_simple_tag_v3")
-    scene = make_scene(env, params, episode([state, state], n_actors=4))
+    scene = make_scene(env, params, make_episode([state, state], n_actors=4))
     assert [actor.colour for actor in scene.actors] == [BLUE, BLUE, BLUE, ORANGE]
     assert [actor.name for actor in scene.actors][2:] == ["adversary_2", "agent_0"]
 
@@ -92,7 +92,7 @@ def test_mpe_rings_goals_and_writes_messages():
     positions = np.array([[-0.5, 0], [0.5, 0], [-0.8, 0.8], [0, 0.8], [0.8, 0.8]], np.float32)
     silent = state.replace(p_pos=positions, goal=np.int32(1))
     speaking = silent.replace(c=np.array([[0, 1, 0], [0, 0, 0]], np.float32))
-    scene = make_scene(env, params, episode([silent, speaking], n_actors=2))
+    scene = make_scene(env, params, make_episode([silent, speaking], n_actors=2))
     before, after = np.asarray(scene.draw(0)), np.asarray(scene.draw(1))
     # The view ends at 1.1; the letter stands at the upper right of the speaker.
     rows, columns = np.nonzero(np.any(before != after, axis=-1))
@@ -110,8 +110,8 @@ def test_smax_colours_units_by_team_and_draws_dead_ones_as_crosses():
     env, params, state = first_state("jaxmarl/SMAX", scenario="3m")
     alive = np.array([True, False, True, True, True, True])
     later = state.replace(unit_alive=alive, unit_health=state.unit_health * alive)
-    trajectory = episode([state, later], n_actors=6)
-    scene = make_scene(env, params, trajectory)
+    episode = make_episode([state, later], n_actors=6)
+    scene = make_scene(env, params, episode)
     before, after = scene.draw(0), scene.draw(1)
     assert n_pixels(after, BLUE) < 0.75 * n_pixels(before, BLUE)
     assert n_pixels(after, ORANGE) == pytest.approx(n_pixels(before, ORANGE), rel=0.1)
@@ -123,7 +123,7 @@ def test_smax_shots_are_pairs_of_shooter_and_target():
     env, _, state = first_state("jaxmarl/SMAX", scenario="3m")
     # Ally 0 shoots at enemy 1, and enemy 0 at the last ally; the others move.
     shooting = state.replace(prev_attack_actions=np.array([6, 0, 0, 5, 0, 0]))
-    states = episode([state, shooting], n_actors=6).states
+    states = make_episode([state, shooting], n_actors=6).states
     assert shots(env.env, states, 1) == [(0, 4), (3, 2)]
     assert shots(env.env, states, 0) == []
 
@@ -134,7 +134,7 @@ def test_smax_draws_a_shot_as_a_pale_line_from_shooter_to_target():
     positions = np.array([[4, 16], [4, 4], [4, 28], [28, 4], [28, 16], [28, 28]], np.float32)
     still = state.replace(unit_positions=positions)
     shooting = still.replace(prev_attack_actions=np.array([6, 0, 0, 0, 0, 0]))
-    scene = make_scene(env, params, episode([still, shooting], n_actors=6))
+    scene = make_scene(env, params, make_episode([still, shooting], n_actors=6))
     before, after = np.asarray(scene.draw(0)), np.asarray(scene.draw(1))
     rows, columns = np.nonzero(np.any(before != after, axis=-1))
     assert set(rows) <= set(range(WIDTH // 2 - 2, WIDTH // 2 + 2))
@@ -147,14 +147,14 @@ def test_hunting_draws_actors_at_their_positions_and_crosses_a_captured_prey():
     apart = state.replace(positions=np.array([[-0.5, 0.5], [0.5, -0.5]], np.float32))
     near = state.replace(positions=np.array([[0.45, -0.5], [0.5, -0.5]], np.float32))
     true = np.ones((1, 2), bool)
-    captured = episode([apart, near], n_actors=2, terminated=true, truncated=~true)
+    captured = make_episode([apart, near], n_actors=2, terminated=true, truncated=~true)
     scene = make_scene(env, params, captured)
     image = scene.draw(0)
     scale = (WIDTH - 32) / WIDTH / 2
     assert pixel(image, 0.5 - 0.5 * scale, 0.5 + 0.5 * scale) == ImageColor.getrgb(ORANGE)
     assert pixel(image, 0.5 + 0.5 * scale, 0.5 - 0.5 * scale) == ImageColor.getrgb(BLUE)
     assert n_pixels(image, "#000000") == 0 < n_pixels(scene.draw(1), "#000000")
-    escaped = make_scene(env, params, episode([apart, near], n_actors=2))
+    escaped = make_scene(env, params, make_episode([apart, near], n_actors=2))
     assert n_pixels(escaped.draw(1), "#000000") == 0
 
 
@@ -173,7 +173,7 @@ def test_classic_control_draws_the_state(name):
     moved = state.replace(**{key: np.float32(each) for key, each in CONTROLS[name].items()})
     action = np.zeros((2, 1, 1), np.float32) if "Cont" in name or "Pend" in name else None
     changes = {} if action is None else {"action": action}
-    scene = make_scene(env, params, episode([state, state, moved], **changes))
+    scene = make_scene(env, params, make_episode([state, state, moved], **changes))
     first, same, last = (np.asarray(scene.draw(n_steps)) for n_steps in range(3))
     assert n_pixels(first, ORANGE) > 100
     np.testing.assert_array_equal(first, same)
@@ -183,7 +183,7 @@ def test_classic_control_draws_the_state(name):
 def test_the_position_of_a_cart_is_to_scale():
     env, params, state = first_state("gymnax/CartPole-v1")
     moved = state.replace(x=np.float32(1.2), theta=np.float32(0.0))
-    image = np.asarray(make_scene(env, params, episode([state, moved])).draw(1))
+    image = np.asarray(make_scene(env, params, make_episode([state, moved])).draw(1))
     _, columns = np.nonzero(np.max(np.abs(image.astype(int) - ImageColor.getrgb(ORANGE)), -1) < 12)
     # Half the way to the limit, 2.4, which is drawn at 1 / 1.15 of half the width.
     assert columns.mean() == pytest.approx(WIDTH / 2 * (1 + 0.5 / 1.15), abs=2)
@@ -199,7 +199,7 @@ def test_the_image_that_a_single_actor_observes_is_drawn():
     env, params = ja.make("gymnax/Breakout-MinAtar")
     features = np.zeros((4, 1, 10, 10, 4), np.float32)
     features[0, 0, 9, 4, 0] = 1.0  # in the lowest row
-    scene = make_scene(env, params, episode(observation=Observation(features)))
+    scene = make_scene(env, params, make_episode(observation=Observation(features)))
     assert pixel(scene.draw(0), 0.45, 0.05) == ImageColor.getrgb(BLUE)
     assert n_pixels(scene.draw(1), BLUE) == 0
 
@@ -223,8 +223,8 @@ def test_every_other_renderer_draws_a_state_as_wide_as_the_frame(env_id, monkeyp
     monkeypatch.setattr(registry, "strip_scene", None)  # fails where no renderer is found
     n_actors, coloured = OTHERS[env_id]
     env, params, state = first_state(env_id)
-    trajectory = episode([state, state], n_actors=n_actors)
-    scene = make_scene(env, params, trajectory)
+    episode = make_episode([state, state], n_actors=n_actors)
+    scene = make_scene(env, params, episode)
     image = scene.draw(1)
     assert image.width == WIDTH
     assert len(scene.actors) == n_actors
@@ -237,7 +237,7 @@ def test_jaxnav_crosses_out_robots_from_their_collision_on_and_not_at_the_time_l
     env, params, first = first_state("jaxmarl/jaxnav")
     collides = first.replace(move_term=np.array([True, False]))
     ends = first.replace(done=np.array([True, True]))  # also unless they have collided
-    scene = make_scene(env, params, episode([first, collides, ends], n_actors=2))
+    scene = make_scene(env, params, make_episode([first, collides, ends], n_actors=2))
     drawn = [scene.draw(n_steps) for n_steps in range(3)]
     ring, other = (n_pixels(drawn[2], actor.colour) for actor in scene.actors)
     assert n_pixels(drawn[0], DEAD) == 0
@@ -268,7 +268,7 @@ class Larger(Hunting):
 
 def test_environments_derived_from_hunting_are_drawn_as_hunting():
     _, params, state = first_state("hunting/discrete")
-    scene = make_scene(Larger(), params, episode([state, state], n_actors=2))
+    scene = make_scene(Larger(), params, make_episode([state, state], n_actors=2))
     assert [actor.name for actor in scene.actors] == ["predator", "prey"]
 
 
@@ -296,8 +296,8 @@ class Painted(Unknown):
 
 
 def test_an_environment_that_draws_itself_is_shown_as_it_draws():
-    trajectory = episode([np.array(time) for time in range(4)], n_actors=3)
-    scene = make_scene(Painted(), 50, trajectory)
+    episode = make_episode([np.array(time) for time in range(4)], n_actors=3)
+    scene = make_scene(Painted(), 50, episode)
     image = scene.draw(2)
     assert (image.size, scene.seconds_per_step) == ((WIDTH, WIDTH // 2), 0.2)
     assert n_pixels(image, "#9B9B9B", tolerance=0) == WIDTH * WIDTH // 2  # 255 - 2 * 50
@@ -308,7 +308,7 @@ def test_what_an_environment_draws_must_be_a_picture():
         def draw(self, state, params):
             return np.zeros((4, 4))
 
-    scene = make_scene(Grey(), None, episode([np.array(0)] * 2, n_actors=3))
+    scene = make_scene(Grey(), None, make_episode([np.array(0)] * 2, n_actors=3))
     with pytest.raises(ValueError, match=r"^Grey.draw drew ndarray of shape \(4, 4\)"):
         scene.draw(0)
 
@@ -319,7 +319,7 @@ def test_an_unknown_environment_is_drawn_as_strips_up_to_the_current_step():
     dead = np.ones((3, 3), bool)
     dead[1:, 2] = False
     observation = Observation(np.ones((4, 3, 2), np.float32), action_mask=mask)
-    full = episode(n_actors=3, active=dead, observation=observation)
+    full = make_episode(n_actors=3, active=dead, observation=observation)
     scene = make_scene(Unknown(), None, full)
     images = [scene.draw(n_steps) for n_steps in range(4)]
     assert len({image.size for image in images}) == 1
@@ -342,18 +342,18 @@ def fail_to_import(*_):
 def test_a_library_environment_without_a_renderer_is_drawn_as_strips(renderers, monkeypatch):
     monkeypatch.setattr(registry, "_JAXMARL_RENDERERS", renderers)
     env, params, state = first_state("jaxmarl/switch_riddle")
-    trajectory = episode([state, state], n_actors=3)
-    drawn = make_scene(env, params, trajectory).draw(1)
-    strips = make_scene(env, params, trajectory._replace(states=None)).draw(1)
+    episode = make_episode([state, state], n_actors=3)
+    drawn = make_scene(env, params, episode).draw(1)
+    strips = make_scene(env, params, episode._replace(states=None)).draw(1)
     np.testing.assert_array_equal(drawn, strips)
 
 
 def test_vector_actions_are_drawn_as_lines():
     env, params = ja.make("hunting/continuous")
     action = np.linspace(-1, 1, 12).reshape(3, 2, 2).astype(np.float32)
-    trajectory = episode(n_actors=2, action=action)
-    drawn = make_scene(env, params, trajectory).draw(3)
-    flat = make_scene(env, params, trajectory._replace(action=0 * action)).draw(3)
+    episode = make_episode(n_actors=2, action=action)
+    drawn = make_scene(env, params, episode).draw(3)
+    flat = make_scene(env, params, episode._replace(action=0 * action)).draw(3)
     assert np.any(np.asarray(drawn) != np.asarray(flat))
 
 
@@ -368,9 +368,9 @@ def test_entries_strike_through_dead_actors_and_fade_those_without_a_choice():
     active = np.ones((3, 3), bool)
     active[1:, 2] = False
     observation = Observation(np.zeros((4, 3, 2), np.float32), action_mask=mask)
-    trajectory = episode(n_actors=3, active=active, observation=observation)
-    scene = make_scene(Unknown(), None, trajectory)
-    below = [entries(compose(scene, trajectory, n_steps)) for n_steps in range(4)]
+    episode = make_episode(n_actors=3, active=active, observation=observation)
+    scene = make_scene(Unknown(), None, episode)
+    below = [entries(compose(scene, episode, n_steps)) for n_steps in range(4)]
     assert [n_pixels(each, GREEN) > 50 for each in below] == [True, False, False, False]
     assert [n_pixels(each, DEAD) > 50 for each in below] == [False, True, True, True]
     assert [n_pixels(each, ORANGE) > 50 for each in below] == [True, True, False, True]
@@ -378,11 +378,11 @@ def test_entries_strike_through_dead_actors_and_fade_those_without_a_choice():
 
 
 def test_a_long_name_is_shortened_and_leaves_room_for_the_return():
-    trajectory = episode()
-    scene = make_scene(SINGLE, None, trajectory)
+    episode = make_episode()
+    scene = make_scene(SINGLE, None, episode)
 
     def entry_of(name):
-        frame = compose(scene._replace(actors=[Actor(name, BLUE)]), trajectory, 3)
+        frame = compose(scene._replace(actors=[Actor(name, BLUE)]), episode, 3)
         return np.asarray(entries(frame))
 
     short, long, longer = map(entry_of, ("a", 100 * "a", 200 * "a"))
@@ -394,7 +394,7 @@ def test_a_long_name_is_shortened_and_leaves_room_for_the_return():
 
 def test_only_the_last_frame_says_how_the_episode_ended():
     at_end, never = np.array([[False], [False], [True]]), np.zeros((3, 1), bool)
-    truncated, terminated = episode(), episode(terminated=at_end, truncated=never)
+    truncated, terminated = make_episode(), make_episode(terminated=at_end, truncated=never)
     frames = [
         [np.asarray(compose(make_scene(SINGLE, None, each), each, n_steps)) for n_steps in (2, 3)]
         for each in (truncated, terminated)

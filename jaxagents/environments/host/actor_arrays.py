@@ -29,7 +29,7 @@ from jaxagents.environments.spaces import (
 _MASK = "action_mask"
 
 
-class Sight(NamedTuple):
+class HostObservation(NamedTuple):
     """One environment's observation, as an `Observation` of numpy arrays, field by field."""
 
     features: np.ndarray  # [actors, *obs]

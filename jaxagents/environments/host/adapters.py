@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from jaxagents.environments.host import WrongValueError
-from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
+from jaxagents.environments.host.actor_arrays import ActorArrays, HostObservation
 from jaxagents.environments.host.encodings import (
     AS_THEY_ARE,
     ImageEncoding,
@@ -26,16 +26,16 @@ class Outcome(NamedTuple):
     """What a step of one environment returned, without any reset.
 
     Rewards and ends belong to the lives that acted. A position that has an end and is alive begins
-    another life: it is True in ``alive``, and its ``sight`` is the new life's.
+    another life: it is True in ``alive``, and its ``observation`` is the new life's.
     """
 
-    sight: Sight  # of who acts next
+    observation: HostObservation  # of who acts next
     reward: np.ndarray  # float32 [actors]
     terminated: np.ndarray  # bool [actors], True until another life begins
     truncated: np.ndarray  # bool [actors], as terminated; never both
     alive: np.ndarray  # bool [actors]: acts next
     infos: Mapping[int, Any] = {}  # by actor, as the environment returned them
-    final: Sight | None = None  # of the lives that acted; None: as ``sight``
+    final: HostObservation | None = None  # of the lives that acted; None: as ``observation``
 
 
 class Adapter(abc.ABC):
@@ -73,30 +73,30 @@ class Adapter(abc.ABC):
         """Choose the fields that observations have besides features."""
         self._has_mask, self._has_state = has_mask, has_state
 
-    def explore(self, n_steps: int) -> Sight:
+    def explore(self, n_steps: int) -> HostObservation:
         """Play some steps to find which fields observations can have, and observe them all.
 
         Faults of the first observation are raised; those of steps are left for training to raise.
         """
         self._has_mask, self._has_state = True, _has_state(self._env)
-        sight, _ = self.reset(seed=0)
+        observation, _ = self.reset(seed=0)
         with contextlib.suppress(Exception):
-            self._play_first_actions(sight, n_steps)
+            self._play_first_actions(observation, n_steps)
         self._has_mask = self.arrays.needs_mask
-        return sight if self._has_mask else sight._replace(action_mask=None)
+        return observation if self._has_mask else observation._replace(action_mask=None)
 
-    def _play_first_actions(self, sight: Sight, n_steps: int) -> None:
+    def _play_first_actions(self, observation: HostObservation, n_steps: int) -> None:
         has_ended = False
         for step in range(n_steps):
-            assert sight.action_mask is not None  # so `explore` has chosen
-            outcome = self.step(self.arrays.first_available(sight.action_mask))
+            assert observation.action_mask is not None  # so `explore` has chosen
+            outcome = self.step(self.arrays.first_available(observation.action_mask))
             goes_on = outcome.alive.any() or self._lists_agents()
             has_ended |= not goes_on
             self.n_steps_without_end = 0 if has_ended else step + 1
-            sight = outcome.sight if goes_on else self.reset(seed=step)[0]
+            observation = outcome.observation if goes_on else self.reset(seed=step)[0]
 
     @abc.abstractmethod
-    def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:
+    def reset(self, seed: int | None) -> tuple[HostObservation, np.ndarray]:
         """Start an episode; also return which actors are alive."""
 
     @abc.abstractmethod
@@ -129,12 +129,12 @@ class Adapter(abc.ABC):
         """Close the environment."""
         self._env.close()
 
-    def _sight(
+    def _observation(
         self, observations: Mapping[int, Any], infos: Mapping[int, Any], acts: np.ndarray
-    ) -> Sight:
+    ) -> HostObservation:
         if not self._has_mask:
             self.arrays.refuse_masks(infos)
-        return Sight(
+        return HostObservation(
             self.arrays.features(observations),
             self.arrays.masks(observations, infos, acts) if self._has_mask else None,
             self._encode_state(self._env.state()) if self._has_state else None,
@@ -154,10 +154,10 @@ class GymnasiumAdapter(Adapter):
             self.max_episode_steps = _limit_of_wrapper(env)
         self.arrays = ActorArrays(self.name, [env.observation_space], [env.action_space], images)
 
-    def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:
+    def reset(self, seed: int | None) -> tuple[HostObservation, np.ndarray]:
         """Start an episode; see `Adapter.reset`."""
         observation, info = self._env.reset(seed=seed)
-        return self._sight({0: observation}, {0: info}, _ONE[True]), np.ones(1, bool)
+        return self._observation({0: observation}, {0: info}, _ONE[True]), np.ones(1, bool)
 
     def step(self, action: np.ndarray) -> Outcome:
         """Step; see `Adapter.step`."""
@@ -167,7 +167,7 @@ class GymnasiumAdapter(Adapter):
         is_over, is_cut = bool(terminated), bool(truncated) and not terminated
         alive = _ONE[not (is_over or is_cut)]
         return Outcome(
-            self._sight({0: observation}, {0: info}, alive),
+            self._observation({0: observation}, {0: info}, alive),
             np.array([_as_reward(reward)], np.float32),
             _ONE[is_over],
             _ONE[is_cut],
@@ -223,7 +223,7 @@ class PettingZooAdapter(Adapter):
         self._turns = wrapper.aec_env if is_by_turns else None
         self.arrays.needs_mask |= self._turns is not None
 
-    def reset(self, seed: int | None) -> tuple[Sight, np.ndarray]:
+    def reset(self, seed: int | None) -> tuple[HostObservation, np.ndarray]:
         """Start an episode; see `Adapter.reset`."""
         observations, infos = self._env.reset(seed=seed)
         self._position, self._all_ended, self._went_on = {}, False, False
@@ -256,7 +256,7 @@ class PettingZooAdapter(Adapter):
         taken = set(self._position.values())
         shown = {name: position for name, position in acted.items() if position not in taken}
         return Outcome(
-            sight=self._look({**shown, **self._position}, alive, observations, infos),
+            observation=self._look({**shown, **self._position}, alive, observations, infos),
             reward=reward,
             terminated=self._terminated.copy(),
             truncated=self._truncated.copy(),
@@ -308,17 +308,17 @@ class PettingZooAdapter(Adapter):
         acts: np.ndarray,
         observations: Mapping[Any, Any],
         infos: Mapping[Any, Any],
-    ) -> Sight:
+    ) -> HostObservation:
         seen, told = _by_position(observations, position), _by_position(infos, position)
         if self._turns is None:
-            return self._sight(seen, told, acts)
+            return self._observation(seen, told, acts)
         waiting = np.ones(len(self._names), bool)
         if self._turns.agents and self._turns.agent_selection in position:
             waiting[position[self._turns.agent_selection]] = False
-        sight = self._sight(seen, told, acts & ~waiting)
-        if sight.action_mask is not None:
-            sight.action_mask[waiting] = self.arrays.only_first_actions()
-        return sight._replace(has_turn=~waiting)
+        observation = self._observation(seen, told, acts & ~waiting)
+        if observation.action_mask is not None:
+            observation.action_mask[waiting] = self.arrays.only_first_actions()
+        return observation._replace(has_turn=~waiting)
 
     def _lists_agents(self) -> bool:
         return bool(self._position)

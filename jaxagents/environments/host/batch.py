@@ -26,7 +26,7 @@ from jaxagents.compiler.waiting import wait_for
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
 from jaxagents.environments.host import HostEnvironmentError
 from jaxagents.environments.host.environment import HostEnvironment
-from jaxagents.environments.host.pool import SECONDS_TO_CLOSE, Frame, Pool
+from jaxagents.environments.host.pool import SECONDS_TO_CLOSE, Frame, WorkerPool
 from jaxagents.environments.host.sharing import ArraySpec
 from jaxagents.environments.host.stepper import has_final, mean_over_actors
 from jaxagents.environments.time_limits import TimeLimit
@@ -92,14 +92,14 @@ class HostEnvironmentBatch(EnvironmentBatch):
         self._n_drawn = n_drawn
         self.has_hidden_infos = keeps_infos
         self._info_names: dict[str, None] = {}  # seen so far, in this order
-        self._pool: Pool | None = None
+        self._pool: WorkerPool | None = None
         self._envs = range(0)  # of the pool, counted over all processes
         self._checksum = 0
         self._action = env.layout(has_state=False)["action"]
         self._faults: list[BaseException] = []
         self._agents_batches: list[HostEnvironmentBatch] = [self]  # for evaluation too
         super().__init__(
-            Observation(**{name: _abstract(field) for name, field in env.sight.items()}),
+            Observation(**{name: _abstract(field) for name, field in env.observation.items()}),
             env.action_space(),
             env.teams,
             time_limit,
@@ -109,7 +109,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         has_state = self._has_state = global_state and self._offers_global_state
         self._drawn = ("picture",) if n_drawn else ()
         self._counts = ("restarts",) if env.on_worker_failure == "restart" else ()
-        self._sight = [name for name in env.sight if has_state or name != "global_state"]
+        self._observed = [name for name in env.observation if has_state or name != "global_state"]
 
     @property
     def n_restarts(self) -> int:
@@ -242,7 +242,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         self, seed: UInt32[Array, " envs"], is_divided: bool
     ) -> tuple[Observation, BatchState]:
         n_envs = len(seed)
-        shapes = self._shapes(n_envs, *self._sight, "alive", "checksum")
+        shapes = self._shapes(n_envs, *self._observed, "alive", "checksum")
         envs = _envs_of_process(n_envs) if is_divided else range(n_envs)
         reset = functools.partial(self._reset_workers, envs)
         frame = self._call(reset, shapes, seed, is_divided)
@@ -255,8 +255,8 @@ class HostEnvironmentBatch(EnvironmentBatch):
     ) -> tuple[TimeStep, BatchState]:
         """Step each environment, ``[envs, actors, ...]``, and reset where the episode is over."""
         n_envs = len(state.episode_steps)
-        finals = [f"final_{name}" for name in self._sight]
-        names = (*self._sight, *finals, *_ENDS, *self._drawn, "alive", "checksum", *self._counts)
+        finals = [f"final_{name}" for name in self._observed]
+        names = (*self._observed, *finals, *_ENDS, *self._drawn, "alive", "checksum", *self._counts)
         seed = part_of_device(_seeds(rng, n_devices() * n_envs), axis=0)
         frame = self._call(
             self._step_workers,
@@ -346,10 +346,10 @@ class HostEnvironmentBatch(EnvironmentBatch):
         self._checksum = zlib.crc32(packed[:, 1:].tobytes(), self._checksum)
         self._fill(results, frame, pool)
         goes_on = ~has_final(frame)
-        for name in self._sight:
+        for name in self._observed:
             results[f"final_{name}"][goes_on] = frame[name][goes_on]
 
-    def _fill(self, results: HostArrays, frame: Frame, pool: Pool) -> None:
+    def _fill(self, results: HostArrays, frame: Frame, pool: WorkerPool) -> None:
         for name, result in results.items():
             if name in frame:
                 result[...] = frame[name]

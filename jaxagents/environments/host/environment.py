@@ -19,10 +19,10 @@ from jaxagents.config import TimeLimits
 from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.encodings import ImageSettings, narrow
-from jaxagents.environments.host.pool import OnWorkerFailure, Pool, PoolSettings
+from jaxagents.environments.host.pool import OnWorkerFailure, PoolSettings, WorkerPool
 from jaxagents.environments.host.sharing import QUIET_PYGAME, ArraySpec, Layout, imported_modules
 from jaxagents.environments.host.stepper import EnvironmentSettings, InfoFunctions
-from jaxagents.environments.host.vectors import OnlyOne, autoreset_mode
+from jaxagents.environments.host.vectors import SingleOfVector, autoreset_mode
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.errors import pip_install, stacklevel_of_caller
 
@@ -96,7 +96,7 @@ class HostEnvironment:
         n_actors: Number of actors: the possible agents of PettingZoo, or 1.
         inputs: Each actor's name, the shape that it observes before padding, and the sizes of any
             parts, in order.
-        sight: Shapes and dtypes of an observation, by the names of `Observation`.
+        observation: Shapes and dtypes of an observation, by the names of `Observation`.
         n_steps_without_end: Steps played at construction, if none of them ended an episode; else 0.
         is_vectorized: True if a vector steps the environments.
         has_idle_steps: True if the vector resets an environment in a step of its own.
@@ -152,12 +152,12 @@ class HostEnvironment:
         self._timeout = timeout
         self.on_worker_failure: OnWorkerFailure = on_worker_failure
         self.time_limits: TimeLimits = time_limits
-        self._pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+        self._pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
         adapter = self._construct()
         _warn_of_own_statistics(adapter)
         try:
             with _keeping_global_generators():
-                sight = adapter.explore(explored_steps)
+                observation = adapter.explore(explored_steps)
         except WrongValueError as error:
             raise ValueError(f"{adapter.name} {error}.") from error
         finally:
@@ -180,9 +180,9 @@ class HostEnvironment:
         self._space = adapter.arrays.space
         shape, dtype = adapter.arrays.action_layout()
         self._action = ArraySpec(shape, np.dtype(dtype).name)
-        self.sight: Layout = {
+        self.observation: Layout = {
             name: ArraySpec(value.shape, narrow(value.dtype).name)
-            for name, value in sight._asdict().items()
+            for name, value in observation._asdict().items()
             if value is not None
         }
 
@@ -213,7 +213,7 @@ class HostEnvironment:
         """
         adapter = self._construct()
         adapter.revives = self._revives
-        adapter.observe("action_mask" in self.sight, "global_state" in self.sight)
+        adapter.observe("action_mask" in self.observation, "global_state" in self.observation)
         return adapter
 
     def _construct(self) -> Adapter:
@@ -228,7 +228,7 @@ class HostEnvironment:
                 "leave out vectorized."
             )
         self.has_idle_steps = autoreset_mode(vector) == "NEXT_STEP"
-        return adapt(OnlyOne(vector), self._images)
+        return adapt(SingleOfVector(vector), self._images)
 
     @functools.cached_property
     def picture(self) -> ArraySpec | None:
@@ -240,7 +240,7 @@ class HostEnvironment:
             try:
                 if not adapter.draws:
                     return None
-                adapter.observe("action_mask" in self.sight, has_state=False)
+                adapter.observe("action_mask" in self.observation, has_state=False)
                 adapter.reset(seed=0)
                 return ArraySpec(adapter.picture().shape, "uint8")
             finally:
@@ -257,7 +257,7 @@ class HostEnvironment:
         n_drawn: int = 0,
         first_env: int = 0,
         keeps_infos: bool = False,
-    ) -> Pool:
+    ) -> WorkerPool:
         """Start environments, in workers of their own.
 
         Args:
@@ -287,7 +287,7 @@ class HostEnvironment:
             on_worker_failure=self.on_worker_failure,
             first_env=first_env,
         )
-        pool = Pool(settings, n_envs)
+        pool = WorkerPool(settings, n_envs)
         self._pools.add(pool)
         return pool
 
@@ -319,14 +319,16 @@ class HostEnvironment:
             has_state: Include the global state.
             n_drawn: Include pictures of the first environments.
         """
-        sight = {
-            name: field for name, field in self.sight.items() if has_state or name != "global_state"
+        observation = {
+            name: field
+            for name, field in self.observation.items()
+            if has_state or name != "global_state"
         }
         flags = ArraySpec((self.n_actors,), "bool")
         picture = self.picture if n_drawn else None
         return {
-            **sight,
-            **{f"final_{name}": field for name, field in sight.items()},
+            **observation,
+            **{f"final_{name}": field for name, field in observation.items()},
             "reward": ArraySpec((self.n_actors,), "float32"),
             "terminated": flags,
             "truncated": flags,

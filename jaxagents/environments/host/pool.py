@@ -18,7 +18,7 @@ from typing import IO, Literal, NamedTuple, final
 import numpy as np
 
 from jaxagents.environments.host import HostEnvironmentError
-from jaxagents.environments.host.actor_arrays import Sight
+from jaxagents.environments.host.actor_arrays import HostObservation
 from jaxagents.environments.host.sharing import (
     RESET,
     STEP,
@@ -111,7 +111,7 @@ class LocalWorker:
 
 
 @final
-class Pool:
+class WorkerPool:
     """Environments ``0`` to ``n_envs - 1``, in worker processes or in this process.
 
     Args:
@@ -273,7 +273,7 @@ class Pool:
     def _truncate(self, rows: slice) -> None:
         """Truncate the episodes of rebuilt environments."""
         arrays = self._arrays
-        for name in Sight._fields:
+        for name in HostObservation._fields:
             if name in self._latest:
                 arrays[f"final_{name}"][rows] = self._latest[name][rows]
         if "picture" in self._latest:  # of the end, not of the episode that has begun since

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from jaxagents.environments.host import WrongValueError
-from jaxagents.environments.host.actor_arrays import Sight
+from jaxagents.environments.host.actor_arrays import HostObservation
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.encodings import ImageSettings, check_dtype, not_finite
 from jaxagents.environments.host.sharing import Failure, import_modules
@@ -65,7 +65,7 @@ class Stepper:
         self._envs = envs
         self._arrays = arrays
         self._rows = slice(envs.start, envs.stop)
-        self._sight = [name for name in Sight._fields if name in arrays]
+        self._observed = [name for name in HostObservation._fields if name in arrays]
         self._views = {  # views of each environment's part, which are slow to make
             env: {name: array[env, ...] for name, array in arrays.items() if env < len(array)}
             for env in envs
@@ -84,7 +84,7 @@ class Stepper:
         for env, _ in self._each():
             adapter = self._adapters[env] = adapt(make_env(), self._settings.images)
             adapter.revives = self._settings.revives
-            adapter.observe("action_mask" in self._sight, "global_state" in self._sight)
+            adapter.observe("action_mask" in self._observed, "global_state" in self._observed)
 
     def reset(self) -> None:
         """Start an episode in each environment."""
@@ -115,11 +115,11 @@ class Stepper:
             if env < self._settings.n_drawn:
                 self._draw(env)
             if is_over or outcome.final is not None:
-                self._write("final_", env, outcome.final or outcome.sight)
+                self._write("final_", env, outcome.final or outcome.observation)
             if is_over:
                 self._begin_episode(env)
             else:
-                self._write("", env, outcome.sight)
+                self._write("", env, outcome.observation)
                 view["alive"][...] = alive
         self._check("reward", "features", "global_state")
         ends = has_final(self._arrays, self._rows)
@@ -150,17 +150,17 @@ class Stepper:
 
     def _begin_episode(self, env: int) -> None:
         view = self._views[env]
-        sight, alive = self._adapters[env].reset(seed=int(view["seed"]))
-        self._write("", env, sight)
+        observation, alive = self._adapters[env].reset(seed=int(view["seed"]))
+        self._write("", env, observation)
         view["alive"][...] = alive
         self._elapsed[env] = 0
 
     def _draw(self, env: int) -> None:
         self._put(env, "picture", self._adapters[env].picture())
 
-    def _write(self, prefix: str, env: int, sight: Sight) -> None:
-        for name in self._sight:
-            self._put(env, prefix + name, getattr(sight, name))
+    def _write(self, prefix: str, env: int, observation: HostObservation) -> None:
+        for name in self._observed:
+            self._put(env, prefix + name, getattr(observation, name))
 
     def _put(self, env: int, name: str, value: np.ndarray) -> None:
         view = self._views[env][name]

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from jaxagents.environments.host import WrongValueError
-from jaxagents.environments.host.actor_arrays import ActorArrays, Sight
+from jaxagents.environments.host.actor_arrays import ActorArrays, HostObservation
 from jaxagents.environments.host.encodings import check_dtype, not_finite
 from jaxagents.environments.host.sharing import Failure
 from jaxagents.environments.host.stepper import (
@@ -21,7 +21,7 @@ _MASK, _FINAL, _FINAL_INFO = "action_mask", "final_obs", "final_info"  # in a ve
 
 
 @final
-class OnlyOne:
+class SingleOfVector:
     """A vector of one environment, as an environment of Gymnasium."""
 
     def __init__(self, vector: Any):
@@ -75,7 +75,7 @@ class VectorStepper:
         self._settings = settings
         self._envs = envs
         self._arrays = arrays
-        self._sight = [name for name in Sight._fields if name in arrays]
+        self._observed = [name for name in HostObservation._fields if name in arrays]
         self._resets_next = np.zeros(len(envs), bool)
         self._episodes: FirstEpisodes | None = None
         self._current: int | None = None  # the environment that the latest error belongs to
@@ -127,7 +127,7 @@ class VectorStepper:
             np.copyto(arrays[name][:, 0], values, casting="unsafe", where=acted)
         if acted is not True:  # this step was the reset of some
             arrays["reward"][is_reset] = 0.0
-            for name in self._sight:
+            for name in self._observed:
                 arrays[f"final_{name}"][is_reset] = arrays[name][is_reset]
         arrays["truncated"] &= ~arrays["terminated"]
         ended = (arrays["terminated"] | arrays["truncated"])[:, 0] & acted

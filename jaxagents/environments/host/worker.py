@@ -37,7 +37,7 @@ _SECONDS_TO_DIE = 5.0
 _SECONDS_OF_SLICE = 0.5  # of waiting
 _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
-    "from jaxagents.environments.host.worker import main; main({descriptor})"
+    "from jaxagents.environments.host.worker import serve; serve({descriptor})"
 )
 _ENVIRONMENT_VARIABLES = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -165,7 +165,7 @@ class WorkerProcess:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def main(descriptor: int) -> None:
+def serve(descriptor: int) -> None:
     """Serve the process at the other end of a socket until it closes it."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # which reach whole groups of processes
         if hasattr(signal, name):  # Windows has no SIGHUP

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxagents.evaluation.episodes import Trajectory
+from jaxagents.evaluation.episodes import Episode
 from jaxagents.visual.renderers.canvas import Canvas, Number, Point, View
 from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene, draw_badge
 from jaxagents.visual.style import COLOURS, FAINT_INK, GRID, INK
@@ -15,28 +15,26 @@ _BLUE, _ORANGE, _GREEN = COLOURS[:3]
 _HEIGHT = 240
 _SECONDS_PER_STEP = 0.04
 
-Draw = Callable[[Trajectory, Any, int], Canvas]
+Draw = Callable[[Episode, Any, int], Canvas]
 
 
-def classic_control_scene(
-    name: str, params: Any, trajectory: Trajectory, actors: list[Actor]
-) -> Scene:
+def classic_control_scene(name: str, params: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Draw the system, and the force or torque applied to it.
 
     Args:
         name: The environment's name, one of `DRAWN`.
         params: Its parameters.
-        trajectory: An episode of it.
+        episode: An episode of it.
         actors: Its only actor.
     """
     draw = DRAWN[name]
     return Scene(
-        lambda n_steps: draw(trajectory, params, n_steps).finished(), actors, _SECONDS_PER_STEP
+        lambda n_steps: draw(episode, params, n_steps).finished(), actors, _SECONDS_PER_STEP
     )
 
 
-def _cart_pole(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
-    states = trajectory.states
+def _cart_pole(episode: Episode, params: Any, n_steps: int) -> Canvas:
+    states = episode.states
     x, angle = float(states.x[n_steps]), float(states.theta[n_steps])
     limit = float(params.x_threshold)
     reach = 1.15 * limit
@@ -52,14 +50,14 @@ def _cart_pole(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
     tip = (x + length * math.sin(angle), length * math.cos(angle))
     canvas.line([(x, 0), tip], _ORANGE, 9)
     canvas.circle((x, 0), 0.05, "white")
-    push = _action(trajectory, n_steps)
+    push = _action(episode, n_steps)
     if push is not None:
         _draw_arrow(canvas, (x, -0.42), (2 * float(push[0]) - 1) * 0.45)
     return canvas
 
 
-def _pendulum(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
-    states = trajectory.states
+def _pendulum(episode: Episode, params: Any, n_steps: int) -> Canvas:
+    states = episode.states
     angle = float(states.theta[n_steps])
     length = float(params.l)
     reach = 1.3 * length
@@ -67,7 +65,7 @@ def _pendulum(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
     canvas.circle((0, 0), length, None, GRID, 1.0)
     canvas.line([(0, 0), (-length * math.sin(angle), length * math.cos(angle))], _ORANGE, 12)
     canvas.circle((0, 0), 0.05 * length, INK)
-    torque = _action(trajectory, n_steps)
+    torque = _action(episode, n_steps)
     if torque is not None:
         bound = float(params.max_torque)
         share = float(np.clip(torque.ravel()[0], -bound, bound)) / bound
@@ -75,8 +73,8 @@ def _pendulum(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
     return canvas
 
 
-def _acrobot(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
-    states = trajectory.states
+def _acrobot(episode: Episode, params: Any, n_steps: int) -> Canvas:
+    states = episode.states
     first = float(states.joint_angle1[n_steps])
     both = first + float(states.joint_angle2[n_steps])
     upper, lower = float(params.link_length_1), float(params.link_length_2)
@@ -89,14 +87,14 @@ def _acrobot(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
     canvas.line([elbow, tip], _ORANGE, 8)
     for joint in ((0, 0), elbow):
         canvas.circle(joint, 0.07, INK)
-    torque = _action(trajectory, n_steps)
+    torque = _action(episode, n_steps)
     if torque is not None:
         _draw_turn(canvas, elbow, 0.3, float(torque[0]) - 1)
     return canvas
 
 
-def _mountain_car(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
-    x = float(trajectory.states.position[n_steps])
+def _mountain_car(episode: Episode, params: Any, n_steps: int) -> Canvas:
+    x = float(episode.states.position[n_steps])
     left, right = float(params.min_position), float(params.max_position)
     margin = 0.06 * (right - left)
     width = right - left + 2 * margin
@@ -110,7 +108,7 @@ def _mountain_car(trajectory: Trajectory, params: Any, n_steps: int) -> Canvas:
     flag = [(goal, _height(goal) + 0.2), (goal + 0.09, _height(goal) + 0.16)]
     canvas.polygon([*flag, (goal, _height(goal) + 0.12)], _GREEN)
     _draw_car(canvas, x)
-    push = _action(trajectory, n_steps)
+    push = _action(episode, n_steps)
     if push is not None:
         centred = float(push.ravel()[0]) - (1 if push.dtype.kind == "i" else 0)
         _draw_arrow(canvas, (x, _height(x) + 0.2), 0.12 * float(np.clip(centred, -1, 1)))
@@ -126,9 +124,9 @@ DRAWN: dict[str, Draw] = {
 }
 
 
-def _action(trajectory: Trajectory, n_steps: int) -> np.ndarray | None:
+def _action(episode: Episode, n_steps: int) -> np.ndarray | None:
     """Return the action taken in a state, or None in the last state."""
-    return trajectory.action[n_steps][0:1] if n_steps < trajectory.n_steps else None
+    return episode.action[n_steps][0:1] if n_steps < episode.n_steps else None
 
 
 def _square_view(reach: float) -> View:
@@ -184,12 +182,12 @@ def _draw_turn(canvas: Canvas, centre: Point, radius: Number, share: Number) -> 
     canvas.circle(arc[-1], 4 / canvas.length(1.0), INK)
 
 
-def maze_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def maze_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Draw the walls, the actor as a disc, and its goal as a ring."""
     occupied = np.asarray(env.occupied_map) != 0
     height, width = occupied.shape
     view = View(-0.5, width - 0.5, height - 0.5, -0.5)
-    states, colour = trajectory.states, actors[0].colour
+    states, colour = episode.states, actors[0].colour
 
     def draw(n_steps: int) -> Any:
         canvas = Canvas(WIDTH, view.height_of(WIDTH), view, "#FAFAF8")

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxagents.evaluation.episodes import Trajectory
+from jaxagents.evaluation.episodes import Episode
 from jaxagents.visual.renderers.canvas import Canvas, View, mixed
 from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene, faded
 from jaxagents.visual.style import COLOURS, INK
@@ -13,15 +13,15 @@ _TRAIL_STEPS = 20
 _BODY = 8.0  # radius of an actor, pixels
 
 
-def hunting_scene(params: Any, trajectory: Trajectory) -> Scene:
+def hunting_scene(params: Any, episode: Episode) -> Scene:
     """Draw the arena, the predator and its capture radius, the prey, both trails, and the capture.
 
     Args:
         params: The environment's `HuntingParams`.
-        trajectory: An episode played with them.
+        episode: An episode played with them.
     """
     actors = [Actor("predator", COLOURS[1]), Actor("prey", COLOURS[0])]
-    positions = np.asarray(trajectory.states.positions)  # [time, actors, 2]
+    positions = np.asarray(episode.states.positions)  # [time, actors, 2]
     half_width = float(params.arena_half_width)
     # Leave room for the whole body of an actor at the wall.
     reach = half_width * WIDTH / (WIDTH - 4 * _BODY)
@@ -46,7 +46,7 @@ def hunting_scene(params: Any, trajectory: Trajectory) -> Scene:
                 canvas.line([start, stop], faded(actor.colour, age / _TRAIL_STEPS), 2.0)
         canvas.circle(prey, 0.8 * body, actors[1].colour)
         canvas.polygon(_dart(predator, headings[n_steps], 1.2 * body), actors[0].colour)
-        if n_steps == trajectory.n_steps and trajectory.terminated[-1].any():
+        if n_steps == episode.n_steps and episode.terminated[-1].any():
             canvas.cross(prey, 2 * body, "#000000", 3.0)
         return canvas.finished()
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxagents.evaluation.episodes import Trajectory
+from jaxagents.evaluation.episodes import Episode
 from jaxagents.visual.renderers.canvas import Canvas, View, mixed
 from jaxagents.visual.renderers.scene import DEAD, WIDTH, Actor, Scene, draw_badge, faded
 from jaxagents.visual.style import COLOURS, FAINT_INK, GRID, INK
@@ -16,15 +16,15 @@ _MIN_RADIUS = 7.0  # of an agent, pixels, so that its index is legible
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def mpe_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def mpe_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Draw agents with trails and messages, and landmarks with a ring around each goal.
 
     Args:
         env: JaxMARL's environment.
-        trajectory: An episode of it.
+        episode: An episode of it.
         actors: Names and colours of its agents.
     """
-    positions = np.asarray(trajectory.states.p_pos)  # [time, entities, 2]
+    positions = np.asarray(episode.states.p_pos)  # [time, entities, 2]
     radii: list[float] = np.asarray(env.rad, float).tolist()
     n_agents: int = env.num_agents
     # The view holds the whole episode, and at least the square of initial positions.
@@ -35,7 +35,7 @@ def mpe_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
         canvas = Canvas(WIDTH, WIDTH, view, "#FAFAF8")
         _draw_grid(canvas, reach)
         now = positions[n_steps]
-        goals = _goals(trajectory, n_steps)
+        goals = _goals(episode, n_steps)
         for index in _large_first(radii[n_agents:]):
             radius, colour = radii[n_agents + index], _landmark_colour(env, n_agents + index)
             if index in goals:
@@ -52,7 +52,7 @@ def mpe_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
             # Outline small landmarks again: agents may cover them.
             if radii[n_agents + index] < max(radii[:n_agents]):
                 canvas.circle(now[n_agents + index], radii[n_agents + index], None, INK, 1.2)
-        _write_messages(canvas, env, trajectory, n_steps)
+        _write_messages(canvas, env, episode, n_steps)
         return canvas.finished()
 
     return Scene(draw, actors, seconds_per_step=0.15)
@@ -79,20 +79,20 @@ def _landmark_colour(env: Any, index: int) -> str:
     return mixed(colour, "#ffffff", 0.5) if env.rad[index] > 0.15 else colour
 
 
-def _goals(trajectory: Trajectory, n_steps: int) -> set[int]:
+def _goals(episode: Episode, n_steps: int) -> set[int]:
     """Return the indices of the landmarks that are goals."""
-    goal = trajectory.states.goal
+    goal = episode.states.goal
     return set() if goal is None else {int(each) for each in np.ravel(goal[n_steps])}
 
 
-def _write_messages(canvas: Canvas, env: Any, trajectory: Trajectory, n_steps: int) -> None:
+def _write_messages(canvas: Canvas, env: Any, episode: Episode, n_steps: int) -> None:
     """Write each agent's latest message next to it, as a letter."""
-    silent, said = np.asarray(env.silent), np.asarray(trajectory.states.c[n_steps])
+    silent, said = np.asarray(env.silent), np.asarray(episode.states.c[n_steps])
     pixel = 1 / canvas.length(1.0)
     for index in np.flatnonzero(silent == 0):
         if not said[index].any():
             continue
-        corner = trajectory.states.p_pos[n_steps][index] + 0.7 * float(env.rad[index]) + 3 * pixel
+        corner = episode.states.p_pos[n_steps][index] + 0.7 * float(env.rad[index]) + 3 * pixel
         opposite = corner + np.array([16, 18]) * pixel
         canvas.rectangle(corner, opposite, "white", radius=4)
         letter = _LETTERS[int(np.argmax(said[index]))]
@@ -104,7 +104,7 @@ _MIN_RADIUS_OF_UNIT = 8.0  # of a unit, pixels
 _MIN_REACH, _MARGIN = 5.0, 1.5  # of the view, units of the world
 
 
-def smax_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def smax_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Draw units in their team's colour with their health and shots, and dead ones as crosses.
 
     Units that are actors show their index. If there are several types of units, each also shows
@@ -112,10 +112,10 @@ def smax_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
 
     Args:
         env: JaxMARL's environment.
-        trajectory: An episode of it.
+        episode: An episode of it.
         actors: The actors; enemies played by the environment are not among them.
     """
-    states = getattr(trajectory.states, "state", trajectory.states)
+    states = getattr(episode.states, "state", episode.states)
     view = _view(states.unit_positions)
     full_health = np.asarray(env.unit_type_health)[states.unit_types]  # [time, units]
     radius = np.asarray(env.unit_type_radiuses, float)[states.unit_types[0]]
@@ -184,12 +184,12 @@ def _draw_health(canvas: Canvas, position: np.ndarray, radius: float, health: fl
     canvas.rectangle((x - radius, y), (end, y + thick), INK)
 
 
-def jaxnav_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def jaxnav_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Draw walls, robots with headings and paths, and each robot's goal as a ring.
 
     Robots that have collided are grey and crossed out.
     """
-    states = trajectory.states
+    states = episode.states
     # An evaporated robot's flag is set in one state only. `done` holds at the time limit, too.
     collided = np.logical_or.accumulate(np.asarray(states.move_term, bool), axis=0)
     occupied = np.asarray(states.map_data[0]) != 0
@@ -234,10 +234,10 @@ def _draw_robot(
 _SIZE = 3  # cells along either side
 
 
-def coin_game_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def coin_game_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Draw the players as numbered discs, and each one's coin as a ring in the same colour."""
     del env
-    states = trajectory.states
+    states = episode.states
     view = View(-0.5, _SIZE - 0.5, -0.5, _SIZE - 0.5)
 
     def draw(n_steps: int) -> Any:

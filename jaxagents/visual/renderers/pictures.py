@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, UInt8
 
 from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.encodings import as_picture
-from jaxagents.evaluation.episodes import Trajectory
+from jaxagents.evaluation.episodes import Episode
 from jaxagents.types import PyTree
 from jaxagents.visual.renderers.canvas import Canvas, text_width
 from jaxagents.visual.renderers.scene import WIDTH, Actor, Scene
@@ -26,14 +26,14 @@ _COOKS = ("#FF0000", "#0000FF", "#00FF00", "#A020F0", "#FFFF00", "#E6B400")
 _LINE_HEIGHT, _MARGIN, _TEXT_SIZE = 16, 10, 12  # pixels
 
 
-def drawn_scene(env: Any, params: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def drawn_scene(env: Any, params: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Let the environment draw its states; see `Environment`.
 
     Frames raise a ValueError for what is no picture.
     """
 
     def draw(n_steps: int) -> Any:
-        drawn = env.draw(_state_at(trajectory, n_steps), params)
+        drawn = env.draw(_state_at(episode, n_steps), params)
         try:
             return _as_frame(as_picture(drawn))
         except WrongValueError as error:
@@ -42,30 +42,30 @@ def drawn_scene(env: Any, params: Any, trajectory: Trajectory, actors: list[Acto
     return Scene(draw, actors, max(1 / getattr(env, "frames_per_second", 10.0), _SHORTEST))
 
 
-def recorded_scene(frames_per_second: float, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def recorded_scene(frames_per_second: float, episode: Episode, actors: list[Actor]) -> Scene:
     """Show the pictures that a host environment has drawn.
 
     Args:
         frames_per_second: At which they are shown.
-        trajectory: An episode whose states are pictures, ``[1 + time, height, width, 3]``.
+        episode: An episode whose states are pictures, ``[1 + time, height, width, 3]``.
         actors: Listed below.
     """
     return Scene(
-        lambda n_steps: _as_frame(trajectory.states[n_steps]),
+        lambda n_steps: _as_frame(episode.states[n_steps]),
         actors,
         max(1 / frames_per_second, _SHORTEST),
     )
 
 
-def pixel_scene(trajectory: Trajectory, actors: list[Actor]) -> Scene | None:
+def pixel_scene(episode: Episode, actors: list[Actor]) -> Scene | None:
     """Show the pixels that the only actor observes; of several images, the latest.
 
     Return None if it observes no image of grey or colours.
     """
     from PIL import Image
 
-    features = np.asarray(trajectory.observation.features)
-    if trajectory.n_actors != 1 or features.ndim != 5:
+    features = np.asarray(episode.observation.features)
+    if episode.n_actors != 1 or features.ndim != 5:
         return None
     n_channels = 1 if features.shape[-1] % 3 else 3
     pixels = features[:, 0, ..., -n_channels:]
@@ -76,15 +76,15 @@ def pixel_scene(trajectory: Trajectory, actors: list[Actor]) -> Scene | None:
     return Scene(lambda n_steps: _as_frame(pixels[n_steps], nearest), actors, seconds_per_step=0.1)
 
 
-def shows_cells(trajectory: Trajectory) -> bool:
+def shows_cells(episode: Episode) -> bool:
     """Return True if there is one actor and it observes a grid of cells."""
-    features = trajectory.observation.features
-    return trajectory.n_actors == 1 and features.ndim in (4, 5) and min(features.shape[2:4]) > 3
+    features = episode.observation.features
+    return episode.n_actors == 1 and features.ndim in (4, 5) and min(features.shape[2:4]) > 3
 
 
-def cell_scene(trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def cell_scene(episode: Episode, actors: list[Actor]) -> Scene:
     """Draw each cell that the only actor observes in the colour of its last active channel."""
-    features = np.asarray(trajectory.observation.features[:, 0], np.float32)
+    features = np.asarray(episode.observation.features[:, 0], np.float32)
     channels = features if features.ndim == 4 else features[..., None]
     height, width = channels.shape[1:3]
     size = max(1, min(WIDTH // width, _MAX_HEIGHT // height))
@@ -110,17 +110,17 @@ def last_active_channel(
     return np.max((channels > 0) * numbers, axis=-1)
 
 
-def overcooked_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def overcooked_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Let JaxMARL draw the kitchen."""
     from jaxmarl.viz.overcooked_visualizer import OvercookedVisualizer
 
     def show(visualizer: Any, state: PyTree) -> None:
         visualizer.render(env.agent_view_size, jax.device_get(state), highlight=False)
 
-    return _kitchen_scene(OvercookedVisualizer(), show, trajectory, actors)
+    return _kitchen_scene(OvercookedVisualizer(), show, episode, actors)
 
 
-def overcooked_v2_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def overcooked_v2_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Let JaxMARL draw the kitchen of version 2.
 
     Raises:
@@ -129,9 +129,7 @@ def overcooked_v2_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -
     from jaxmarl.viz.overcooked_v2_visualizer import OvercookedV2Visualizer
 
     del env
-    return _kitchen_scene(
-        OvercookedV2Visualizer(), OvercookedV2Visualizer.render, trajectory, actors
-    )
+    return _kitchen_scene(OvercookedV2Visualizer(), OvercookedV2Visualizer.render, episode, actors)
 
 
 class _Window:
@@ -144,24 +142,24 @@ class _Window:
 def _kitchen_scene(
     visualizer: Any,
     show: Callable[[Any, PyTree], None],
-    trajectory: Trajectory,
+    episode: Episode,
     actors: list[Actor],
 ) -> Scene:
     window = visualizer.window = _Window()
 
     def draw(n_steps: int) -> Any:
-        show(visualizer, _state_at(trajectory, n_steps))
+        show(visualizer, _state_at(episode, n_steps))
         return _as_frame(window.pixels)
 
     return Scene(draw, _with_colours(actors, _COOKS), seconds_per_step=0.15)
 
 
-def storm_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def storm_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Let JaxMARL draw the grid of its storm, and cut off the bars that it draws below."""
 
     def draw(n_steps: int) -> Any:
         # The library renders the time too, which fails under numpy 2 unless it is zero.
-        state = _state_at(trajectory, n_steps).replace(step=0, outer_t=0)
+        state = _state_at(episode, n_steps).replace(step=0, outer_t=0)
         pixels = np.asarray(env.render(state))
         return _as_frame(pixels[: pixels.shape[1]])
 
@@ -173,11 +171,10 @@ def storm_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
     return Scene(draw, _with_colours(actors, names), seconds_per_step=0.15)
 
 
-def printed_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene:
+def printed_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Show what JaxMARL prints for each state of Hanabi or the switch riddle."""
     texts = [
-        _printed_lines(env, _state_at(trajectory, n_steps))
-        for n_steps in range(trajectory.n_steps + 1)
+        _printed_lines(env, _state_at(episode, n_steps)) for n_steps in range(episode.n_steps + 1)
     ]
     height = max(len(lines) for lines in texts) * _LINE_HEIGHT + 2 * _MARGIN
 
@@ -209,9 +206,9 @@ def wrapped(line: str) -> list[str]:
     return lines
 
 
-def _state_at(trajectory: Trajectory, n_steps: int) -> Any:
+def _state_at(episode: Episode, n_steps: int) -> Any:
     """Return the state after this many steps, its leaves jax arrays, as libraries draw them."""
-    return jax.device_put(jax.tree.map(lambda leaf: leaf[n_steps], trajectory.states))
+    return jax.device_put(jax.tree.map(lambda leaf: leaf[n_steps], episode.states))
 
 
 def _as_frame(pixels: UInt8[np.ndarray, "height width 3"], resampling: Any = None) -> Any:

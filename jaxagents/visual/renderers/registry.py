@@ -11,7 +11,7 @@ from jaxagents.environments.hunting import Hunting
 from jaxagents.environments.jaxmarl.adapter import JaxMARLEnvironment
 from jaxagents.environments.sides.side import Side
 from jaxagents.environments.spaces import Box, as_space
-from jaxagents.evaluation.episodes import Trajectory
+from jaxagents.evaluation.episodes import Episode
 from jaxagents.visual.renderers import jaxmarl, pictures
 from jaxagents.visual.renderers.gymnax import DRAWN, classic_control_scene, maze_scene
 from jaxagents.visual.renderers.hunting import hunting_scene
@@ -19,7 +19,7 @@ from jaxagents.visual.renderers.scene import Actor, Scene, make_actors
 from jaxagents.visual.renderers.strip_charts import strip_scene
 
 # By the name of the library's class, so that the library need not be imported to look one up.
-_JAXMARL_RENDERERS: dict[str, Callable[[Any, Trajectory, list[Actor]], Scene]] = {
+_JAXMARL_RENDERERS: dict[str, Callable[[Any, Episode, list[Actor]], Scene]] = {
     "SimpleMPE": jaxmarl.mpe_scene,
     "SMAX": jaxmarl.smax_scene,
     "EnemySMAX": jaxmarl.smax_scene,
@@ -35,7 +35,7 @@ _JAXMARL_RENDERERS: dict[str, Callable[[Any, Trajectory, list[Actor]], Scene]] =
 }
 
 
-def make_scene(env: Any, params: Any, trajectory: Trajectory) -> Scene:
+def make_scene(env: Any, params: Any, episode: Episode) -> Scene:
     """Make an episode's scene with its environment's renderer.
 
     Without one, the scene consists of images or strip charts.
@@ -43,21 +43,21 @@ def make_scene(env: Any, params: Any, trajectory: Trajectory) -> Scene:
     Args:
         env: The environment, as `jaxagents.make` returns it.
         params: Its parameters.
-        trajectory: An episode of it.
+        episode: An episode of it.
     """
     actors = make_actors(_names(env), getattr(env, "teams", None))
-    if trajectory.states is not None:
+    if episode.states is not None:
         whole = env.env if isinstance(env, Side) else env
         everyone = make_actors(_names(whole), getattr(whole, "teams", None))
-        scene = _scene_of_states(whole, params, trajectory, everyone)
+        scene = _scene_of_states(whole, params, episode, everyone)
         if scene is not None:
             return _of_side(scene, env.actors) if isinstance(env, Side) else scene
-    if isinstance(env, HostEnvironment) and (scene := pictures.pixel_scene(trajectory, actors)):
+    if isinstance(env, HostEnvironment) and (scene := pictures.pixel_scene(episode, actors)):
         return scene
-    if pictures.shows_cells(trajectory):
-        return pictures.cell_scene(trajectory, actors)
+    if pictures.shows_cells(episode):
+        return pictures.cell_scene(episode, actors)
     space = as_space(env.action_space(params))
-    return strip_scene(trajectory, actors, None if isinstance(space, Box) else space.n_choices)
+    return strip_scene(episode, actors, None if isinstance(space, Box) else space.n_choices)
 
 
 def _of_side(scene: Scene, actors: Sequence[int]) -> Scene:
@@ -66,31 +66,29 @@ def _of_side(scene: Scene, actors: Sequence[int]) -> Scene:
     return scene._replace(actors=[scene.actors[i] for i in actors], alive=alive)
 
 
-def _scene_of_states(
-    env: Any, params: Any, trajectory: Trajectory, actors: list[Actor]
-) -> Scene | None:
+def _scene_of_states(env: Any, params: Any, episode: Episode, actors: list[Actor]) -> Scene | None:
     """Draw the environment's states; return None if no renderer knows them."""
     if isinstance(env, HostEnvironment):
-        return pictures.recorded_scene(env.frames_per_second, trajectory, actors)
+        return pictures.recorded_scene(env.frames_per_second, episode, actors)
     if hasattr(env, "draw"):
-        return pictures.drawn_scene(env, params, trajectory, actors)
+        return pictures.drawn_scene(env, params, episode, actors)
     if isinstance(env, Hunting):
-        return hunting_scene(params, trajectory)
+        return hunting_scene(params, episode)
     if isinstance(env, GymnaxEnvironment):
         if env.name in DRAWN:
-            return classic_control_scene(env.name, params, trajectory, actors)
+            return classic_control_scene(env.name, params, episode, actors)
         if hasattr(env.env, "occupied_map"):
-            return maze_scene(env.env, trajectory, actors)
+            return maze_scene(env.env, episode, actors)
     if isinstance(env, JaxMARLEnvironment):
-        return _jaxmarl_scene(env.env, trajectory, actors)
+        return _jaxmarl_scene(env.env, episode, actors)
     return None
 
 
-def _jaxmarl_scene(env: Any, trajectory: Trajectory, actors: list[Actor]) -> Scene | None:
+def _jaxmarl_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene | None:
     for cls in type(env).__mro__:
         if cls.__name__ in _JAXMARL_RENDERERS:
             try:
-                return _JAXMARL_RENDERERS[cls.__name__](env, trajectory, actors)
+                return _JAXMARL_RENDERERS[cls.__name__](env, episode, actors)
             except ImportError:  # the library's renderer needs a package that is not installed
                 return None
     return None

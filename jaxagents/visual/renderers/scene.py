@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from jaxagents.evaluation.episodes import Trajectory
+from jaxagents.evaluation.episodes import Episode
 from jaxagents.visual.renderers.canvas import Canvas, Number, Point, mixed, text_width
 from jaxagents.visual.style import COLOURS, FAINT_INK, INK
 
@@ -24,7 +24,7 @@ class Scene(NamedTuple):
     draw: Callable[[int], Any]  # maps the number of steps taken to a Pillow image, WIDTH wide
     actors: Sequence["Actor"]
     seconds_per_step: float
-    alive: Bool[np.ndarray, "states actors"] | None = None  # None: the trajectory's `active`
+    alive: Bool[np.ndarray, "states actors"] | None = None  # None: the episode's `active`
 
 
 class Actor(NamedTuple):
@@ -43,14 +43,14 @@ def make_actors(names: Sequence[str], teams: Sequence[int] | None) -> list[Actor
     ]
 
 
-def compose(scene: Scene, trajectory: Trajectory, n_steps: int) -> Any:
+def compose(scene: Scene, episode: Episode, n_steps: int) -> Any:
     """Draw a frame: the time above the scene, the actors and their returns so far below."""
     from PIL import Image
 
     parts = [
-        _draw_header(trajectory, n_steps),
+        _draw_header(episode, n_steps),
         scene.draw(n_steps),
-        _draw_actors(scene, trajectory, n_steps),
+        _draw_actors(scene, episode, n_steps),
     ]
     frame = Image.new("RGB", (WIDTH, sum(part.height for part in parts)), "white")
     top = 0
@@ -60,21 +60,21 @@ def compose(scene: Scene, trajectory: Trajectory, n_steps: int) -> Any:
     return frame
 
 
-def _draw_header(trajectory: Trajectory, n_steps: int) -> Any:
+def _draw_header(episode: Episode, n_steps: int) -> Any:
     """Write the step and, in the last frame, how the episode ended."""
     canvas = Canvas(WIDTH, _HEADER_HEIGHT)
-    text = f"step {n_steps} of {trajectory.n_steps}"
+    text = f"step {n_steps} of {episode.n_steps}"
     canvas.text((_MARGIN, _HEADER_HEIGHT / 2), text, _TEXT_SIZE)
-    if n_steps == trajectory.n_steps:
-        end, right = _kind_of_end(trajectory), WIDTH - _MARGIN
+    if n_steps == episode.n_steps:
+        end, right = _kind_of_end(episode), WIDTH - _MARGIN
         left = right - text_width(end, _TEXT_SIZE) - 2 * _PADDING
         canvas.rectangle((left, 4), (right, _HEADER_HEIGHT - 4), INK, radius=4)
         canvas.text((left + _PADDING, _HEADER_HEIGHT / 2), end, _TEXT_SIZE, "white")
     return canvas.finished()
 
 
-def _kind_of_end(trajectory: Trajectory) -> str:
-    terminated, truncated = trajectory.terminated[-1], trajectory.truncated[-1]
+def _kind_of_end(episode: Episode) -> str:
+    terminated, truncated = episode.terminated[-1], episode.truncated[-1]
     if not truncated.any():
         return "terminated"
     return "truncated and terminated" if terminated.any() else "truncated"
@@ -90,8 +90,8 @@ class _Entry(NamedTuple):
     has_choice: bool
 
 
-def _draw_actors(scene: Scene, trajectory: Trajectory, n_steps: int) -> Any:
-    entries = _entries(scene, trajectory, n_steps)
+def _draw_actors(scene: Scene, episode: Episode, n_steps: int) -> Any:
+    entries = _entries(scene, episode, n_steps)
     n_columns = min(len(entries), WIDTH // _MIN_COLUMN_WIDTH)
     n_rows = -(-len(entries) // n_columns)
     canvas = Canvas(WIDTH, n_rows * _ROW_HEIGHT + _MARGIN)
@@ -103,23 +103,23 @@ def _draw_actors(scene: Scene, trajectory: Trajectory, n_steps: int) -> Any:
     return canvas.finished()
 
 
-def _entries(scene: Scene, trajectory: Trajectory, n_steps: int) -> list[_Entry]:
-    returns = trajectory.reward[:n_steps].sum(axis=0)
+def _entries(scene: Scene, episode: Episode, n_steps: int) -> list[_Entry]:
+    returns = episode.reward[:n_steps].sum(axis=0)
     # `active` covers steps, not states: repeat its last row for the state after the last step.
-    alive = trajectory.active[[*range(trajectory.n_steps), -1]]
+    alive = episode.active[[*range(episode.n_steps), -1]]
     alive = (alive if scene.alive is None else scene.alive)[n_steps]
-    has_choice = have_choices(trajectory)[n_steps]
+    has_choice = have_choices(episode)[n_steps]
     return [
         _Entry(actor, index, f"{returns[index]:.2f}", bool(alive[index]), bool(has_choice[index]))
         for index, actor in enumerate(scene.actors)
     ]
 
 
-def have_choices(trajectory: Trajectory) -> Bool[np.ndarray, "states actors"]:
+def have_choices(episode: Episode) -> Bool[np.ndarray, "states actors"]:
     """Return which actors have more than one available action."""
-    mask = trajectory.observation.action_mask
-    if mask is None or trajectory.action.ndim > 2:  # vectors: the mask marks their dimensions
-        return np.ones((trajectory.n_steps + 1, trajectory.n_actors), bool)
+    mask = episode.observation.action_mask
+    if mask is None or episode.action.ndim > 2:  # vectors: the mask marks their dimensions
+        return np.ones((episode.n_steps + 1, episode.n_actors), bool)
     return np.sum(mask, axis=-1) > 1
 
 

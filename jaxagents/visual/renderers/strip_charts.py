@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxagents.evaluation.episodes import Trajectory
+from jaxagents.evaluation.episodes import Episode
 from jaxagents.visual.renderers.canvas import Canvas, Number
 from jaxagents.visual.renderers.scene import DEAD, WIDTH, Actor, Scene, draw_badge
 from jaxagents.visual.style import COLOURS, FAINT_INK, GRID, INK
@@ -27,21 +27,19 @@ class _Strip(NamedTuple):
     draw: Callable[[Canvas, Number, Number, int], None]  # canvas, top, height, actor index
 
 
-def strip_scene(
-    trajectory: Trajectory, actors: list[Actor], n_choices: Sequence[int] | None
-) -> Scene:
+def strip_scene(episode: Episode, actors: list[Actor], n_choices: Sequence[int] | None) -> Scene:
     """Draw the whole episode once, and cover the steps that are still to come.
 
     Each feature is scaled to its own range over the episode; white is its minimum. Unavailable
     actions are grey, as are all strips after an actor's death.
 
     Args:
-        trajectory: An episode of any environment.
+        episode: An episode of any environment.
         actors: Names and colours of its actors.
         n_choices: Number of actions of each of an actor's choices; None if actions are real
             vectors.
     """
-    chart = _Chart(trajectory, actors[:_MAX_ACTORS], n_choices)
+    chart = _Chart(episode, actors[:_MAX_ACTORS], n_choices)
     complete = chart.draw()
 
     def draw(n_steps: int) -> Any:
@@ -61,10 +59,8 @@ def strip_scene(
 class _Chart:
     """The strips of a whole episode."""
 
-    def __init__(
-        self, trajectory: Trajectory, actors: list[Actor], n_choices: Sequence[int] | None
-    ):
-        self._trajectory = trajectory
+    def __init__(self, episode: Episode, actors: list[Actor], n_choices: Sequence[int] | None):
+        self._episode = episode
         self._actors = actors
         self._n_choices = n_choices
         share = 1.0 if len(actors) <= 2 else 0.6 if len(actors) <= 4 else 0.35
@@ -73,11 +69,11 @@ class _Chart:
             _Strip("action", round(44 * share), self._draw_actions),
             _Strip("reward", round(36 * share), self._draw_rewards),
         ]
-        self._features = _scaled(np.asarray(trajectory.observation.features, np.float32)[:-1])
+        self._features = _scaled(np.asarray(episode.observation.features, np.float32)[:-1])
 
     def x(self, n_steps: int) -> float:
         """Return the horizontal position of a step in pixels."""
-        return _LEFT + _SPAN * n_steps / self._trajectory.n_steps
+        return _LEFT + _SPAN * n_steps / self._episode.n_steps
 
     def spans(self) -> list[tuple[int, int]]:
         """List top and height of every strip in pixels."""
@@ -119,7 +115,7 @@ class _Chart:
         canvas.paste(image.resize(size, resampling), (_LEFT, top))
 
     def _draw_actions(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
-        action = self._trajectory.action[:, index]
+        action = self._episode.action[:, index]
         if self._n_choices is None:
             self._draw_lines(canvas, top, height, action)
         else:
@@ -130,8 +126,8 @@ class _Chart:
     ) -> None:
         """Draw discrete actions: one row per action, the first choice's first at the bottom."""
         row, first_rows = height / sum(n_choices), np.cumsum([0, *n_choices[:-1]])
-        mask = self._trajectory.observation.action_mask
-        for time, action in enumerate(self._trajectory.action[:, index]):
+        mask = self._episode.observation.action_mask
+        for time, action in enumerate(self._episode.action[:, index]):
             left, right = self.x(time), self.x(time + 1)
             if mask is not None:
                 for unavailable in np.flatnonzero(~mask[time, index]):
@@ -157,7 +153,7 @@ class _Chart:
 
     def _draw_rewards(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
         """Draw rewards as bars from zero, on one scale for all actors."""
-        reward = self._trajectory.reward
+        reward = self._episode.reward
         low, high = min(0.0, float(reward.min())), max(0.0, float(reward.max()))
         span = max(high - low, 1e-9)
         zero = top + 1 + (height - 2) * high / span
@@ -172,7 +168,7 @@ class _Chart:
 
     def _cover_after_death(self, canvas: Canvas, top: Number, height: Number, index: int) -> None:
         """Cover a strip after its actor's death with a crossed grey box."""
-        dead = np.flatnonzero(~self._trajectory.active[:, index])
+        dead = np.flatnonzero(~self._episode.active[:, index])
         if dead.size:
             left, right = self.x(int(dead[0])), _LEFT + _SPAN
             canvas.rectangle((left, top), (right, top + height), DEAD)

@@ -17,8 +17,8 @@ def explored(env):
 
 
 def features_of(space, value):
-    sight, _ = explored(Observed(space, value)).reset(0)
-    return sight.features
+    observation, _ = explored(Observed(space, value)).reset(0)
+    return observation.features
 
 
 def test_a_gymnasium_environment_has_one_actor_and_both_ends_apart():
@@ -26,12 +26,12 @@ def test_a_gymnasium_environment_has_one_actor_and_both_ends_apart():
     assert adapter.arrays.n_actors == 1
     assert adapter.arrays.space == Discrete(2)
 
-    sight, alive = adapter.reset(seed=4)
-    np.testing.assert_allclose(sight.features, [[0.4, 0.0]])
+    observation, alive = adapter.reset(seed=4)
+    np.testing.assert_allclose(observation.features, [[0.4, 0.0]])
     assert alive.tolist() == [True]
 
     outcome = adapter.step(np.array([1]))
-    np.testing.assert_allclose(outcome.sight.features, [[1.4, 1.0]])
+    np.testing.assert_allclose(outcome.observation.features, [[1.4, 1.0]])
     assert (outcome.reward.tolist(), outcome.alive.tolist()) == ([1.0], [True])
     assert (outcome.terminated.tolist(), outcome.truncated.tolist()) == ([False], [False])
     adapter.step(np.array([0]))
@@ -123,15 +123,15 @@ def test_masks_are_read_from_infos_and_from_dictionaries(as_info):
         both = spaces.Dict({"observation": box, "action_mask": spaces.MultiBinary(2)})
         env = Observed(both, {"observation": np.array([3.0]), "action_mask": mask})
 
-    sight, _ = explored(env).reset(0)
+    observation, _ = explored(env).reset(0)
 
-    np.testing.assert_array_equal(sight.features, [[3.0]])
-    np.testing.assert_array_equal(sight.action_mask, [[True, False]])
+    np.testing.assert_array_equal(observation.features, [[3.0]])
+    np.testing.assert_array_equal(observation.action_mask, [[True, False]])
 
 
 def test_without_masks_there_are_none():
-    sight, _ = explored(Stairs()).reset(0)
-    assert sight.action_mask is None
+    observation, _ = explored(Stairs()).reset(0)
+    assert observation.action_mask is None
 
 
 def test_unequal_actors_are_padded_and_masked():
@@ -139,16 +139,16 @@ def test_unequal_actors_are_padded_and_masked():
 
     assert adapter.arrays.space == Discrete(3)
     assert adapter.teams == [0, 0, 1]
-    sight, _ = adapter.reset(0)
-    np.testing.assert_array_equal(sight.features, [[1, 0, 0], [2, 0, 0], [3, 0, 9]])
-    np.testing.assert_array_equal(sight.action_mask, [[1, 1, 0], [1, 1, 0], [1, 1, 1]])
+    observation, _ = adapter.reset(0)
+    np.testing.assert_array_equal(observation.features, [[1, 0, 0], [2, 0, 0], [3, 0, 9]])
+    np.testing.assert_array_equal(observation.action_mask, [[1, 1, 0], [1, 1, 0], [1, 1, 1]])
     outcome = adapter.step(np.array([1, 0, 2]))
     np.testing.assert_array_equal(outcome.reward, [11, 20, 32])
 
 
 def test_an_actors_own_mask_keeps_its_padding():
-    sight, _ = explored(Party([ALL], masked=True)).reset(0)
-    np.testing.assert_array_equal(sight.action_mask, [[0, 1, 0], [0, 1, 0], [0, 1, 1]])
+    observation, _ = explored(Party([ALL], masked=True)).reset(0)
+    np.testing.assert_array_equal(observation.action_mask, [[0, 1, 0], [0, 1, 0], [0, 1, 1]])
 
 
 def test_the_dead_observe_zeros_earn_nothing_and_keep_their_end():
@@ -173,8 +173,8 @@ def test_the_dead_observe_zeros_earn_nothing_and_keep_their_end():
         [False, False, False],
     ]
     # The last observation is seen; only then there are zeros.
-    np.testing.assert_array_equal(steps[0].sight.features[1], [2, 1, 0])
-    np.testing.assert_array_equal(steps[1].sight.features[1], [0, 0, 0])
+    np.testing.assert_array_equal(steps[0].observation.features[1], [2, 1, 0])
+    np.testing.assert_array_equal(steps[1].observation.features[1], [0, 0, 0])
     np.testing.assert_array_equal([step.reward for step in steps][1:3], [[10, 0, 30], [0, 0, 30]])
 
 

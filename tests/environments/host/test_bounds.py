@@ -147,15 +147,15 @@ def test_a_space_without_an_action_is_refused(space, message):
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "float64"])
 def test_numbers_of_64_bits_are_seen_as_float32(dtype):
     space = spaces.Box(0, 2**62, (2,), np.dtype(dtype).type)
-    sight, _ = adapt(Observed(space, np.array([LARGE, 3], dtype))).reset(0)
-    assert sight.features.dtype == np.float32
-    assert sight.features.tolist() == [[5e9, 3.0]]
+    observation, _ = adapt(Observed(space, np.array([LARGE, 3], dtype))).reset(0)
+    assert observation.features.dtype == np.float32
+    assert observation.features.tolist() == [[5e9, 3.0]]
 
 
 def test_numbers_of_a_float16_box_keep_the_precision_of_float32():
     space = spaces.Box(0, 1, (1,), np.float16)
-    sight, _ = adapt(Observed(space, np.array([0.1]))).reset(0)
-    assert sight.features[0, 0] == np.float32(0.1)
+    observation, _ = adapt(Observed(space, np.array([0.1]))).reset(0)
+    assert observation.features[0, 0] == np.float32(0.1)
 
 
 @pytest.mark.parametrize(

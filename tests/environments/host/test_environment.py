@@ -23,7 +23,7 @@ def test_a_constructor_of_the_users_own_is_enough():
 
     assert (env.name, env.n_actors, env.action_space()) == ("party", 3, Discrete(3))
     assert (env.teams, env.time_limits, env.max_episode_steps) == ([0, 0, 1], "bootstrap", None)
-    shapes = {name: (field.shape, field.dtype) for name, field in env.sight.items()}
+    shapes = {name: (field.shape, field.dtype) for name, field in env.observation.items()}
     assert shapes == {
         "features": ((3, 3), "float32"),
         "action_mask": ((3, 3), "bool"),
@@ -166,10 +166,10 @@ def test_an_environment_can_be_played_by_hand():
     with env:
         runner = agent.init(jax.random.key(0), FAST)
     game = env.open()
-    sight, _ = game.reset(seed=3)
-    observation = ja.Observation(sight.features, sight.action_mask, elapsed=np.int32(0))
+    observation, _ = game.reset(seed=3)
+    observation = ja.Observation(observation.features, observation.action_mask, elapsed=np.int32(0))
     action = np.asarray(agent.policy(runner, observation))
-    cues = np.argmax(sight.features, axis=-1)
+    cues = np.argmax(observation.features, axis=-1)
     np.testing.assert_array_equal(game.step(action).reward, action == cues)
 
 
@@ -220,12 +220,12 @@ def test_turns_are_masks_and_waiting_actors_have_one_action():
     env, _ = ja.make("pettingzoo/pettingzoo.classic:tictactoe_v3")
     adapter = env.open()
     adapter.explore(32)
-    sight, _ = adapter.reset(0)
-    assert sight.features.shape == (2, 3, 3, 2)
-    assert sight.action_mask.sum(axis=1).tolist() == [9, 1]
-    assert ja.Observation(*sight).has_turn.tolist() == [True, False]
+    observation, _ = adapter.reset(0)
+    assert observation.features.shape == (2, 3, 3, 2)
+    assert observation.action_mask.sum(axis=1).tolist() == [9, 1]
+    assert ja.Observation(*observation).has_turn.tolist() == [True, False]
     outcome = adapter.step(np.array([4, 0]))
-    assert outcome.sight.action_mask.sum(axis=1).tolist() == [1, 8]
+    assert outcome.observation.action_mask.sum(axis=1).tolist() == [1, 8]
     for action in ([0, 3], [0, 0], [0, 5], [8, 0]):  # the first player fills the diagonal
         outcome = adapter.step(np.array(action))
     assert outcome.reward.tolist() == [1, -1]

@@ -82,8 +82,10 @@ def test_the_image_of_a_dictionary_with_a_mask_is_encoded():
         "observation": np.full((4, 6, 3), 255, np.uint8),
         "action_mask": np.array([1, 0], np.int8),
     }
-    sight, _ = adapt(Observed(space, value), ImageSettings(size=(2, 3), is_gray=True)).reset(0)
-    np.testing.assert_allclose(sight.features, np.ones((1, 2, 3, 1)), rtol=1e-6)
+    observation, _ = adapt(Observed(space, value), ImageSettings(size=(2, 3), is_gray=True)).reset(
+        0
+    )
+    np.testing.assert_allclose(observation.features, np.ones((1, 2, 3, 1)), rtol=1e-6)
 
 
 def test_global_states_that_are_images_are_encoded_as_observations_are():
@@ -118,9 +120,9 @@ def test_an_image_of_another_shape_or_dtype_is_a_fault():
 )
 def test_other_spaces_are_left_as_they_are(space):
     value = np.ones(space.shape, space.dtype)
-    sight = adapt(Observed(space, value)).reset(0)[0]
-    np.testing.assert_array_equal(sight.features, value[None])
-    assert sight.features.dtype == space.dtype
+    observation = adapt(Observed(space, value)).reset(0)[0]
+    np.testing.assert_array_equal(observation.features, value[None])
+    assert observation.features.dtype == space.dtype
     with pytest.raises(ValueError, match=r"not of images .* leave out image_size"):
         adapt(Observed(space, value), ImageSettings(is_gray=True))
 
@@ -145,7 +147,7 @@ def test_an_agent_learns_from_images_that_its_workers_make_smaller():
         return Observed(pixels(8, 12, 3), image)
 
     with ja.HostEnvironment(make, image_size=(4, 6), grayscale=True, n_workers=1) as env:
-        assert env.sight["features"] == ArraySpec((1, 4, 6, 1), "float32")
+        assert env.observation["features"] == ArraySpec((1, 4, 6, 1), "float32")
         config = ja.AgentConfig(
             n_steps=1, batch_size=2, minibatch_size=1, rollout_length=2, progress_bar=False
         )

@@ -30,10 +30,10 @@ def no_action(game):
 
 def lives_of(env):
     """Play an episode, and sum rewards as learning does: from visit to [sum, end]."""
-    game, sight, alive = opened(env)
+    game, observation, alive = opened(env)
     lives, begins = {}, np.ones_like(alive)
     while alive.any():
-        seen, active = sight.features, alive
+        seen, active = observation.features, alive
         outcome = game.step(no_action(game))
         for actor in np.flatnonzero(active):
             visit = int(seen[actor, 0])
@@ -45,11 +45,11 @@ def lives_of(env):
             elif outcome.terminated[actor]:
                 life[1] = "terminated"
             if life[1] is not None:  # the final observation is the old life's own
-                assert int((outcome.final or outcome.sight).features[actor, 0]) == visit
+                assert int((outcome.final or outcome.observation).features[actor, 0]) == visit
         assert outcome.alive.sum() == len(env.agents)
         assert not outcome.reward[~active].any()
         begins = outcome.terminated | outcome.truncated | ~active
-        sight, alive = outcome.sight, outcome.alive
+        observation, alive = outcome.observation, outcome.alive
     return lives
 
 
@@ -89,7 +89,7 @@ def test_who_is_replaced_keeps_the_steps_reward_end_and_final_observation():
     assert outcome.truncated.tolist() == [True, False]
     assert outcome.alive.tolist() == [True, True]
     np.testing.assert_array_equal(outcome.final.features, [[1, 2], [2, 2]])
-    np.testing.assert_array_equal(outcome.sight.features, [[3, 2], [2, 2]])
+    np.testing.assert_array_equal(outcome.observation.features, [[3, 2], [2, 2]])
     after = game.step(no_action(game))
     np.testing.assert_array_equal(after.reward, [303, 302])
     assert not after.truncated.any()
@@ -359,7 +359,7 @@ def test_who_is_eliminated_in_a_game_of_turns_is_dead_at_once():
 
     assert [step.alive.tolist() for step in steps] == [[True, True, False]] * 3
     assert [step.terminated.tolist() for step in steps] == [[False, False, True]] * 3
-    assert [step.sight.has_turn.tolist() for step in steps] == [
+    assert [step.observation.has_turn.tolist() for step in steps] == [
         [False, True, False],
         [True, False, False],
         [False, True, False],

@@ -30,7 +30,7 @@ def play(env, n_steps):
     with env:
         frame, total = pool.reset(seed), 0.0
         for _ in range(n_steps):
-            action = np.argmax(frame["action_mask"], -1) if "action_mask" in env.sight else 0
+            action = np.argmax(frame["action_mask"], -1) if "action_mask" in env.observation else 0
             frame = pool.step(np.broadcast_to(action, (n_envs, 1)).astype(np.int32), seed)
             total += float(frame["reward"].sum())
     return total
@@ -39,7 +39,7 @@ def play(env, n_steps):
 @pytest.mark.parametrize("n_workers", [0, 1])
 def test_masks_that_first_come_with_a_step_are_found(n_workers):
     env = ja.HostEnvironment(Doors, n_workers=n_workers)
-    assert env.sight["action_mask"].shape == (1, 3)
+    assert env.observation["action_mask"].shape == (1, 3)
     assert play(env, 25) == 0
 
 
@@ -56,7 +56,7 @@ def test_masks_of_agents_absent_at_the_reset_are_found():
         name: {"action_mask": np.array([0, 1])} if name == "host_1" else {} for name in names
     }
     env = ja.HostEnvironment(lambda: party, n_workers=0)
-    assert env.sight["action_mask"].shape == (2, 2)
+    assert env.observation["action_mask"].shape == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,13 @@ def test_what_is_played_by_hand_shows_masks_and_the_global_state():
     party = [("host_0", "host_1", "guest_0")] * 2
     game = ja.HostEnvironment(lambda: Party(party, masked=True), n_workers=0).open()
 
-    sight, _ = game.reset(seed=0)
+    observation, _ = game.reset(seed=0)
 
-    np.testing.assert_array_equal(sight.action_mask, [[0, 1, 0], [0, 1, 0], [0, 1, 1]])
-    np.testing.assert_array_equal(sight.global_state, [0, 3])
-    np.testing.assert_array_equal(game.step(np.ones(3, int)).sight.action_mask, sight.action_mask)
+    np.testing.assert_array_equal(observation.action_mask, [[0, 1, 0], [0, 1, 0], [0, 1, 1]])
+    np.testing.assert_array_equal(observation.global_state, [0, 3])
+    np.testing.assert_array_equal(
+        game.step(np.ones(3, int)).observation.action_mask, observation.action_mask
+    )
 
 
 def test_an_observation_without_its_mask_is_refused():
@@ -189,8 +191,8 @@ def test_waiting_players_of_a_box_have_no_log_probability_and_no_entropy():
         assert np.all(record.log_prob[:, 0] != 0)
         np.testing.assert_array_equal(record.log_prob[:, 1], 0)
         actor = agent.networks.actor_of(runner)
-        heads, _ = agent.networks.heads(actor, runner.observation, runner.memory.actor)
-        entropy = jax.device_get(agent.distribution.entropy(heads))
+        dist_params, _ = agent.networks.dist_params(actor, runner.observation, runner.memory.actor)
+        entropy = jax.device_get(agent.distribution.entropy(dist_params))
         np.testing.assert_allclose(entropy[:, 0], np.log(2 * np.pi * np.e), rtol=1e-6)
         np.testing.assert_array_equal(entropy[:, 1], 0)
 
@@ -275,4 +277,4 @@ def test_masks_are_found_in_as_many_steps_on_slow_machines(explored_steps, has_m
 
     make = functools.partial(Slow, first=8, limit=40)
     env = ja.HostEnvironment(make, n_workers=0, explored_steps=explored_steps)
-    assert ("action_mask" in env.sight) == has_mask
+    assert ("action_mask" in env.observation) == has_mask

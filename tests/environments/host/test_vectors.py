@@ -194,12 +194,12 @@ def test_episodes_are_as_long_as_those_of_single_environments(mode):
 def test_a_single_one_can_be_played_by_hand():
     for mode in MODES:
         game = vectorized(functools.partial(Stairs, limit=2), mode).open()
-        sight, alive = game.reset(seed=13)
-        np.testing.assert_allclose(sight.features, [[0.3, 0]])
+        observation, alive = game.reset(seed=13)
+        np.testing.assert_allclose(observation.features, [[0.3, 0]])
         assert alive.all()
         game.step(np.ones(1, np.int32))
         outcome = game.step(np.ones(1, np.int32))
-        np.testing.assert_allclose(outcome.sight.features, [[2.3, 2]], rtol=1e-6)
+        np.testing.assert_allclose(outcome.observation.features, [[2.3, 2]], rtol=1e-6)
         assert outcome.truncated.all()
         assert not outcome.alive.any()
 

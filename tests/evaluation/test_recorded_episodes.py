@@ -54,46 +54,44 @@ MORTAL = Walk(deaths=(2, 100), limit=4)
 
 
 def test_an_episode_is_recorded_from_its_reset_to_its_end():
-    (trajectory,) = record(MORTAL)
-    assert (trajectory.n_steps, trajectory.n_actors) == (4, 2)
-    np.testing.assert_array_equal(trajectory.action, [[0, 0], [1, 1], [2, 2], [2, 2]])
-    np.testing.assert_array_equal(trajectory.reward, [[0, 0], [1, 1], [0, 2], [0, 2]])
+    (episode,) = record(MORTAL)
+    assert (episode.n_steps, episode.n_actors) == (4, 2)
+    np.testing.assert_array_equal(episode.action, [[0, 0], [1, 1], [2, 2], [2, 2]])
+    np.testing.assert_array_equal(episode.reward, [[0, 0], [1, 1], [0, 2], [0, 2]])
     # The last state and observation are those before the reset.
-    np.testing.assert_array_equal(trajectory.states["time"], [0, 1, 2, 3, 4])
-    moves = np.diff(trajectory.states["position"], axis=0)
-    expected = 0.1 * (trajectory.action - 1) + 0.05
+    np.testing.assert_array_equal(episode.states["time"], [0, 1, 2, 3, 4])
+    moves = np.diff(episode.states["position"], axis=0)
+    expected = 0.1 * (episode.action - 1) + 0.05
     np.testing.assert_allclose(moves, expected, atol=1e-6)
-    np.testing.assert_array_equal(
-        trajectory.observation.features[..., 0], trajectory.states["position"]
-    )
+    np.testing.assert_array_equal(episode.observation.features[..., 0], episode.states["position"])
 
 
 def test_an_actor_that_has_died_is_inactive_and_ends_once():
-    (trajectory,) = record(MORTAL)
-    np.testing.assert_array_equal(trajectory.active[:, 0], [True, True, False, False])
-    assert trajectory.active[:, 1].all()
-    np.testing.assert_array_equal(trajectory.truncated[:, 1], [False, False, False, True])
-    assert trajectory.terminated[1, 0]
-    assert not trajectory.truncated[:, 0].any()
-    assert not trajectory.terminated[:, 1].any()
+    (episode,) = record(MORTAL)
+    np.testing.assert_array_equal(episode.active[:, 0], [True, True, False, False])
+    assert episode.active[:, 1].all()
+    np.testing.assert_array_equal(episode.truncated[:, 1], [False, False, False, True])
+    assert episode.terminated[1, 0]
+    assert not episode.truncated[:, 0].any()
+    assert not episode.terminated[:, 1].any()
 
 
 def test_dead_actors_that_earn_rewards_are_inactive_and_end_with_the_episode():
-    (trajectory,) = record(Team(deaths=(2, 100), limit=4))
-    np.testing.assert_array_equal(trajectory.active[:, 0], [True, True, False, False])
-    np.testing.assert_array_equal(trajectory.reward[:, 0], np.ones(4))
-    np.testing.assert_array_equal(trajectory.truncated[:, 0], [False, False, False, True])
+    (episode,) = record(Team(deaths=(2, 100), limit=4))
+    np.testing.assert_array_equal(episode.active[:, 0], [True, True, False, False])
+    np.testing.assert_array_equal(episode.reward[:, 0], np.ones(4))
+    np.testing.assert_array_equal(episode.truncated[:, 0], [False, False, False, True])
 
 
 def test_each_episode_is_recorded_up_to_its_own_end():
-    trajectories = record(Stairs(limit=100), n_episodes=12, n_played=12)
-    lengths = [int(trajectory.states["length"][0]) for trajectory in trajectories]
+    episodes = record(Stairs(limit=100), n_episodes=12, n_played=12)
+    lengths = [int(episode.states["length"][0]) for episode in episodes]
     assert len(set(lengths)) > 3
-    assert [trajectory.n_steps for trajectory in trajectories] == lengths
-    for trajectory in trajectories:
-        assert len(trajectory.states["time"]) == trajectory.n_steps + 1
-        assert trajectory.truncated[-1].all()
-        assert not trajectory.truncated[:-1].any()
+    assert [episode.n_steps for episode in episodes] == lengths
+    for episode in episodes:
+        assert len(episode.states["time"]) == episode.n_steps + 1
+        assert episode.truncated[-1].all()
+        assert not episode.truncated[:-1].any()
 
 
 def test_playing_stops_when_the_recorded_episodes_are_over():
@@ -101,14 +99,14 @@ def test_playing_stops_when_the_recorded_episodes_are_over():
     start = begin_play(environments, count_steps, jnp.int32(0), jax.random.key(0), 12)
     step = jax.jit(lambda play: record_step(environments, count_steps, play, 2))
     both = record_episodes(environments, start, lambda play: calls.append(None) or step(play), 2)
-    assert len(calls) == max(trajectory.n_steps for trajectory in both)
+    assert len(calls) == max(episode.n_steps for episode in both)
 
 
 def test_an_environment_that_resets_itself_hides_its_states_but_not_its_observations():
-    (trajectory,) = record(OwnStep(limit=4))
-    assert trajectory.states is None
-    moves = np.diff(trajectory.observation.features[..., 0], axis=0)
-    np.testing.assert_allclose(moves, 0.1 * (trajectory.action - 1) + 0.05, atol=1e-6)
+    (episode,) = record(OwnStep(limit=4))
+    assert episode.states is None
+    moves = np.diff(episode.observation.features[..., 0], axis=0)
+    np.testing.assert_allclose(moves, 0.1 * (episode.action - 1) + 0.05, atol=1e-6)
 
 
 @functools.cache
@@ -130,23 +128,23 @@ def agent_of(recurrent):
 def test_an_agent_records_the_first_of_the_episodes_that_it_evaluates(recurrent, greedy):
     agent, rng = agent_of(recurrent), jax.random.key(7)
     evaluation = agent.eval(rng, greedy=greedy)
-    trajectories = agent.record(rng, n_episodes=3, greedy=greedy)
-    for episode, trajectory in enumerate(trajectories):
+    episodes = agent.record(rng, n_episodes=3, greedy=greedy)
+    for number, episode in enumerate(episodes):
         returns = np.zeros(2, np.float32)
-        for reward in trajectory.reward:  # in the order of the evaluation, for equal rounding
+        for reward in episode.reward:  # in the order of the evaluation, for equal rounding
             returns += reward
-        np.testing.assert_array_equal(returns, evaluation["returns"][episode])
-        assert trajectory.n_steps == evaluation["episode_lengths"][episode]
+        np.testing.assert_array_equal(returns, evaluation["returns"][number])
+        assert episode.n_steps == evaluation["episode_lengths"][number]
         ended = {
-            "terminated": trajectory.terminated.any(axis=0),
-            "truncated": trajectory.truncated.any(axis=0),
+            "terminated": episode.terminated.any(axis=0),
+            "truncated": episode.truncated.any(axis=0),
         }
         for name, ends in ended.items():
-            np.testing.assert_array_equal(ends, evaluation[name][episode])
+            np.testing.assert_array_equal(ends, evaluation[name][number])
     other = agent.record(jax.random.key(8), n_episodes=3, greedy=greedy)
     assert any(
         one.states["position"][0, 0] != another.states["position"][0, 0]
-        for one, another in zip(trajectories, other, strict=True)
+        for one, another in zip(episodes, other, strict=True)
     )
 
 
