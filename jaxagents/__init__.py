@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from jaxagents.experiments.planning import Links, Plan, plan
     from jaxagents.experiments.profiling import Profile, profile
     from jaxagents.hyperparameters import HyperParameters, OptimizerParams, PerPolicy
+    from jaxagents.ippo.agent_classes import IPPO, ContinuousIPPO, DiscreteIPPO, register_agent
     from jaxagents.ippo.base import IPPOBase
-    from jaxagents.ippo.continuous import ContinuousIPPO
-    from jaxagents.ippo.discrete import DiscreteIPPO
     from jaxagents.ippo.minari_datasets import rollouts_from_minari
     from jaxagents.ippo.opponents import FrozenPolicies
     from jaxagents.ippo.population.selection import PopulationBasedTraining, SuccessiveHalving
     from jaxagents.ippo.presets import textbook_ppo
-    from jaxagents.ippo.registry import IPPO, register_agent
     from jaxagents.ippo.rollout import Rollout
     from jaxagents.ippo.together import resume_together, train_together
     from jaxagents.networks.recurrent import RecurrentNetwork
@@ -46,17 +44,17 @@ note_forks()
 _MODULE_OF = {
     "AgentConfig": "config",
     "Box": "environments.spaces",
-    "ContinuousIPPO": "ippo.continuous",
+    "ContinuousIPPO": "ippo.agent_classes",
     "CrossPlay": "evaluation.payoffs",
     "Discrete": "environments.spaces",
-    "DiscreteIPPO": "ippo.discrete",
+    "DiscreteIPPO": "ippo.agent_classes",
     "Environment": "environments.protocol",
     "Evaluation": "training.callbacks",
     "Experiment": "experiments.experiment",
     "FrozenPolicies": "ippo.opponents",
     "HostEnvironment": "environments.host.environment",
     "HyperParameters": "hyperparameters",
-    "IPPO": "ippo.registry",
+    "IPPO": "ippo.agent_classes",
     "IPPOBase": "ippo.base",
     "Interrupted": "training.interruption",
     "Layers": "config",
@@ -92,7 +90,7 @@ _MODULE_OF = {
     "plan": "experiments.planning",
     "profile": "experiments.profiling",
     "register": "environments.registry",
-    "register_agent": "ippo.registry",
+    "register_agent": "ippo.agent_classes",
     "register_environment": "environments.registry",
     "register_network": "networks.registry",
     "register_tracker": "training.trackers",

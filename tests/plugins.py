@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jaxagents.environments.registry import ENVIRONMENTS
-from jaxagents.ippo.registry import AGENTS
+from jaxagents.ippo.agent_classes import AGENTS
 from jaxagents.networks.registry import NETWORKS
 from jaxagents.training.trackers import TRACKERS
 

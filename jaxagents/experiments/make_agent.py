@@ -127,7 +127,7 @@ def agent_class(env: Any, env_params: Any, name: str | None = None) -> "type[IPP
     Raises:
         ValueError: the name is unknown.
     """
-    from jaxagents.ippo.registry import AGENTS, class_for
+    from jaxagents.ippo.agent_classes import AGENTS, class_for
 
     if name is None:
         return class_for(env, env_params)

@@ -22,7 +22,7 @@ from jaxagents.compiler.jit import compiled_for_speed
 from jaxagents.compiler.random_keys import to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.agent import Agent
-from jaxagents.ippo.empty_masks import count_empty_masks
+from jaxagents.ippo.collector import count_empty_masks
 from jaxagents.ippo.runners import specs_of
 from jaxagents.ppo.batches import Valuation, by_gae, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import NonFinite, Residues, residues_of, skip_nonfinite

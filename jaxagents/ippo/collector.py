@@ -3,16 +3,21 @@
 from typing import Any, NamedTuple, final
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from jaxagents.compiler.devices import part_of_device
+from jaxagents.compiler.devices import part_of_device, sum_over_devices
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
+from jaxagents.environments.spaces import ActionSpace, Box
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.distributions import Distribution
 from jaxagents.ippo.frozen import Frozen
+from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.ppo.schedules import training_reward
 from jaxagents.types import (
+    Metrics,
     NetworkParams,
     Observation,
     PyTree,
@@ -140,3 +145,27 @@ def after_rollout(runner: Runner, loop: RolloutLoop) -> Runner:
     """Return the runner after a rollout, except for its critics' recurrent state."""
     memory = runner.memory._replace(actor=loop.memory)
     return runner.replace(env_state=loop.env_state, observation=loop.observation, memory=memory)
+
+
+def count_empty_masks(step: Transition, space: ActionSpace, policies: PolicyMap) -> Metrics:
+    """Count each policy's samples of living actors with a choice that has no available action.
+
+    That is an error of the environment. Such a choice is made as if there were no mask. Masks of a
+    `Box` mark dimensions and may be empty.
+
+    Args:
+        step: ``[time, envs, actors, ...]``.
+        space: One actor's action space.
+        policies: Which policy each actor has.
+
+    Returns:
+        ``empty_masks``, ``[policies]``; an empty mapping without action masks.
+    """
+    mask = step.observation.action_mask
+    if mask is None or isinstance(space, Box):
+        return {}
+    of_choices = jnp.split(mask, np.cumsum(space.n_choices)[:-1], axis=-1)
+    is_empty = ~jnp.all(jnp.stack([each.any(axis=-1) for each in of_choices]), axis=0)
+    of_actors = sum_over_devices(jnp.sum(step.active & is_empty, axis=(0, 1)))
+    of_members = policies.to_policies(of_actors.astype(jnp.float32), axis=0)
+    return {"empty_masks": jnp.sum(of_members * policies.membership(), axis=1)}

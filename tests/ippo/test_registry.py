@@ -4,8 +4,8 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.errors import EntryPointError
+from jaxagents.ippo.agent_classes import AGENTS
 from jaxagents.ippo.distributions import Categorical
-from jaxagents.ippo.registry import AGENTS
 from tests.plugins import forget_registrations, install
 
 
