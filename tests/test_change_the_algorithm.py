@@ -112,15 +112,8 @@ def test_each_actors_entropy_has_its_own_coefficient(tutorial):
     np.testing.assert_allclose(plain - loss, mean * stats["entropy"], rtol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "PenaltyIPPO",
-        pytest.param("DecayIPPO", marks=pytest.mark.slow),
-        "OneStepIPPO",
-        pytest.param("ExploringIPPO", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["PenaltyIPPO", "DecayIPPO", "OneStepIPPO", "ExploringIPPO"])
 def test_the_subclass_trains_and_is_restored(tutorial, name, tmp_path):
     agent = tutorial[name](Walk(), None, tiny(n_steps=2, checkpoint_dir=tmp_path / "run"))
     runner, _ = agent.train(jax.random.key(0), agent.default_hyperparams)

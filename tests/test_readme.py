@@ -35,6 +35,7 @@ SLOW = {
     "first_training.md",
     "index.md",
     "host_environments.md",
+    "moving_here.md",
     "networks.md",
     "moving_from_jaxmarl.md",
     "choosing.md",

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import jaxagents as ja
 from tests.environments.host.probes import Stairs
@@ -11,6 +12,7 @@ from tests.environments.host.probes import Stairs
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "host_environments.py"
 
 
+@pytest.mark.slow
 def test_rollouts_collected_by_the_host_keep_every_step(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARK.parent))
     spec = importlib.util.spec_from_file_location("host_environments", BENCHMARK)

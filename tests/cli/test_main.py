@@ -218,6 +218,7 @@ def without_times(run: Path) -> tuple:
     return summary, [{**line, "seconds": None, "steps_per_second": None} for line in lines]
 
 
+@pytest.mark.slow
 def test_eval_plays_the_episodes_of_the_summary_or_others(commands, run, capsys):
     assert cli.main(["eval", str(run)]) == 0
     table = capsys.readouterr().out
@@ -243,6 +244,7 @@ def test_a_summary_shows_the_means_of_scalar_infos(run):
     assert last.split() == ["won", "0.86"]
 
 
+@pytest.mark.slow
 def test_resume_extends_a_run_as_if_it_had_always_been_longer(own_run, capsys):
     (own_run / "metrics.jsonl").write_bytes(b"")  # it is not needed
     before = (own_run / "config.yaml").read_text()
@@ -359,6 +361,7 @@ def test_a_run_without_a_good_checkpoint_is_not_resumed(own_run, capsys):
     assert not any("Traceback" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_training_with_nan_or_infinity_ends_with_one_line_and_status_1(
     tmp_path, monkeypatch, capsys
 ):
@@ -466,6 +469,7 @@ def test_a_second_signal_ends_a_training_at_once(tmp_path):
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_training_at_once_before_its_first_evaluation(tmp_path, number):
     (tmp_path / "tiny.yaml").write_text(TINY)
@@ -555,6 +559,7 @@ def test_a_training_whose_terminal_goes_ends_with_a_checkpoint(tmp_path, handler
     assert last == n_steps or handler == "SIG_DFL"
 
 
+@pytest.mark.slow
 def test_a_full_standard_output_is_one_line():
     with open("/dev/full", "w") as full:
         command = [*COMMAND, "envs", "hunting"]
@@ -773,6 +778,7 @@ def test_an_environment_whose_data_cannot_be_downloaded_is_listed_as_such(monkey
     assert "not available here: its data must be downloaded" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error():
     read, write = os.pipe()
     os.close(read)

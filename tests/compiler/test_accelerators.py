@@ -53,7 +53,13 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("platform", ACCELERATORS)
+@pytest.mark.parametrize(
+    "platform",
+    [
+        each if each == "cuda" else pytest.param(each, marks=pytest.mark.slow)
+        for each in ACCELERATORS
+    ],
+)
 def test_an_update_on_an_accelerator_is_plain_jax_to_the_letter(platform):
     update = lowered_update(platform)
     assert update == lowered_update(platform, plain=True)

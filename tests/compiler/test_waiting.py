@@ -57,6 +57,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_leaves_a_program_running_ends_without_an_error():
     finished = subprocess.run(
         [sys.executable, "-c", LEAVING], capture_output=True, text=True, timeout=100

@@ -284,6 +284,7 @@ def test_of_many_environments_only_those_with_finished_episodes_are_reset(kind, 
     assert len(np.unique([*mark(first), *mark(step.observation)])) == 70 + n_over
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
 def test_batches_under_vmap_draw_every_reset_independently(impl):
     # The first batch resets one part of 32 environments, the second three.

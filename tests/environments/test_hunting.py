@@ -296,6 +296,7 @@ def last_states(predator_policy, prey_policy):
     return last(jax.random.split(RNG, 400))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("predator_policy", "prey_policy", "low", "high"),
     [(wander, wander, 0.005, 0.1), (wander, flee, 0.0, 0.05), (pursue, wander, 0.95, 1.0)],

@@ -277,6 +277,7 @@ def test_environments_are_described(env_id, info):
     assert describe(env_id) == (env_id, *info)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env_id", "env_kwargs"),
     [("gymnax/CartPole-v1", {}), ("jaxmarl/MPE_simple_spread_v3", {"num_agents": 4})],

@@ -160,12 +160,13 @@ def test_an_observation_without_the_time_is_refused():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env_id",
     [
         "jaxmarl/MPE_simple_spread_v3",
-        pytest.param("jaxmarl/overcooked", marks=pytest.mark.slow),
-        pytest.param("jaxmarl/coin_game", marks=pytest.mark.slow),
+        "jaxmarl/overcooked",
+        "jaxmarl/coin_game",
         "jaxmarl/switch_riddle",
     ],
 )
@@ -256,7 +257,7 @@ def test_mortal_actors_end_at_their_death_or_at_a_terminal_limit():
     np.testing.assert_allclose(shares, [1 / 3, 2 / 3, 0, 1 / 3], rtol=1e-6)
 
 
-@pytest.mark.parametrize("observe_time", [True, False])
+@pytest.mark.parametrize("observe_time", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_with_the_time_values_are_those_of_the_steps_left(observe_time):
     """Four steps of reward 1: V is 4, 3, 2, 1 with the time, and their mean without it."""
     linear = ja.Layers(hidden_sizes=())

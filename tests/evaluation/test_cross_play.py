@@ -70,6 +70,7 @@ def test_parts_can_be_named():
     assert table.returns.shape == (2, 2, 4)
 
 
+@pytest.mark.slow
 def test_members_of_a_population_are_the_players():
     agent = shared_agent(Coordination(), n_steps=1)
     runners = [agent.init(key, FAST) for key in jax.random.split(KEY, 3)]

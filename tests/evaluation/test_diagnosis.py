@@ -208,6 +208,7 @@ def test_an_agent_that_learns_is_healthy():
     assert trained(Coordination(), optimizers(3e-3, 3e-3)) == []
 
 
+@pytest.mark.slow
 def test_values_bootstrapped_beyond_a_limit_are_what_they_should_be():
     """Reward 1 in each step, without end: V is 1 / (1 - γ) = 10, though episodes last 4 steps."""
     hyperparams = optimizers(1e-3, 1e-2).replace(gamma=0.9)
@@ -215,6 +216,7 @@ def test_values_bootstrapped_beyond_a_limit_are_what_they_should_be():
     assert not any("lie beyond" in each for each in sentences)
 
 
+@pytest.mark.slow
 def test_an_agent_that_does_not_learn_is_told():
     # Normalised observations would move even a frozen policy.
     sentences = trained(Coordination(), optimizers(0.0, 3e-3), normalize_observations=False)

@@ -56,6 +56,7 @@ def run(tmp_path_factory):
     return experiment, folder / "table.txt", warned
 
 
+@pytest.mark.slow
 def test_a_user_defined_tracker_receives_every_evaluation_and_is_closed(run):
     experiment, table, _ = run
     lines = read_json_lines(experiment.directory / "metrics.jsonl")

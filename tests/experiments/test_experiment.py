@@ -26,19 +26,7 @@ from jaxagents.experiments.make_agent import make_environment
 from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import read_json_lines
 
-# Further layouts of overcooked and maps of SMAX
-MORE_OF_A_FAMILY = (
-    "overcooked_asymm_advantages",
-    "overcooked_coord_ring",
-    "overcooked_counter_circuit",
-    "overcooked_forced_coord",
-    "smax_3s5z",
-    "smax_5m_vs_6m",
-    "smax_8m",
-)
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-# The other tests here train discrete actors; this one is continuous, with a policy per actor.
-REPRESENTATIVES = ("hunting_continuous",)
 EXTRAS = {
     "env: pettingzoo/": "pettingzoo",
     "LunarLander": "Box2D",
@@ -91,14 +79,8 @@ def skip_without_extras(path: Path) -> None:
             pytest.importorskip(package)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=() if path.stem in REPRESENTATIVES else pytest.mark.slow)
-        for path in CONFIGS
-    ],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_path):
     skip_without_extras(path)
     overrides = [f"--agent.{name}={value}" for name, value in LEAST.items()]
@@ -121,14 +103,8 @@ def test_every_shipped_configuration_trains_and_leaves_a_complete_run(path, tmp_
     assert len(summary["returns"]["mean"]) == experiment.agent.environments.n_actors
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=pytest.mark.slow) if path.stem in MORE_OF_A_FAMILY else path
-        for path in CONFIGS
-    ],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_shipped_configuration_builds_its_agent(path, tmp_path):
     skip_without_extras(path)
     experiment = Experiment(load_config(path), tmp_path)
@@ -289,6 +265,7 @@ def stopped(tmp_path_factory) -> Stopped:
     return Stopped(experiment, list(zip(errors, caught, strict=True)), experiment.resume())
 
 
+@pytest.mark.slow
 def test_errors_of_a_callback_are_raised_unchanged(stopped):
     assert all(raised is caught for raised, caught in stopped.failures)
 
@@ -306,6 +283,7 @@ def test_a_run_stopped_by_a_callback_is_complete_up_to_there(stopped):
     assert json.loads((directory / "summary.json").read_text()) == summary
 
 
+@pytest.mark.slow
 def test_a_run_without_evaluations_has_no_learning_curve(tmp_path):
     evaluation = EvaluationConfig(mode="last", n_evals=3)
     experiment = Experiment(tiny_config(tmp_path, agent={"n_evals": 0}, evaluation=evaluation))
@@ -362,6 +340,7 @@ def test_a_configuration_that_cannot_be_kept_up_to_date_does_not_end_a_resumed_t
     assert json.loads((copy / "environment.json").read_text())[-1] == {"time": "now"}
 
 
+@pytest.mark.slow
 def test_a_run_in_training_is_not_resumed_and_not_made_anew_where_it_was(tmp_path, caplog):
     """While it trains, another process resumes it, a folder is deleted, and it is moved."""
     run, moved, refused = tmp_path / "run", tmp_path / "moved", []
@@ -438,6 +417,7 @@ def test_a_name_that_cannot_be_a_directory_is_refused(name, tmp_path):
         tiny_config(tmp_path, name=name)
 
 
+@pytest.mark.slow
 def test_a_relative_run_stays_where_the_experiment_was_built(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)

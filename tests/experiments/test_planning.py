@@ -119,6 +119,7 @@ def test_a_plan_adds_up():
         assert line in text
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_not_tried():
     agent = ja.DiscreteIPPO(Walk(), None, TINY)
     result = plan(agent, ja.HyperParameters(), memory_limit=1000)
@@ -138,6 +139,7 @@ def test_near_the_limit_memory_is_that_of_the_compiled_update():
     assert plan(agent, ja.HyperParameters(), memory_limit=needed - 1).estimated_memory == needed
 
 
+@pytest.mark.slow
 def test_a_share_is_measured():
     agent = ja.DiscreteIPPO(Walk(), None, TINY)
     result = plan(agent, ja.HyperParameters())
@@ -149,6 +151,7 @@ def test_a_share_is_measured():
     assert result.communication == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_plan(tmp_path, capsys):
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY_YAML)

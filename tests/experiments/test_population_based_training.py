@@ -41,6 +41,7 @@ def run(tmp_path_factory):
     return experiment, experiment.train()
 
 
+@pytest.mark.slow
 def test_the_best_member_speaks_for_the_run(run):
     experiment, summary = run
     _, metrics = experiment.agent.restore("best")
@@ -70,6 +71,7 @@ def test_the_first_member_begins_as_configured_and_lineages_are_recorded(run):
     assert (experiment.directory / "lineages.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_by_its_own_rule(run, tmp_path):
     """Nothing is left to train: only what was recorded is read, checked and evaluated."""
     copied = Experiment.of_run(shutil.copytree(run[0].directory, tmp_path / "run"))
@@ -160,6 +162,7 @@ def test_training_without_evaluations_is_refused(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_hyperparameters_that_are_varied_cannot_be_given_when_resuming(tmp_path):
     first = Experiment(config_in(tmp_path, n_steps=2))
     first.train()
@@ -170,6 +173,7 @@ def test_hyperparameters_that_are_varied_cannot_be_given_when_resuming(tmp_path)
     assert sorted(path.name for path in first.directory.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_other_hyperparameters_may_change_and_members_keep_their_own_of_the_varied(tmp_path):
     first = Experiment(config_in(tmp_path, n_steps=2))
     first.train()

@@ -52,6 +52,7 @@ def without_times(records):
     return [{name: v for name, v in each.items() if name not in times} for each in records]
 
 
+@pytest.mark.slow
 def test_a_member_is_its_run_alone(population, alone):
     (experiment, summary), (single, expected) = population, alone
     assert summary["members"][1] == {name: expected[name] for name in summary["members"][1]}
@@ -155,6 +156,7 @@ def test_a_number_of_seeds_out_of_range_is_refused(tmp_path):
         config_in(tmp_path, seeds=2, seed=2**32 - 1)
 
 
+@pytest.mark.slow
 def test_commands_take_populations(population, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     run = str(population[0].directory)

@@ -90,6 +90,7 @@ def run(tmp_path_factory) -> Path:
     return experiment.directory
 
 
+@pytest.mark.slow
 def test_a_file_trains_what_it_names(run):
     experiment = Experiment.of_run(run)
     assert type(experiment.agent) is Own

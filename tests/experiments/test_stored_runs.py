@@ -39,6 +39,7 @@ def test_every_array_of_a_stored_checkpoint_is_restored_unchanged(run, tmp_path)
         assert arrays.keys() <= metrics.keys()
 
 
+@pytest.mark.slow
 def test_the_run_of_1_0_is_resumed(tmp_path):
     run = tmp_path / "run"
     shutil.copytree(DATA / "run_of_1_0", run)

@@ -116,6 +116,7 @@ def logged(**changes):
     )._replace(**changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("advantages", ["gae", "vtrace"])
 def test_an_agent_learns_from_logged_numpy_arrays(advantages):
     agent = shared_agent(advantages=advantages)

@@ -154,6 +154,7 @@ def without_evaluation(tmp_path_factory):
     return directory, agent
 
 
+@pytest.mark.slow
 def test_checkpoints_are_written_even_without_evaluation(without_evaluation):
     directory, agent = without_evaluation
     assert Checkpoints(directory).steps() == [0, 2, 4]
@@ -226,6 +227,7 @@ def test_checkpoints_are_written_where_the_system_cannot_reserve_space(tmp_path,
     np.testing.assert_array_equal(checkpoints.read_runner(0)["leaf"], [0, 1, 2])
 
 
+@pytest.mark.slow
 def test_a_relative_directory_is_where_the_agent_was_built(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)

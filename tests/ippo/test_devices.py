@@ -114,6 +114,7 @@ def test_more_devices_than_there_are_are_refused():
         agent.train(KEYS[0], FAST)
 
 
+@pytest.mark.slow
 def test_policies_trained_on_many_devices_play_on_one(tmp_path):
     changes = {"checkpoint_dir": tmp_path, "n_evals": 64, "minibatch_size": 4}
     ja.DiscreteIPPO(COORDINATION, None, tiny(**changes)).train(KEYS[0], FAST)

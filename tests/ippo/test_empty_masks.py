@@ -70,6 +70,7 @@ def test_samples_of_living_actors_without_an_action_are_counted(space):
     )
 
 
+@pytest.mark.slow
 def test_they_are_counted_once_where_rollouts_are_replayed():
     agent = agent_of(ja.Discrete(3), advantages="vtrace", replay_updates=1)
     runner = opinionated_runner(agent)
@@ -78,6 +79,7 @@ def test_they_are_counted_once_where_rollouts_are_replayed():
         np.testing.assert_array_equal(metrics["empty_masks"], [3.0])
 
 
+@pytest.mark.slow
 def test_masks_of_dimensions_are_not_counted():
     agent = agent_of(ja.Box(-1.0, 1.0, (2,)))
     assert "empty_masks" not in agent.step(opinionated_runner(agent))[1]

@@ -46,8 +46,6 @@ WALK_OF_THREE = Walk((100, 100, 100), limit=3)
 OPTIONS = [
     {"recurrent": "gru", "parameter_sharing": (0, 1, 1)},
     {"centralized_critic": True, "parameter_sharing": "independent"},
-]
-MORE_OPTIONS = [
     {},
     {"parameter_sharing": "independent"},
     {"parameter_sharing": (0, 1, 1)},
@@ -57,11 +55,8 @@ MORE_OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [*OPTIONS, *[pytest.param(options, marks=pytest.mark.slow) for options in MORE_OPTIONS]],
-    ids=str,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_values_of_final_observations_are_the_same_whether_computed_at_once_or_in_parts(
     options, monkeypatch
 ):

@@ -50,6 +50,7 @@ CASES = {
         {"squash": True, "normalize_observations": True, "normalize_values": True},
     ),
 }
+REPRESENTATIVES = ("discrete", "squashed and normalised")
 OBSERVED = {"mean": [0.3, -0.2], "variance": [0.5, 2.0]}
 VALUED = {"mean": 0.5, "variance": 4.0}
 STEPS_BEFORE = {"actor": 0, "critic": 2_000}
@@ -196,7 +197,13 @@ class Case:
         return drawn
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        each if each in REPRESENTATIVES else pytest.param(each, marks=pytest.mark.slow)
+        for each in CASES
+    ],
+)
 def test_an_update_equals_the_same_in_float64(name):
     case = Case(name)
     ends = (case.rollout.terminated, case.rollout.truncated, ~case.rollout.active)

@@ -55,9 +55,8 @@ def test_discrete_actors_learn_to_choose_what_they_observe(sharing):
     assert worst_mean_return(ja.DiscreteIPPO(Coordination(3), None, config)) > 0.98
 
 
-@pytest.mark.parametrize(
-    ("agent_id", "optimum"), [(True, 1.0), pytest.param(False, 0.5, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("agent_id", "optimum"), [(True, 1.0), (False, 0.5)])
 def test_actors_of_one_policy_with_the_same_observation_differ_by_their_id(agent_id, optimum):
     """An action that both actors choose is right for one of them."""
     agent = ja.DiscreteIPPO(Roles(), None, ja.AgentConfig(agent_id=agent_id, **CONFIG))
@@ -72,13 +71,8 @@ def test_actors_of_one_policy_with_the_same_observation_differ_by_their_id(agent
     np.testing.assert_allclose(agent.value(runner, observation), optimum, atol=0.1)
 
 
-@pytest.mark.parametrize(
-    "squash",
-    [
-        pytest.param(False, marks=pytest.mark.slow, id="clipped"),
-        pytest.param(True, id="squashed"),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("squash", [False, True], ids=["clipped", "squashed"])
 def test_continuous_actors_learn_to_hit_what_they_observe(squash):
     """The optimum is 0; the action 0 gives -2 * 0.8² / 3 = -0.43."""
     config = ja.AgentConfig(squash=squash, **CONFIG)

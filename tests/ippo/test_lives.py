@@ -67,9 +67,9 @@ def test_the_global_state_holds_the_time_of_the_episode():
 
 CASES = [
     ("gru", RETURNING, ja.DiscreteIPPO, None),
-    ("lstm", RETURNING, ja.DiscreteIPPO, 7),
+    pytest.param("lstm", RETURNING, ja.DiscreteIPPO, 7, marks=pytest.mark.slow),
     ("mingru", REAL_RETURNING, ja.ContinuousIPPO, None),
-    ("gru", REAL_RETURNING, ja.ContinuousIPPO, 1),
+    pytest.param("gru", REAL_RETURNING, ja.ContinuousIPPO, 1, marks=pytest.mark.slow),
 ]
 
 
@@ -123,6 +123,7 @@ def test_evaluations_reset_hidden_states_where_a_life_begins():
         assert is_reset.tolist() == BEGINS[step]
 
 
+@pytest.mark.slow
 def test_opponents_remember_nothing_of_an_earlier_life():
     agent = whole_episode(recurrent="gru")
     opponent = ja.FrozenPolicies(agent, opinionated_runner(agent))
@@ -136,6 +137,7 @@ def test_opponents_remember_nothing_of_an_earlier_life():
         assert step.begins[0].tolist() == BEGINS[i][:1]
 
 
+@pytest.mark.slow
 def test_an_update_by_hand_equals_a_step_where_actors_come_back():
     agent = shared_agent(RETURNING, recurrent="gru", rollout_length=4, scale_rewards=True)
     runner = agent.init(jax.random.key(0), ja.HyperParameters())

@@ -56,7 +56,7 @@ def collected(cell, sharing, chunk_length):
 
 
 # Sharing and chunks are the same code for every cell; tests of learning have the GRU.
-REPRESENTATIVES = [("lstm", "independent", 3), ("mingru", "shared", None)]
+REPRESENTATIVES = [("mingru", "shared", None)]
 CASES = [
     pytest.param(*case, marks=[] if case in REPRESENTATIVES else pytest.mark.slow, id=str(case))
     for case in (
@@ -83,6 +83,7 @@ def test_sequences_reproduce_the_log_probabilities_and_values_of_the_rollout(
     np.testing.assert_allclose(value[has_weight], batch.value[has_weight], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["begins", "memory"])
 def test_the_ratio_is_1_only_with_the_right_recurrent_states(change):
     """Without its resets, or without its initial recurrent state, a sequence is another one."""
@@ -136,13 +137,14 @@ def agent_of_one_epoch(kind, sharing):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "sharing"),
     [
         ("discrete", "shared"),
-        pytest.param("continuous", "independent", marks=pytest.mark.slow),
-        pytest.param("discrete", "independent", marks=pytest.mark.slow),
-        pytest.param("continuous", "shared", marks=pytest.mark.slow),
+        ("continuous", "independent"),
+        ("discrete", "independent"),
+        ("continuous", "shared"),
     ],
 )
 def test_the_first_minibatch_has_ratio_1_and_kl_0(kind, sharing):
@@ -165,9 +167,8 @@ def test_recurrent_states_last_from_update_to_update_and_end_with_the_episode():
         assert np.all(leaf[~has_ended] != 0)
 
 
-@pytest.mark.parametrize(
-    "cell", ["lstm", *[pytest.param(cell, marks=pytest.mark.slow) for cell in ("gru", "mingru")]]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", ["lstm", "gru", "mingru"])
 def test_an_episode_played_with_the_public_carry_is_the_evaluations(cell):
     agent = recurrent(cell=cell, parameter_sharing="independent")
     runner = opinionated_runner(agent)

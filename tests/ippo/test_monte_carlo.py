@@ -67,6 +67,7 @@ def assert_mean_is(samples, expected):
     assert abs(samples.mean() - expected) < 4 * standard_error
 
 
+@pytest.mark.slow
 @any_distribution
 def test_the_entropy_is_the_mean_negative_log_probability(name):
     distribution, dist_params, _ = two_dist_params(name)

@@ -91,6 +91,7 @@ def test_ctrl_c_ends_an_evaluation_that_never_ends():
         _train(env)
 
 
+@pytest.mark.slow
 @UNKNOWN_LIMIT
 def test_an_evaluation_that_takes_a_minute_says_so(monkeypatch, caplog):
     monkeypatch.setattr(waiting, "_SECONDS_TO_REPORT", 0.2)  # of 50 steps of 2 * 0.01 s
@@ -105,6 +106,7 @@ def test_an_evaluation_that_takes_a_minute_says_so(monkeypatch, caplog):
     assert "after 1 updates" in second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("play", ["record", "eval_random"])
 def test_so_does_all_that_plays_whole_episodes(play, monkeypatch, caplog):
     monkeypatch.setattr(waiting, "_SECONDS_TO_REPORT", 0.05)  # of 30 steps of 2 * 0.01 s
@@ -124,6 +126,7 @@ class Slow(Echo):
         return super().step(actions)
 
 
+@pytest.mark.slow
 def test_so_do_agents_on_the_sides_of_a_host_environment(monkeypatch, caplog):
     monkeypatch.setattr(waiting, "_SECONDS_TO_REPORT", 0.02)  # of 3 steps of 2 * 0.01 s
     with caplog.at_level(logging.WARNING), ja.HostEnvironment(Slow, n_workers=0) as env:

@@ -70,6 +70,7 @@ def recorded(tmp_path_factory):
     return agent, directory, str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_learning_rate_of_1e30_ends_training_in_the_first_update_with_a_finite_checkpoint(
     recorded,
 ):
@@ -110,6 +111,7 @@ def test_a_nonfinite_observation_is_reported():
         agent.train(None, FAST, runner=runner)
 
 
+@pytest.mark.slow
 def test_an_update_by_hand_skips_and_counts_a_policy_without_touching_the_others():
     agent = poisonable_agent(parameter_sharing="independent")
     assert agent.config.on_nonfinite == "stop"  # which ends training only
@@ -156,6 +158,7 @@ def test_values_that_normalization_would_hide_are_noticed_and_kept_out_of_its_st
     assert all_finite((after.actor, after.critic, after.normalizers))
 
 
+@pytest.mark.slow
 def test_rewards_of_dead_actors_may_be_nan():
     """An actor's reward after its death has no effect."""
 

@@ -182,9 +182,9 @@ def positions(runner):
 @pytest.mark.parametrize(
     ("option", "units"),
     [
-        ("normalize_observations", "other features"),
+        pytest.param("normalize_observations", "other features", marks=pytest.mark.slow),
         ("normalize_values", "other rewards"),
-        ("scale_rewards", "other rewards"),
+        pytest.param("scale_rewards", "other rewards", marks=pytest.mark.slow),
     ],
 )
 def test_training_does_not_depend_on_the_unit_of_what_is_normalised(option, units):
@@ -205,6 +205,7 @@ def test_training_depends_on_the_unit_of_what_is_not_normalised(units):
     assert largest_change(other.critic.params, runner.critic.params) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", NORMALIZERS)
 def test_every_normalizer_changes_training(option):
     runner, other = trained_in("the same"), trained_in("the same", **{option: True})
@@ -407,6 +408,7 @@ def recorded(tmp_path_factory):
     return agent, runner
 
 
+@pytest.mark.slow
 def test_evaluation_does_not_affect_the_statistics(recorded):
     agent, evaluated = recorded
     runner = agent.init(jax.random.key(0), evaluated.hyperparams)
@@ -571,6 +573,7 @@ def test_the_huber_loss_is_the_squared_error_below_its_delta_and_smaller_beyond(
     assert 0 < metrics["critic_loss"] < 0.5 * 2e-3 * 5
 
 
+@pytest.mark.slow
 def test_clipped_values_move_less_and_only_where_the_clip_is_narrow():
     plain, _ = walked(walking())
     wide, _ = robust(huber_delta=np.inf, eps_clip=1e6)
@@ -616,6 +619,7 @@ def networks_at(n_updates_done, hyperparams, **options):
     return runner.actor.params, runner.critic.params
 
 
+@pytest.mark.slow
 def test_schedules_change_nothing_at_first():
     expected = networks_at(0, FROM)
     assert_trees_close(networks_at(0, FROM, **SCHEDULES), expected, atol=1e-6)

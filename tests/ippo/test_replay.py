@@ -87,7 +87,7 @@ def test_a_replayed_rollout_of_the_same_policy_is_a_copy_of_the_new_one():
     before, _ = agent.update(begin(agent, **STILL), rollout)
     # The critics' states before the rollout, as they were for the first.
     before = before.replace(memory=begin(agent).memory)
-    batch = wide_batch(agent, before, rollout)
+    batch = wide_batch(agent, before, rollout)._replace(loss_scale=None)  # of all samples
     # [time, chunks * envs, actors] of 4 new and 4 old environments.
     halves = jax.tree.map(lambda leaf: leaf.reshape(len(leaf), 2, 2, 4, *leaf.shape[2:]), batch)
     new, old = (jax.tree.map(lambda leaf, half=half: leaf[:, :, half], halves) for half in (0, 1))
@@ -200,6 +200,7 @@ def test_kl_thresholds_do_not_stop_because_of_old_rollouts():
     assert metrics["actor_epochs"].tolist() == [agent.config.actor_epochs]
 
 
+@pytest.mark.slow
 def test_a_rollout_with_nan_is_not_replayed():
     agent = shared_agent(on_nonfinite="skip", **REPLAY)
     runner, _ = agent.update(begin(agent), of_reward(1.0))

@@ -322,6 +322,7 @@ def test_a_collected_training_is_the_agents_own():
         other.eval(jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_programs_are_freed_with_the_last_agent_that_uses_them():
     agents = [agent_of(Walk(), agent_class=Counting) for _ in range(2)]
     programs = weakref.ref(agents[0].program_owner)

@@ -91,6 +91,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cell", "chunk_length", "sharing"), CASES)
 def test_a_critic_learns_from_the_features_that_its_values_were_computed_from(
     cell, chunk_length, sharing

@@ -62,6 +62,7 @@ def _with_output_bias(runner, bias):
     return runner.replace(actor=runner.actor._replace(params=params))
 
 
+@pytest.mark.slow
 def test_members_play_with_their_own_parameters():
     """One agent, two members: one plays heads, the other tails."""
     learner = side_agent(heads, actors=(1,))
@@ -151,6 +152,7 @@ def test_members_that_did_equally_many_updates_are_all_kept():
     assert jax.tree.leaves(frozen.params())[0].shape[0] == 2
 
 
+@pytest.mark.slow
 def test_a_frozen_side_plays_its_own_actors_in_any_order():
     """Actor 2 has the policy that plays 1, and actor 0 the one that plays 2."""
     env = Walk(deaths=(9, 9, 9), limit=1)

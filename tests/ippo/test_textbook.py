@@ -143,6 +143,7 @@ def test_8_environments_of_128_steps_train_in_32_minibatches():
     assert int(counts[0][0]) == 32
 
 
+@pytest.mark.slow
 def test_a_joint_update_stops_both_networks_at_the_kl_threshold():
     agent = shared_agent(joint_update=True)
     runner = agent.init(jax.random.key(0), ja.HyperParameters(kl_threshold=1e-12))

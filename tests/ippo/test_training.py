@@ -43,7 +43,7 @@ KINDS = {
     "squashed": (Aim(3, -0.5, 0.5), ja.ContinuousIPPO, {"squash": True}),
 }
 SHARINGS = ["shared", "independent", (0, 1, 0)]
-REPRESENTATIVES = [("mortal", (0, 1, 0)), ("squashed", "independent")]
+REPRESENTATIVES = [("mortal", (0, 1, 0))]
 CASES = [
     pytest.param(*case, marks=[] if case in REPRESENTATIVES else pytest.mark.slow, id=str(case))
     for case in ((kind, sharing) for kind in KINDS for sharing in SHARINGS)
@@ -86,7 +86,7 @@ def actors_after(agent, *kl_thresholds):
 
 
 # With rbg one key draws for all policies: it must advance where the first policy has stopped.
-@pytest.mark.parametrize("prng_impl", [None, "rbg"])
+@pytest.mark.parametrize("prng_impl", [None, pytest.param("rbg", marks=pytest.mark.slow)])
 def test_a_policy_that_stops_at_its_kl_leaves_the_other_policy_alone(prng_impl):
     """The actors of Walk do not influence each other, so their updates can be compared."""
     agent = shared_agent(parameter_sharing="independent", prng_impl=prng_impl)
@@ -98,6 +98,7 @@ def test_a_policy_that_stops_at_its_kl_leaves_the_other_policy_alone(prng_impl):
     assert largest_change(of_policy(first_stops, 0), of_policy(neither_stops, 0)) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_policy_that_stops_at_its_kl_keeps_the_parameters_of_its_last_epoch():
     first_stops, _ = actors_after(shared_agent(parameter_sharing="independent"), 1e-9, np.inf)
     one_epoch, epochs = actors_after(
@@ -115,6 +116,7 @@ def test_an_epochs_kl_prevents_the_next_epoch():
         assert metrics["actor_epochs"] == n_epochs
 
 
+@pytest.mark.slow
 def test_every_epoch_of_actors_and_critics_draws_minibatches_by_its_own_key(monkeypatch):
     def spy(*arguments, **options):
         jax.debug.callback(
@@ -236,6 +238,7 @@ def test_continuing_a_runner_is_refused_under_vmap():
         jax.vmap(lambda rng: agent.train(rng, FAST, agent.runners.shapes()))(rngs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["time", "step"])  # whole trajectories: see above
 def test_sizes_of_one_work_for_every_minibatch_unit(listened, unit):
     agent = shared_agent(WALK_ALONE, minibatch_unit=unit, **ONE_OF_EACH)
@@ -301,6 +304,7 @@ def test_training_under_vmap_over_hyperparameters_equals_training_one_by_one():
         assert_trees_equal(of_policy(together, i), alone)
 
 
+@pytest.mark.slow
 def test_training_with_overlapping_loops_gives_the_same_bits(monkeypatch):
     agent = coordinated()
     plain = agent.train(jax.random.key(0), FAST)
@@ -368,7 +372,7 @@ OTHER_EVALUATIONS = {"initial_evaluation": False, "n_evals": 5, "eval_seed": 9}
     "changes",
     [
         {"n_evals": 0},
-        OTHER_EVALUATIONS,
+        pytest.param(OTHER_EVALUATIONS, marks=pytest.mark.slow),
         *[
             pytest.param({name: value}, marks=pytest.mark.slow)
             for name, value in OTHER_EVALUATIONS.items()
@@ -490,6 +494,7 @@ def test_metrics_have_the_documented_shapes():
     assert {leaf.dtype for leaf in metrics.values()} == {jnp.dtype(jnp.float32)}
 
 
+@pytest.mark.slow
 def test_the_progress_bar_changes_nothing_and_works_under_vmap(capfd):
     agent = ja.DiscreteIPPO(WALK, None, tiny(progress_bar=True))
     shown, _ = agent.train(jax.random.key(0), FAST)

@@ -98,6 +98,7 @@ def test_a_callback_may_act_and_evaluate_with_the_current_policies(observed):
     np.testing.assert_array_equal(returns, agent.eval(rng, n_evals=2, runner=runner)["returns"])
 
 
+@pytest.mark.slow
 def test_callbacks_do_not_change_training(observed, straight):
     _, runner, metrics, seen, _ = observed
     _, plain, plain_metrics = straight
@@ -171,6 +172,7 @@ def test_the_tracked_learning_rate_is_the_mean_over_the_updates_of_a_block(strai
     np.testing.assert_allclose(straight[2]["learning_rate"][:, 0], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_tracked_learning_rate_is_the_adapted_one_with_which_the_update_was_done():
     agent = shared_agent(learning_rate_schedule="kl")
     runner, before, used = begin(agent, kl_target=1e-9), [], []

@@ -148,6 +148,7 @@ def leveldb_records(contents: bytes) -> Iterator[bytes]:
         offset += room if room < 7 else 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_wandb_receives_the_scalars_and_a_resumed_run_continues(tmp_path, offline):
     for n_updates_done in (0, 50):

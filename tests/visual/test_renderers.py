@@ -218,6 +218,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", OTHERS)
 def test_every_other_renderer_draws_a_state_as_wide_as_the_frame(env_id, monkeypatch):
     monkeypatch.setattr(registry, "strip_scene", None)  # fails where no renderer is found

@@ -256,6 +256,7 @@ def test_a_fault_is_raised_by_the_public_method_with_its_traceback(caplog):
     assert refusal.value.__suppress_context__
 
 
+@pytest.mark.slow
 def test_a_run_with_checkpoints_raises_the_fault_and_resumes(tmp_path):
     once = tmp_path / "once"
     env = host(functools.partial(Faulty, "kill", once))

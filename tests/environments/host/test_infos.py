@@ -91,7 +91,7 @@ class Late(Race):
         return observation, reward, terminated, truncated, info
 
 
-@pytest.mark.parametrize("n_workers", [0, 1])
+@pytest.mark.parametrize("n_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_scalars_of_the_last_step_are_metrics(n_workers):
     with ja.HostEnvironment(Race, n_workers=n_workers) as env:
         _, metrics = ja.DiscreteIPPO(env, None, _CONFIG).train(
@@ -111,6 +111,7 @@ def test_an_actors_info_is_that_of_its_own_last_step():
     np.testing.assert_array_equal(metrics["info_of_b"], [7.0] * 3)  # over those that have it
 
 
+@pytest.mark.slow
 def test_functions_of_infos_are_metrics():
     functions = {"steps_left": lambda info: 10 - info["time"], "missing": lambda info: None}
     with ja.HostEnvironment(Race, n_workers=1, infos=functions) as env:
@@ -128,6 +129,7 @@ def test_infos_that_are_no_functions_are_refused():
         ja.HostEnvironment(Race, infos={"gap": 3})  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 def test_an_info_that_turns_up_later_is_nan_before():
     with ja.HostEnvironment(Late, n_workers=0) as env:
         _, metrics = ja.DiscreteIPPO(env, None, _CONFIG).train(
@@ -136,6 +138,7 @@ def test_an_info_that_turns_up_later_is_nan_before():
     np.testing.assert_array_equal(metrics["info_is_success"][:, 0], [np.nan, 1.0, 1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_infos_of_vectors_are_those_of_the_last_step(mode):
     def make_vector(n_envs):

@@ -29,6 +29,7 @@ def agent_of(*, drawn, **settings):
     return env, agent, agent.init(jax.random.key(0), ja.HyperParameters())
 
 
+@pytest.mark.slow
 def test_recordings_show_every_state_as_the_environment_draws_it(tmp_path):
     env, agent, runner = agent_of(drawn="rgb_array")
     with env:
@@ -52,6 +53,7 @@ def test_recordings_show_every_state_as_the_environment_draws_it(tmp_path):
     assert max(abs(np.subtract(middle, first.states[-1, 0, 0]))) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drawn", [None, "human"])
 def test_environments_that_do_not_draw_themselves_are_recorded_without_pictures(drawn, tmp_path):
     env, agent, runner = agent_of(drawn=drawn)
@@ -82,6 +84,7 @@ def test_a_picture_that_fails_later_is_a_fault():
     assert workers() == set()
 
 
+@pytest.mark.slow
 def test_recordings_of_as_many_episodes_are_compiled_once():
     env, agent, runner = agent_of(drawn="rgb_array")
     with env:
@@ -107,6 +110,7 @@ def test_the_last_picture_of_an_episode_that_a_fault_truncates_is_the_latest(tmp
         np.testing.assert_array_equal(frame["picture"], 3)
 
 
+@pytest.mark.slow
 def test_films_of_many_frames_per_second_are_slowed_to_what_viewers_show(tmp_path):
     env, agent, runner = agent_of(drawn="rgb_array")
     env.frames_per_second = 125.0
@@ -116,6 +120,7 @@ def test_films_of_many_frames_per_second_are_slowed_to_what_viewers_show(tmp_pat
         assert film.info["duration"] == 20
 
 
+@pytest.mark.slow
 def test_an_environment_that_only_observes_its_pixels_is_replayed_by_them(tmp_path):
     image = np.zeros((6, 9, 3), np.uint8)
     image[:, :, 1] = 200

@@ -131,7 +131,9 @@ def test_a_worker_killed_between_steps_is_an_error(started):
         pool.step(actions(0, 0, 0), SEEDS)
 
 
-@pytest.mark.parametrize("fault", ["raise", "kill", "hang", "nan"])
+@pytest.mark.parametrize(
+    "fault", ["raise", "kill", pytest.param("hang", marks=pytest.mark.slow), "nan"]
+)
 def test_a_restarted_workers_episodes_are_truncated(started, fault, tmp_path):
     once = tmp_path / "once"
     make_env = functools.partial(Faulty, fault, once)
@@ -286,6 +288,7 @@ def test_workers_import_no_jax():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 def test_time_in_which_a_job_is_suspended_counts_for_no_deadline():
     """Of a step that takes half a second, the whole job is stopped for longer than the timeout."""
     program = (

@@ -171,10 +171,8 @@ def test_an_environment_is_no_vector():
         ja.HostEnvironment(lambda n_envs: Stairs(), vectorized=True)
 
 
-@pytest.mark.parametrize(
-    "mode",
-    ["NEXT_STEP", *(pytest.param(m, marks=pytest.mark.slow) for m in MODES if m != "NEXT_STEP")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 def test_episodes_are_as_long_as_those_of_single_environments(mode):
     make_env = functools.partial(Stairs, limit=5)
     config = tiny(n_steps=2, max_episode_steps=5)

@@ -879,6 +879,7 @@ def fresh_process():
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_making_environments_in_threads_is_silent_and_restores_the_streams(fresh_process):
     restored, _, _, printed = fresh_process
 

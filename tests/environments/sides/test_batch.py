@@ -43,6 +43,7 @@ def test_the_learner_has_its_own_part_of_everything(actor):
     assert state.active.shape == (4, 1)
 
 
+@pytest.mark.slow
 def test_actions_reach_their_actors_in_any_order():
     env = Walk(deaths=(9, 9, 9), limit=9)
     batch = make_batch(ja.Side(env, [2, 0], opponents=[tails]))
@@ -53,6 +54,7 @@ def test_actions_reach_their_actors_in_any_order():
     np.testing.assert_array_equal(whole.reward, [[0.0, 1.0, 2.0]])
 
 
+@pytest.mark.slow
 def test_one_member_plays_an_episode_to_its_end():
     batch = make_batch(ja.Side(Pennies(n_steps=3), [0], opponents=[heads, tails]))
     _, steps, _ = play(batch, [0] * 6, n_envs=32)

@@ -34,7 +34,6 @@ REPRESENTATIVES = (
     "gymnax/Reacher-misc",
     "hunting/continuous",
     "jaxmarl/MPE_simple_tag_v3",
-    "jaxmarl/HeuristicEnemySMAX",
     "jaxmarl/overcooked",
     "jaxmarl/storm",
     "jaxmarl/switch_riddle",
@@ -146,6 +145,7 @@ class Reach(gymnasium.Env):
         return np.zeros(1, np.float32), 0.0, False, False, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", WARNED_OF)
 @pytest.mark.filterwarnings("error")
 def test_a_training_from_the_file_is_not_warned_of(env_id, tmp_path, monkeypatch):
@@ -179,6 +179,7 @@ def settings_of(path: Path):
     return agent, config.hyperparams, config.evaluation, config.env_kwargs, config.env_params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", MEASURED_SETTINGS)
 def test_measured_settings_are_those_of_the_shipped_configuration(env_id, tmp_path):
     path = tmp_path / "start.yaml"

@@ -165,6 +165,7 @@ def test_two_processes_share_the_trials(files):
     assert len(values) == len(set(values)) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["grid", "tpe"])
 def test_machines_that_ask_at_once_do_not_begin_more_trials_than_there_are(
     files, sampler, monkeypatch
@@ -243,7 +244,8 @@ for trial, _ in asked:
 """
 
 
-@pytest.mark.parametrize("end", ["tells", pytest.param("is killed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["tells", "is killed"])
 def test_a_sweep_waits_for_the_trials_of_others_and_says_whose_they_are(files, end, monkeypatch):
     command = [sys.executable, "-c", HOLDING, str(files)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -281,6 +283,7 @@ def show_signs(study, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_trials_of_another_machine_are_trained_again_once_it_gives_no_sign(files, monkeypatch):
     far = sweep_in(files).study
     (trial, values), *_ = far.ask(1)
@@ -300,6 +303,7 @@ def test_trials_of_another_machine_are_trained_again_once_it_gives_no_sign(files
     assert max(each.score for each in far.results()) < 9.0
 
 
+@pytest.mark.slow
 def test_trials_of_another_machine_that_shows_signs_are_left_to_it(files, monkeypatch):
     monkeypatch.setattr(studies, "_SECONDS_WITHOUT_BEAT", 0.0)
     far = sweep_in(files).study
@@ -313,6 +317,7 @@ def test_trials_of_another_machine_that_shows_signs_are_left_to_it(files, monkey
     assert watching._n_open() == 4
 
 
+@pytest.mark.slow
 def test_one_of_several_processes_concludes_a_sweep(files, monkeypatch):
     first, second = (sweep_in(files).study for _ in range(2))
     first._study.set_user_attr("concluded by", FAR)
@@ -415,6 +420,7 @@ def test_a_journal_is_a_storage(files, monkeypatch):
     assert sweep_in(files, storage=storage).study.results() == sweep.study.results()
 
 
+@pytest.mark.slow
 def test_the_command_reports_and_writes_the_best(files, capsys, monkeypatch):
     monkeypatch.chdir(files)
     command = ["sweep", "config.yaml", "--space", "space.yaml", "--to", "swept", "--trials", "4"]

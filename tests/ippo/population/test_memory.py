@@ -29,6 +29,7 @@ def test_batches_keep_their_size_until_half_of_it_is_enough(n_training, n_member
     assert memory.batch_size(n_training, n_members, at_once) == size
 
 
+@pytest.mark.slow
 def test_the_formula_counts_state_and_samples():
     config = {"n_steps": 1, "batch_size": 8, "rollout_length": 5}
     agent = shared_agent(COORDINATION, **config)

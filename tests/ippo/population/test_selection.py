@@ -52,6 +52,7 @@ def generation(returns, n_blocks_done=1, **hyperparams):
     )
 
 
+@pytest.mark.slow
 def test_members_go_on_from_their_parents_by_their_own_keys():
     agent = shared_agent(COORDINATION, **EVALUATED)
     begun, _ = shared_agent(COORDINATION, **{**EVALUATED, "n_steps": 2}).train(KEYS, FAST)
@@ -88,6 +89,7 @@ def test_a_rule_sees_evaluations_and_hyperparameters():
     np.testing.assert_allclose(rule.seen[0].hyperparams["ent_coeff"], [0.1, 0.2, 0.3, 0.4])
 
 
+@pytest.mark.slow
 def test_a_resumed_population_selects_as_if_uninterrupted(tmp_path):
     def agent(directory, **changes):
         config = tiny(**{**EVALUATED, "checkpoint_dir": directory, **changes})
@@ -260,6 +262,7 @@ def test_a_group_that_still_trains_goes_before_one_that_has_stopped():
     np.testing.assert_array_equal(decision.parents, [-1, -1, 2, 3])
 
 
+@pytest.mark.slow
 def test_halving_trains_the_best_to_the_end():
     agent = shared_agent(COORDINATION, **EVALUATED)
     rule = ja.SuccessiveHalving(n_blocks=3, factor=3)
