@@ -36,7 +36,7 @@ _MOST_MAPPINGS = 40_000
 
 
 # Started first, so that no worker is left alone with them at the end.
-_LONGEST = ("tests/test_annotations.py", "tests/test_readme.py")
+_LONGEST = ("tests/test_annotations.py", "tests/test_readme.py", "tests/ippo/test_devices.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -52,13 +52,8 @@ def test_the_unchecked_modules_exist():
     assert module_names() >= UNCHECKED
 
 
-@pytest.mark.parametrize(
-    "group",
-    [
-        group if group == "statistics" else pytest.param(group, marks=pytest.mark.slow)
-        for group in GROUPS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
 def test_calls_keep_to_the_annotations(group):
     checked = [f"jaxagents.{name}" for name in sorted(module_names() - UNCHECKED)]
     hook = f"--jaxtyping-packages={','.join(checked)},beartype.beartype"

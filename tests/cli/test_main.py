@@ -272,6 +272,7 @@ def test_resume_extends_a_run_as_if_it_had_always_been_longer(own_run, capsys):
     assert first["versions"] == second["versions"]
 
 
+@pytest.mark.slow
 def test_resume_writes_a_missing_summary(own_run, run, capsys):
     (own_run / "summary.json").unlink()
     (own_run / "learning_curve.png").unlink()

@@ -309,6 +309,7 @@ def test_by_default_pursuers_capture_and_random_walkers_seldom_do(
     assert low <= captured.mean() <= high
 
 
+@pytest.mark.slow
 def test_by_default_a_fleeing_prey_lives_longer_than_a_random_walker():
     fleeing, wandering = (last_states(pursue, policy).time.mean() for policy in (flee, wander))
     assert fleeing > 1.25 * wandering

@@ -66,6 +66,7 @@ def test_a_user_defined_tracker_receives_every_evaluation_and_is_closed(run):
     assert len(rows) == 4
 
 
+@pytest.mark.slow
 def test_a_failing_tracker_is_reported_once_and_does_not_end_training(run):
     assert run[2] == ["Broken has failed, training continues: the network is down"]
     assert (run[0].directory / "summary.json").exists()

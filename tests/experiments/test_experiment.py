@@ -270,6 +270,7 @@ def test_errors_of_a_callback_are_raised_unchanged(stopped):
     assert all(raised is caught for raised, caught in stopped.failures)
 
 
+@pytest.mark.slow
 def test_a_run_stopped_by_a_callback_is_complete_up_to_there(stopped):
     summary, directory = stopped.summary, stopped.experiment.directory
     assert summary["training"]["n_updates_done"] == 2

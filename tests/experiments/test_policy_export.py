@@ -73,7 +73,7 @@ def exported(directory, *options, is_continuous=False) -> tuple[ja.IPPOBase, ja.
     "options",
     [
         (),
-        NORMALIZED,
+        pytest.param(NORMALIZED, marks=pytest.mark.slow),
         (("agent_id", True), ("actor_layers", ja.Layers((8,), activation="gelu", layer_norm=True))),
         (("actor_layers", ja.Layers((8, 8), activation="elu")), ("minibatch_unit", "step")),
         (("actor_layers", ja.Layers((8, 8), activation="silu", layer_norm=True)),),
@@ -191,10 +191,13 @@ def exported_mild(directory, *options) -> tuple[ja.IPPOBase, ja.Runner]:
     "options",
     [
         (("recurrent", "gru"), ("parameter_sharing", "independent")),
-        (("recurrent", "lstm"), ("agent_id", True)),
-        (
-            ("recurrent", "mingru"),
-            ("actor_layers", ja.Layers((8,), sizes_after_memory=(4,), layer_norm=True)),
+        pytest.param((("recurrent", "lstm"), ("agent_id", True)), marks=pytest.mark.slow),
+        pytest.param(
+            (
+                ("recurrent", "mingru"),
+                ("actor_layers", ja.Layers((8,), sizes_after_memory=(4,), layer_norm=True)),
+            ),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["gru", "lstm", "mingru"],

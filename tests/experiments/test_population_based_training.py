@@ -55,6 +55,7 @@ def test_the_best_member_speaks_for_the_run(run):
     np.testing.assert_allclose(recorded, highest, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_first_member_begins_as_configured_and_lineages_are_recorded(run):
     experiment, _ = run
     history = read_lineages(experiment.directory)
@@ -87,6 +88,7 @@ def test_a_resumed_run_is_that_of_one_go(run, tmp_path):
     assert_trees_equal(resumed.agent.restore("last"), run[0].agent.restore("last"))
 
 
+@pytest.mark.slow
 def test_commands_take_it_as_one_run(run, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     directory = str(run[0].directory)

@@ -69,6 +69,7 @@ def test_a_member_is_its_run_alone(population, alone):
     )
 
 
+@pytest.mark.slow
 def test_the_summary_has_statistics_over_members(population):
     experiment, summary = population
     means = [each["returns"]["mean"] for each in summary["members"]]
@@ -102,6 +103,7 @@ def test_runs_alone_join_the_group(population, alone, tmp_path):
         read_groups([population[0].directory, alone[0].directory])
 
 
+@pytest.mark.slow
 def test_a_member_plays_from_its_directory(population, alone):
     experiment, summary = population
     member = Experiment.of_run(experiment.directory / "members" / "1")

@@ -102,6 +102,7 @@ def test_a_file_trains_what_it_names(run):
     assert rows[:3] == ["walk 0", "walk 1", "walk 2"]
 
 
+@pytest.mark.slow
 def test_the_record_of_a_run_repeats_it(run, tmp_path):
     recorded = load_config(run / "config.yaml")
     assert recorded == dataclasses.replace(load(tmp_path), runs_dir=str(run.parent))

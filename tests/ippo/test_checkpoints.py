@@ -163,6 +163,7 @@ def test_checkpoints_are_written_even_without_evaluation(without_evaluation):
         agent.restore(mode="best")
 
 
+@pytest.mark.slow
 def test_hyperparameters_per_policy_are_restored(without_evaluation):
     _, agent = without_evaluation
     runner, _ = agent.restore(mode="last")

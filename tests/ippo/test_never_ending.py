@@ -81,6 +81,7 @@ def test_other_environments_are_not(n_steps, changes):
     _agent(n_steps, **changes)  # warnings are errors
 
 
+@pytest.mark.slow
 @UNKNOWN_LIMIT
 def test_ctrl_c_ends_an_evaluation_that_never_ends():
     heater = functools.partial(Heater, None)

@@ -82,6 +82,7 @@ def test_a_learning_rate_of_1e30_ends_training_in_the_first_update_with_a_finite
     assert all_finite((runner.actor, runner.critic))
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_resumed_with_a_lower_learning_rate(recorded):
     agent, *_ = recorded
     runner, metrics = agent.resume(FAST)

@@ -419,6 +419,7 @@ def test_evaluation_does_not_affect_the_statistics(recorded):
     assert_trees_close(evaluated.actor.params, runner.actor.params, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_statistics_and_adapted_rates_are_restored_from_checkpoints_bit_for_bit(recorded):
     agent, runner = recorded
     restored, _ = agent.restore(mode="last")
@@ -538,6 +539,7 @@ def test_only_a_centralised_critic_predicts_rewards_that_others_observe(centrali
         np.testing.assert_allclose(predicted, [-1.0, 1.0], atol=0.2)
 
 
+@pytest.mark.slow
 def test_training_with_a_centralised_critic_and_all_normalisation_stays_finite(recorded):
     """The critic observes both actors, without agent_id's indices, and the actor's own index."""
     agent, runner = recorded
@@ -625,6 +627,7 @@ def test_schedules_change_nothing_at_first():
     assert_trees_close(networks_at(0, FROM, **SCHEDULES), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_schedules_halve_their_hyperparameters_halfway():
     actual = networks_at(2, FROM, **SCHEDULES)
     assert_trees_close(actual, networks_at(2, HALFWAY), atol=1e-6)
@@ -717,6 +720,7 @@ def test_a_run_with_another_random_generator_is_resumed_bit_for_bit(tmp_path):
         ja.DiscreteIPPO(WALK, None, tiny(**options)).resume()
 
 
+@pytest.mark.slow
 def test_keys_that_could_not_be_restored_from_a_checkpoint_are_refused_at_once(tmp_path):
     rng, runner = jax.random.key(0, impl="rbg"), begin(walking())
     agent = ja.DiscreteIPPO(WALK, None, tiny(checkpoint_dir=tmp_path))

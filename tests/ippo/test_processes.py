@@ -26,15 +26,8 @@ evaluation: {{n_evals: 4}}
 """
 
 
-@pytest.mark.parametrize(
-    "n_members",
-    [
-        1,
-        # A member in each process; environments divided among both. A start of two takes a while.
-        pytest.param(2, marks=pytest.mark.slow),
-        pytest.param(3, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("n_members", [1, 2, 3])
 def test_two_processes_end_with_the_same_state_as_one(tmp_path, n_members):
     first, second = train(2, 2, tmp_path / "two", n_members=n_members)
     (alone,) = train(1, 1, tmp_path / "one", n_members=n_members)

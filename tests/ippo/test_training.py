@@ -67,6 +67,7 @@ def test_the_first_minibatch_has_ratio_1_and_kl_0(kind, sharing):
         np.testing.assert_array_equal(metrics["clip_fraction"], 0.0)
 
 
+@pytest.mark.slow
 def test_a_single_epoch_changes_both_networks():
     agent = agent_of_one_epoch("squashed", "independent")
     before = begin(agent)
@@ -247,7 +248,14 @@ def test_sizes_of_one_work_for_every_minibatch_unit(listened, unit):
     assert all_finite(runner.actor.params)
 
 
-@pytest.mark.parametrize("unit", ["trajectory", "time", "step"])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "trajectory",
+        pytest.param("time", marks=pytest.mark.slow),
+        pytest.param("step", marks=pytest.mark.slow),
+    ],
+)
 def test_every_minibatch_unit_takes_the_same_number_of_gradient_steps(unit):
     runner, _ = shared_agent(minibatch_unit=unit).step(begin(shared_agent()))
     assert int(runner.actor.opt_state[1][0].count[0]) == 4 * 2  # epochs times minibatches

@@ -393,6 +393,7 @@ def results_and_programs():
     return results, programs
 
 
+@pytest.mark.slow
 def test_plain_jax_gives_the_same_results_without_gradients_written_by_hand():
     tuned, programs = results_and_programs()
     with plain_jax():

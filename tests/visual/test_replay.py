@@ -56,6 +56,7 @@ def fail(capsys, *arguments):
     return output.err
 
 
+@pytest.mark.slow
 def test_every_episode_is_a_gif_of_all_its_states(shown):
     for path in shown:
         with Image.open(path) as gif:

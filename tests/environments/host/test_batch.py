@@ -181,6 +181,7 @@ def test_the_first_minibatch_has_ratio_one_and_no_divergence():
     assert np.asarray(transitions.truncated).sum() == 6 // 3 * 16 * 2
 
 
+@pytest.mark.slow
 def test_evaluations_leave_the_training_environments_alone():
     agent = echo_agent()
 
@@ -209,6 +210,7 @@ def test_whole_episodes_can_be_recorded():
     np.testing.assert_array_equal(episode.reward, episode.action == cues)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_closed", [True, False], ids=["workers gone", "workers gone on"])
 def test_a_runner_without_its_environments_begins_new_episodes(is_closed):
     agent = echo_agent()

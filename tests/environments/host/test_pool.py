@@ -93,7 +93,7 @@ def test_a_shorter_limit_truncates_those_that_are_alive(started):
         ("raise", "raised ZeroDivisionError: the stairs are broken"),
         ("kill", r"ended its worker process \(SIGKILL\)"),
         ("exit", r"ended its worker process \(exit code 3\)"),
-        ("hang", "has not returned within timeout=3 s"),
+        pytest.param("hang", "has not returned within timeout=3 s", marks=pytest.mark.slow),
         ("nan", "returned an observation that is NaN or infinite"),
         ("nan reward", "returned a reward that is NaN or infinite"),
         ("shape", r"observation of shape \(1,\) for actor 0, whose space has shape \(2,\)"),

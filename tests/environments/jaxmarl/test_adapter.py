@@ -887,6 +887,7 @@ def test_making_environments_in_threads_is_silent_and_restores_the_streams(fresh
     assert printed == ["", ""]
 
 
+@pytest.mark.slow
 def test_making_an_environment_does_not_import_the_others(fresh_process):
     _, imported, _, _ = fresh_process
 

@@ -110,6 +110,7 @@ def test_a_resumed_population_selects_as_if_uninterrupted(tmp_path):
     agent(part).restore("best")
 
 
+@pytest.mark.slow
 def test_a_resumed_population_keeps_what_is_varied_per_member(tmp_path):
     config = tiny(**{**EVALUATED, "checkpoint_dir": tmp_path, "n_steps": 4})
     start = VARIED.spread(FAST, len(KEYS))
