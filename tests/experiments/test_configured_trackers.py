@@ -72,6 +72,7 @@ def test_a_failing_tracker_is_reported_once_and_does_not_end_training(run):
     assert (run[0].directory / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_the_metrics_of_an_experiment(run):
     directory = run[0].directory
     scalars = tensorboard_scalars(directory / "tensorboard")

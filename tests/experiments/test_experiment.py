@@ -301,6 +301,7 @@ def run(tmp_path_factory) -> Path:
     return experiment.directory
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_again_wherever_its_directory_is_now(run, tmp_path):
     restored = Experiment.of_run(shutil.copytree(run, tmp_path / "elsewhere"))
     summary = json.loads((run / "summary.json").read_text())

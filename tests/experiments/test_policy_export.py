@@ -147,6 +147,7 @@ def test_continuous_actions_are_the_agents(tmp_path, serve, squash):
         np.testing.assert_allclose(policy.act(observation), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_example_reads_the_tensors_as_the_library_does(tmp_path, serve):
     exported(tmp_path, *NORMALIZED)
     own, expected = (

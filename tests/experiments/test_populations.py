@@ -81,6 +81,7 @@ def test_the_summary_has_statistics_over_members(population):
     assert not (experiment.directory / "metrics.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_members_are_read_as_a_group_of_runs(population):
     experiment, _ = population
     folders = member_directories(experiment.directory)

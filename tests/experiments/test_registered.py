@@ -119,6 +119,7 @@ def test_a_run_is_evaluated_replayed_and_resumed_by_its_record(run, tmp_path):
     assert (run / "returns.txt").read_text().splitlines()[-1] == "walk 3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "difference"),
     [

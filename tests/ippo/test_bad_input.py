@@ -179,7 +179,9 @@ def test_an_evaluation_of_no_episodes_is_refused(n_evals):
         shared_agent().eval(jax.random.key(0), n_evals)
 
 
-@pytest.mark.parametrize("shape", [(2, 7), (2, 1), (2,), (4, 2, 3)])
+@pytest.mark.parametrize(
+    "shape", [(2, 7), (2,), pytest.param((2, 1), marks=pytest.mark.slow), (4, 2, 3)]
+)
 @pytest.mark.parametrize("method", ["policy", "value"])
 def test_an_observation_of_another_width_is_refused_by_its_shape(method, shape):
     agent = shared_agent()

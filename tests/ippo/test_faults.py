@@ -98,7 +98,7 @@ def assert_step_6_is_restored(agent, directory, runners) -> None:
     assert [path.name for path in directory.iterdir() if "damaged" in path.name] == ["8.damaged"]
 
 
-@pytest.mark.parametrize("position", [0.0, slow(0.3), 0.5, slow(0.9), 1.0])
+@pytest.mark.parametrize("position", [slow(0.0), slow(0.3), 0.5, slow(0.9), slow(1.0)])
 @pytest.mark.parametrize("name", files_of_a_checkpoint())
 def test_a_flipped_bit_costs_at_most_one_checkpoint(damaged, trained, name, position):
     directory, agent = damaged

@@ -79,6 +79,7 @@ def test_continuous_actors_learn_to_hit_what_they_observe(squash):
     assert worst_mean_return(ja.ContinuousIPPO(Aim(2), None, config)) > -0.03
 
 
+@pytest.mark.slow
 def test_sampled_actions_are_noisier_than_greedy_ones():
     """Initial Gaussians have a standard deviation of 1, by which sampled actions miss."""
     agent = ja.ContinuousIPPO(Aim(2, -5.0, 5.0), None, ja.AgentConfig(**CONFIG))

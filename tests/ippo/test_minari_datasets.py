@@ -90,6 +90,7 @@ def store(dataset_id, episodes, observation_space, action_space):
     )
 
 
+@pytest.mark.slow
 def test_episodes_follow_each_other_with_their_ends():
     """Upwards to the top in 3 steps, or not in 4, which is the limit.
 

@@ -136,7 +136,9 @@ def altered(transitions, value, fields=NUMBERS, **where):
     )
 
 
-@pytest.mark.parametrize("value", [-3.0, 1e6, np.inf, np.nan])
+@pytest.mark.parametrize(
+    "value", [*(pytest.param(each, marks=pytest.mark.slow) for each in (-3.0, 1e6, np.inf)), np.nan]
+)
 @pytest.mark.parametrize("kind", CASES)
 def test_a_dead_actor_contributes_exactly_nothing(kind, value):
     """Its observations, actions, rewards and recurrent states change not a single bit."""

@@ -92,7 +92,9 @@ def test_a_failed_run_is_resumed_with_a_lower_learning_rate(recorded):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize(
-    ("sharing", "policy"), [("shared", 0), ("independent", 1)], ids=["shared", "independent"]
+    ("sharing", "policy"),
+    [pytest.param("shared", 0, marks=pytest.mark.slow), ("independent", 1)],
+    ids=["shared", "independent"],
 )
 def test_a_nonfinite_reward_is_reported_with_update_and_policy(sharing, policy, value):
     agent = poisonable_agent(parameter_sharing=sharing)

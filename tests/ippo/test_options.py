@@ -373,6 +373,7 @@ def test_statistics_are_over_all_samples_of_a_policys_own_actors():
         np.testing.assert_array_equal(statistics.weight, [96.0, 48.0])
 
 
+@pytest.mark.slow
 def test_observations_of_dead_actors_do_not_enter_the_statistics():
     """The first actor lives for three of the six steps."""
     agent = normalizing(MORTAL_UNITS_ENV, **ALL)

@@ -31,6 +31,7 @@ def test_an_agent_learns_the_answer_to_an_opponent(opponent, answer):
     assert agent.policy(runner, observation).tolist() == [answer]
 
 
+@pytest.mark.slow
 def test_policies_of_all_actors_play_their_part():
     """The agent of both actors knows that its second actor plays tails."""
     both = ja.DiscreteIPPO(Pennies(), None, tiny(parameter_sharing="independent", agent_id=True))

@@ -302,6 +302,7 @@ def test_training_under_vmap_over_keys_equals_training_one_by_one():
         assert_trees_close(of_policy(at_once.actor.params, i), alone[0].actor.params, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_training_under_vmap_over_hyperparameters_equals_training_one_by_one():
     agent = coordinated()
     variants = [FAST, FAST.replace(gamma=0.5), FAST.replace(ent_coeff=0.1, kl_threshold=1e-4)]
@@ -433,6 +434,7 @@ class ZeroValue(nn.Module):
         return nn.Dense(1, kernel_init=nn.initializers.zeros)(features)[..., 0]
 
 
+@pytest.mark.slow
 def test_shaped_rewards_are_learnt_from_and_leave_returns_alone():
     """In updates of 24 environment steps, they fade within the first two: 10, 5, 0, 0.
 

@@ -245,6 +245,7 @@ def test_a_pool_that_is_forgotten_ends_its_workers(started):
     assert workers() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stuck", [False, True], ids=["waiting", "stuck in a step"])
 def test_workers_end_with_their_process(is_stuck):
     program = (

@@ -202,6 +202,7 @@ def test_a_single_one_can_be_played_by_hand():
         assert not outcome.alive.any()
 
 
+@pytest.mark.slow
 def test_gymnasium_steps_its_own_vectors_and_draws_single_environments():
     env, _ = ja.make("gymnasium/CartPole-v1", vectorized=True)
     assert (env.name, env.max_episode_steps, env.n_actors) == ("CartPole-v1", 500, 1)

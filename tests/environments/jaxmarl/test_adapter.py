@@ -205,10 +205,10 @@ REPETITIONS = {"num_inner_steps": 2, "num_outer_steps": 2}
         # It increments the count first.
         ("switch_riddle", {}, 4 * 3 - 6, 0),
         ("overcooked", {"max_steps": 2}, 2, 4),
-        ("overcooked_v2", {"max_steps": 2}, 2, 4),
+        pytest.param("overcooked_v2", {"max_steps": 2}, 2, 4, marks=pytest.mark.slow),
         ("jaxnav", NAVIGATION, 4, 0),
-        ("coin_game", REPETITIONS, 4, 0),
-        ("storm_2p", REPETITIONS, 4, 4),
+        pytest.param("coin_game", REPETITIONS, 4, 0, marks=pytest.mark.slow),
+        pytest.param("storm_2p", REPETITIONS, 4, 4, marks=pytest.mark.slow),
         pytest.param("storm", REPETITIONS, 4, 4, marks=pytest.mark.slow),
         pytest.param("storm_np", REPETITIONS, 4, 4, marks=pytest.mark.slow),
     ],
@@ -895,6 +895,7 @@ def test_making_an_environment_does_not_import_the_others(fresh_process):
     assert not any("storm" in name or "smax" in name for name in imported)
 
 
+@pytest.mark.slow
 def test_the_library_can_be_used_as_usual_after_a_partial_import(fresh_process):
     _, _, same, _ = fresh_process
 

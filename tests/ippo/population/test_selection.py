@@ -76,6 +76,7 @@ def test_members_go_on_from_their_parents_by_their_own_keys():
     )
 
 
+@pytest.mark.slow
 def test_a_rule_sees_evaluations_and_hyperparameters():
     agent = shared_agent(COORDINATION, **EVALUATED)
     rule = Fixed([0, 1, 2, 3], [0.0] * 4)
