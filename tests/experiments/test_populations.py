@@ -94,6 +94,7 @@ def test_members_are_read_as_a_group_of_runs(population):
     assert not any(run.is_unfinished for run in runs)
 
 
+@pytest.mark.slow
 def test_runs_alone_join_the_group(population, alone, tmp_path):
     other = shutil.copytree(alone[0].directory, tmp_path / "other")
     config = (other / "config.yaml").read_text()

@@ -79,6 +79,7 @@ def test_a_complete_rollout_is_not_continued():
         agent.act(runner, runner.observation, carry)
 
 
+@pytest.mark.slow
 def test_acting_draws_as_the_policy_does():
     """The recorded log probability is that of the action, and each step draws anew."""
     agent = shared_agent()
@@ -129,6 +130,7 @@ def test_an_agent_learns_from_logged_numpy_arrays(advantages):
     assert_trees_equal(runner.env_state, start)
 
 
+@pytest.mark.slow
 def test_dead_actors_in_logged_arrays_teach_nothing():
     active = np.ones(SHAPE, bool)
     active[..., 1] = False

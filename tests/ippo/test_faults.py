@@ -118,6 +118,7 @@ def test_a_truncated_or_missing_file_costs_at_most_one_checkpoint(damaged, train
         assert_step_6_is_restored(agent, directory, trained[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["metadata.json", "history.npz", "params/manifest.ocdbt"])
 def test_a_damaged_checkpoint_is_reported_and_kept(damaged, name, caplog):
     directory, agent = damaged

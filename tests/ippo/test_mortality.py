@@ -195,6 +195,7 @@ def test_value_targets_end_at_an_actors_death_unless_rewards_go_on():
     np.testing.assert_allclose(batch.value_target[0, :5, 0, 1], for_five_steps, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_actions_of_the_dead_change_nothing_even_where_rewards_go_on():
     each = team()
     expected = each.learn(each.transitions)

@@ -105,6 +105,7 @@ def test_a_nonfinite_reward_is_reported_with_update_and_policy(sharing, policy, 
         agent.train(None, FAST, runner=runner)
 
 
+@pytest.mark.slow
 def test_a_nonfinite_observation_is_reported():
     agent = poisonable_agent()
     runner = with_poisoned_observation(begin(agent), jnp.nan)

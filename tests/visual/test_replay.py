@@ -64,6 +64,7 @@ def test_every_episode_is_a_gif_of_all_its_states(shown):
     assert len(list(shown[0].parent.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_the_first_evaluated_episodes_are_shown_however_many_are_asked_for(experiment, shown):
     (again,) = experiment.replay()
     assert again.parent.name == "replay-2"

@@ -95,6 +95,7 @@ def test_who_is_replaced_keeps_the_steps_reward_end_and_final_observation():
     assert not after.truncated.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_workers", [0, 1])
 def test_a_life_that_is_cut_bootstraps_from_its_own_final_observation(n_workers):
     env = ja.HostEnvironment(lambda: Visits(REPLACED), n_workers=n_workers)

@@ -167,6 +167,7 @@ def test_a_population_killed_during_a_selection_is_resumed_bit_for_bit(name, tmp
     assert_trees_equal(metrics, expected)
 
 
+@pytest.mark.slow
 def test_one_that_has_diverged_is_replaced():
     agent = shared_agent(COORDINATION, **EVALUATED)
     hyperparams = FAST.replace(vf_coeff=[0.5, 0.5, 0.5, 3e38])

@@ -208,6 +208,7 @@ def test_if_all_members_diverge_training_fails():
         agent.train(KEYS[:2], FAST.replace(vf_coeff=3e38))
 
 
+@pytest.mark.slow
 def test_callbacks_see_all_members(stopped):
     _, seen, runner, metrics = stopped
     assert [each.n_updates_done for each in seen] == [0, 2]
