@@ -223,7 +223,7 @@ def _notes(plan: "Plan", links: "Links") -> list[str]:
     return notes
 
 
-def _bytes(number: float) -> str:
+def _bytes(number: int | float) -> str:
     return f"{number / _GIGA:,.2f} GB" if number >= _GIGA else f"{number / _MEGA:,.2f} MB"
 
 

@@ -265,7 +265,7 @@ class EnvironmentBatch(abc.ABC):
             return observation._replace(elapsed=None, age=None)
         return self.prepare(observation)
 
-    def check_mask(self, observation: Array | Observation) -> None:
+    def check_mask(self, observation: Array | np.ndarray | Observation) -> None:
         """Raise `ValueError` if the environment has masks and the observation has none."""
         if self.own_observation.action_mask is None:
             return

@@ -12,7 +12,7 @@ from jaxagents.config import TimeLimits
 from jaxagents.types import Observation, PyTree
 
 StepResult = tuple[
-    Array | Observation,
+    PyTree | Observation,
     PyTree,
     Float[Array, " actors"],
     Bool[Array, " actors"],
@@ -68,7 +68,7 @@ class Environment(abc.ABC):
         """Return ONE actor's action space: `Discrete`, `MultiDiscrete` or `Box`."""
 
     @abc.abstractmethod
-    def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Array | Observation, PyTree]:
+    def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[PyTree | Observation, PyTree]:
         """Start an episode.
 
         Returns:
@@ -100,7 +100,9 @@ class Environment(abc.ABC):
             when no actor acts next.
         """
 
-    def reset(self, rng: PRNGKeyArray, params: PyTree = None) -> tuple[Array | Observation, PyTree]:
+    def reset(
+        self, rng: PRNGKeyArray, params: PyTree = None
+    ) -> tuple[PyTree | Observation, PyTree]:
         """Start an episode; see `reset_env`."""
         return self.reset_env(rng, self.default_params if params is None else params)
 
@@ -129,7 +131,7 @@ class Environment(abc.ABC):
         return observation, state, reward, terminated, truncated, info
 
 
-def as_observation(observation: Array | Observation) -> Observation:
+def as_observation(observation: PyTree | Observation) -> Observation:
     """Wrap a bare array of features in an `Observation`."""
     if isinstance(observation, Observation):
         return observation

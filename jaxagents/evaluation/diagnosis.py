@@ -254,7 +254,7 @@ _ILLNESSES = (
 
 
 def _difference(
-    first: Float[np.ndarray, "episodes actors"], second: Float[np.ndarray, "episodes actors"]
+    first: Float[np.ndarray, "episodes actors"], second: Float[np.ndarray, "others actors"]
 ) -> tuple[Float[np.ndarray, " actors"], Float[np.ndarray, " actors"]]:
     """Return the difference of mean returns, and its standard error."""
     difference = first.mean(axis=0) - second.mean(axis=0)

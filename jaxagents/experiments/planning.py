@@ -99,7 +99,7 @@ class Plan:
     communication_seconds: float
 
     @property
-    def memory(self) -> float:
+    def memory(self) -> int | float:
         """Bytes that a device needs: measured, or estimated if it was not tried."""
         return self.estimated_memory if self.measured is None else self.measured.memory
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from jaxagents.compiler.program_costs import count_costs
 from jaxagents.hyperparameters import HyperParameters
@@ -230,7 +230,7 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
     batch = advantages()
     n_epochs = agent.config.actor_epochs
 
-    def learning(networks: dict[str, NetworkState], rngs: PRNGKeyArray) -> Program:
+    def learning(networks: dict[str, NetworkState], rngs: Key[Array, " policies"]) -> Program:
         fit, arguments = each_policy(agent.fit), (networks, batch, hyperparams, rngs)
         flops = count_costs(fit, *arguments, n_iterations=n_epochs).flops
         return compile_stage(fit, *arguments)._replace(flops=flops)

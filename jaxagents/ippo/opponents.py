@@ -18,8 +18,8 @@ from jaxagents.types import NetworkParams, Observation, PyTree, Runner
 
 
 @runtime_checkable
-class _TrainedAgent(Protocol):
-    """The parts of `Agent` that an opponent uses; the module of `Agent` imports this one."""
+class _Agent(Protocol):
+    """The parts of `Agent` that its policies need; the module of `Agent` imports this one."""
 
     @property
     def environments(self) -> EnvironmentBatch:
@@ -30,6 +30,11 @@ class _TrainedAgent(Protocol):
     def networks(self) -> ActorCritic:
         """Its networks."""
         ...
+
+
+@runtime_checkable
+class _TrainedAgent(_Agent, Protocol):
+    """The parts of `Agent` that its runners need."""
 
     @property
     def runners(self) -> Runners:
@@ -49,7 +54,7 @@ class Policies(Opponent):
         greedy: Take the most probable actions instead of sampling.
     """
 
-    def __init__(self, agent: _TrainedAgent, names: Sequence[str], greedy: bool = False):
+    def __init__(self, agent: _Agent, names: Sequence[str], greedy: bool = False):
         self._environments = agent.environments
         side: Side | None = getattr(agent.environments, "side", None)
         self._actors = None if side is None else side.actors

@@ -42,7 +42,7 @@ def scheduled(
     hyperparams: HyperParameters,
     config: AgentConfig,
     progress: Float[Array, ""],
-    actor_learning_rate: Float[Array, " policies"] | None,
+    actor_learning_rate: Float[Array, "*policies"] | None,
 ) -> HyperParameters:
     """Return the hyperparameters at a fraction ``progress`` of training.
 

@@ -210,7 +210,7 @@ def test_recurrent_policies_remember_as_the_agent_does(tmp_path, serve, options)
     for step, observation in enumerate([*OBSERVATIONS, *OBSERVATIONS, *OBSERVATIONS]):
         if step == 3:  # the first actor's episode begins anew
             policy.reset([0])
-            carry = agent.reset_carry(carry, [True, False])
+            carry = agent.reset_carry(carry, np.array([True, False]))
         if step == 6:
             policy.reset()
             carry = agent.initial_carry()

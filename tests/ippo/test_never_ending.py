@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import gymnasium
 import jax
@@ -203,7 +204,8 @@ def test_a_second_signal_ends_training_within_an_evaluation_that_never_ends(name
     number = getattr(signal, name)
     command = [sys.executable, "-c", INTERRUPTED, "config.yaml"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, **pipes, cwd=tmp_path) as process:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, **pipes, cwd=tmp_path, env=environment) as process:
         lines = []
         while not lines or not lines[-1].lstrip().startswith("1 "):  # the second evaluation
             lines.append(process.stdout.readline())

@@ -241,7 +241,8 @@ def test_a_run_resumes_with_new_episodes(tmp_path):
 
 @pytest.mark.slow
 def test_a_fault_is_raised_by_the_public_method_with_its_traceback(caplog):
-    agent = shared_agent(host(functools.partial(Faulty, "raise")), n_steps=2, eval_frequency=2)
+    sizes = {"n_steps": 2, "eval_frequency": 2, "max_episode_steps": 5}
+    agent = shared_agent(host(functools.partial(Faulty, "raise")), **sizes)
     message = r"environment \d at step \d+ raised ZeroDivisionError: the stairs are broken"
     with pytest.raises(HostEnvironmentError, match=message) as refusal:
         agent.train(jax.random.key(0), FAST)

@@ -92,7 +92,8 @@ def test_training_is_that_of_workers_bit_for_bit():
 def test_a_fault_in_training_is_raised_as_it_was(tmp_path):
     once = tmp_path / "once"
     once.touch()
-    env = ja.HostEnvironment(functools.partial(Faulty, "raise", once), n_workers=0)
+    make = functools.partial(Faulty, "raise", once)
+    env = ja.HostEnvironment(make, n_workers=0, explored_steps=0)
     agent = ja.DiscreteIPPO(env, None, tiny())
     with pytest.raises(HostEnvironmentError, match="raised ZeroDivisionError"):
         agent.train(jax.random.key(0), FAST)
