@@ -148,6 +148,7 @@ class Runner(struct.PyTreeNode):
     n_updates_done: Int[Array, ""]
     n_updates_skipped: Int[Array, " policies"]  # because of NaN or infinity
     replay: Any = None  # earlier rollouts, if updates learn from them again; see `Replay`
+    n_steps: Any = np.int32(1)  # updates of the whole run, over which schedules anneal
 
     def __repr__(self) -> str:
         """Summarise: there are too many arrays to show."""

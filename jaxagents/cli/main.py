@@ -130,6 +130,8 @@ def _keep_compiled_programs() -> None:
     if not os.path.isdir(folder or ".") or not os.access(folder or ".", os.W_OK):
         # jax would warn of each program.
         os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+    # By default jax keeps no program that compiles in less than a second, and a run has a dozen.
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
 @contextlib.contextmanager

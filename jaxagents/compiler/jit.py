@@ -85,7 +85,7 @@ def compiled_for_speed(static_argnames: tuple[str, ...] = ()) -> Callable[[Any],
 def compiled_quickly(
     static_argnames: tuple[str, ...] = (), optimized: bool = True, shared: bool = True
 ) -> Callable[[Any], Any]:
-    """Compile a function that runs rarely, in two thirds of the time and memory.
+    """Compile a function that runs rarely, in a third to two thirds of the time.
 
     On a CPU it then runs 5 to 25 % slower. On other devices, and inside another compiled program,
     this is plain `jax.jit`.
@@ -98,7 +98,8 @@ def compiled_quickly(
 
     # Newer versions of XLA lack the older emitters.
     def options() -> list[Options]:
-        return [_OLDER_EMITTERS] if optimized else [_OLDER_EMITTERS, _UNOPTIMIZED]
+        quick = [_FEW_ARRAYS, _OLDER_EMITTERS]
+        return quick if optimized else [*quick, _UNOPTIMIZED]
 
     return functools.partial(_Compiled, static_argnames, options, shared=shared)
 

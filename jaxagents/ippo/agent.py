@@ -413,7 +413,9 @@ class Agent(Frozen, abc.ABC):
         """
         self.run.check()
         with self.runners.explaining(runner), self.environments.raising_faults():
-            runner, metrics, _ = self.step_and_check(self.run.with_environments(runner))
+            runner, metrics, _ = self.step_and_check(
+                self.run.with_environments(self.runners.of_this_length(runner))
+            )
             return runner, metrics
 
     def act(
@@ -465,7 +467,7 @@ class Agent(Frozen, abc.ABC):
         """
         check_rollout(rollout, self.environments, self.config, self.distribution.action_shape)
         with self.runners.explaining(runner):
-            runner, metrics, _ = self._update_from(runner, rollout)
+            runner, metrics, _ = self._update_from(self.runners.of_this_length(runner), rollout)
         return runner, metrics
 
     def pretrain(
@@ -489,7 +491,8 @@ class Agent(Frozen, abc.ABC):
                 their parts.
             NonFiniteError: the loss is NaN or infinite.
         """
-        return self._cloning.clone(runner, rollouts, self.hyperparams_of(runner), n_epochs)
+        hyperparams = self.hyperparams_of(self.runners.of_this_length(runner))
+        return self._cloning.clone(runner, rollouts, hyperparams, n_epochs)
 
     @compiled_for_speed()
     def _update_from(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics, NonFinite]:
@@ -702,7 +705,7 @@ class Agent(Frozen, abc.ABC):
         """Return a recurrent agent's recurrent state at an episode's start."""
         return self.networks.initial_memory(self.policies.n_actors)
 
-    def reset_carry(self, carry: Any, mask: Bool[Array, "*envs actors"]) -> Any:
+    def reset_carry(self, carry: Any, mask: Bool[Array | np.ndarray, "*envs actors"]) -> Any:
         """Reset the recurrent state of actors whose episode begins: where ``mask`` is True.
 
         Args:

@@ -139,7 +139,7 @@ class IPPOBase(Agent):
         They depend on the updates done, not on the optimizer's own count: a policy whose epochs
         stop early would anneal more slowly.
         """
-        progress = runner.n_updates_done / self.config.n_steps
+        progress = runner.n_updates_done / runner.n_steps
         return scheduled(runner.hyperparams, self.config, progress, runner.learning_rate)
 
     def estimate_advantages(

@@ -60,9 +60,20 @@ class Runners(Frozen):
         self._shapes: dict[int | None, Runner] = {}  # by the number of members
         self._freeze()
 
-    @compiled_quickly(optimized=False)
     def begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
         """Build the runner with which training starts."""
+        return self.of_this_length(self._begin(rng, hyperparams))
+
+    def of_this_length(self, runner: Runner) -> Runner:
+        """Return a runner whose schedules anneal over the configured number of updates.
+
+        The number is a part of the runner, because a program that had it as a constant would be
+        compiled again for every other one.
+        """
+        return runner.replace(n_steps=jnp.asarray(self._config.n_steps, jnp.int32))
+
+    @compiled_quickly(optimized=False)
+    def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
         return self.build(rng, hyperparams)
 
     def build(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
@@ -95,6 +106,7 @@ class Runners(Frozen):
             rng=rng,
             hyperparams=hyperparams,
             n_updates_done=jnp.zeros((), jnp.int32),
+            n_steps=jnp.ones((), jnp.int32),  # see `of_this_length`
             n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
         )
         runner = self.with_current_opponents(runner)

@@ -85,7 +85,7 @@ def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
                 f"{name} is {saved.dtype}{list(saved.shape)} in the checkpoint, "
                 f"{expected_leaf.dtype}{list(expected_leaf.shape)} in this agent"
             )
-        array = jnp.asarray(saved)
+        array = jax.device_put(saved)  # jnp.asarray would compile a program for each shape
         return jax.random.wrap_key_data(array, impl=_key_impl(leaf)) if typed else array
 
     return jax.tree_util.tree_map_with_path(restore, template)

@@ -49,12 +49,18 @@ evaluation:
   mode: last
   n_evals: 5
 """
+# Numbers that programs read from arrays: another one compiles nothing.
+OTHERS = (
+    *("--seed", "3", "--agent.n_steps", "5", "--agent.eval_frequency", "1"),
+    *("--evaluation.seed", "4"),
+    *("--hyperparams.actor_optimizer_params.learning_rate", "0.002"),
+)
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "jaxagents"]
 
 
 class Commands(NamedTuple):
-    """A training by a user's command, and its repetition by another."""
+    """A training by a user's command, its repetition, and one in other numbers."""
 
     folder: Path
     run: Path
@@ -70,8 +76,6 @@ def commands(tmp_path_factory) -> Commands:
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv("JAX_COMPILATION_CACHE_DIR")
         environment.setenv("XDG_CACHE_HOME", str(folder / "caches"))
-        # By default jax caches what took a second to compile, which depends on the machine's load.
-        environment.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         # As in this process, which resumes the run to the same numbers.
         environment.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         command = [*COMMAND, "train", "tiny.yaml", "--hyperparams.gamma", "0.5"]
@@ -79,6 +83,9 @@ def commands(tmp_path_factory) -> Commands:
         (run,) = (folder / "runs").iterdir()
         command = [*COMMAND, "train", f"runs/{run.name}/config.yaml", "--quiet"]
         (repeated,) = output_of(command, folder).splitlines()
+        compiled.append(cached_programs(folder))
+        command = [*COMMAND, "train", "tiny.yaml", "--quiet", "--runs_dir", "others", *OTHERS]
+        output_of(command, folder)
         compiled.append(cached_programs(folder))
     return Commands(folder, run, output, folder / repeated, compiled)
 
@@ -100,9 +107,15 @@ def run(commands) -> Path:
 
 
 def test_a_command_finds_what_an_earlier_one_compiled(commands):
-    first, second = commands.compiled
+    first, second, _ = commands.compiled
     assert any("update_repeatedly" in name for name in first)
     assert first == second
+
+
+def test_a_run_of_another_seed_length_and_learning_rate_compiles_nothing(commands):
+    # Except for the program that calls the host, which jax never keeps.
+    _, before, after = commands.compiled
+    assert before == after
 
 
 @pytest.mark.parametrize(("cache", "keeps"), [("new/caches", None), ("file/caches", "false")])
@@ -452,7 +465,7 @@ def test_a_training_ended_by_a_signal_can_be_resumed(tmp_path, monkeypatch, capf
     assert cli.main(["resume", str(run), "--quiet", f"--agent.n_steps={n_done + 2}"]) == 0
     summary = json.loads((run / "summary.json").read_text())
     assert summary["training"]["n_updates_done"] == n_done + 2
-    assert capfd.readouterr().out == f"{run}\n"
+    assert capfd.readouterr().out == f"runs/{run.name}\n"
 
 
 @pytest.mark.slow

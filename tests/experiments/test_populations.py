@@ -133,13 +133,16 @@ def test_a_resumed_population_is_that_of_one_go(population, tmp_path):
     summary = resumed.resume()
     expected = population[1]
     assert summary["members"] == expected["members"]
-    assert_trees_equal(
-        *(
-            Checkpoints(each.directory / "checkpoints").read_runner(3)
-            for each in (first, population[0])
-        )
+    continued, whole = (
+        Checkpoints(each.directory / "checkpoints").read_runner(3)
+        for each in (first, population[0])
     )
-    assert load_config(first.directory / "members" / "2" / "config.yaml").agent.n_steps == 3
+    np.testing.assert_array_equal(continued.pop("best.n_steps"), 2)  # as it was planned then
+    np.testing.assert_array_equal(whole.pop("best.n_steps"), 3)
+    assert_trees_equal(continued, whole)
+    member = first.directory / "members" / "2"
+    assert load_config(member / "config.yaml").agent.n_steps == 2
+    assert load_config(member / "config_from_2.yaml").agent.n_steps == 3
 
 
 def test_a_member_is_not_resumed_by_itself(population):

@@ -49,6 +49,19 @@ def agent_of(env, env_params=None, config=TINY, agent_class=ja.DiscreteIPPO, **o
     return agent_class(env, env_params, config, **others)
 
 
+def test_an_updates_program_is_the_same_for_runs_of_any_length():
+    # Otherwise a longer run would be compiled anew.
+    def traced(n_steps):
+        config = replace(TINY, n_steps=n_steps, learning_rate_schedule="cosine")
+        agent = agent_of(Walk(), config=config)
+        runner = agent.init(jax.random.key(0), FAST)
+        assert int(runner.n_steps) == n_steps
+        program = type(agent).step_and_check.__wrapped__
+        return jax.jit(lambda runner: program(agent, runner)).lower(runner).as_text()
+
+    assert traced(3) == traced(300)
+
+
 def test_a_second_equal_agent_traces_nothing_and_trains_the_same():
     first = agent_of(Coordination(), agent_class=Counting)
     expected = first.train(jax.random.key(0), FAST)
