@@ -43,6 +43,12 @@ def test_every_subclass_has_at_most_25_lines():
     assert max(sizes) <= 25
 
 
+def test_hyperparameters_that_an_agent_adds_must_be_given(tutorial):
+    agent = tutorial["PenaltyIPPO"](Walk(), None, tiny())
+    with pytest.raises(TypeError, match="kl_aim.*kl_coeff.*pass PenaltyParameters"):
+        agent.train(jax.random.key(0), ja.HyperParameters())
+
+
 def test_the_penalty_is_the_kl_divergence_times_an_adapting_coefficient(tutorial):
     agent = tutorial["PenaltyIPPO"](Walk(), None, tiny())
     params, _, batch = minibatch_of(agent)

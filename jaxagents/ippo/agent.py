@@ -810,6 +810,12 @@ class Agent(Frozen, abc.ABC):
     def checked(self, hyperparams: HyperParameters) -> HyperParameters:
         """Check hyperparameters, and return them as arrays."""
         check_hyperparams(hyperparams, self.policies.n_policies)
+        missing = flat_items(self.default_hyperparams).keys() - flat_items(hyperparams).keys()
+        if missing:
+            raise TypeError(
+                f"{type(self).__name__} also needs the hyperparameters {sorted(missing)}; pass "
+                f"{type(self.default_hyperparams).__name__}."
+            )
         if not is_traced(hyperparams.gamma):
             discounts = np.ravel(np.asarray(hyperparams.gamma, float)).tolist()
             warn_of_short_episodes(self.environments.time_limit, discounts)

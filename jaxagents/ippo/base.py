@@ -88,6 +88,7 @@ class IPPOBase(Agent):
             return self.replay.learn(self.learn, runner, transitions, keys)
         before, hyperparams = runner, self.hyperparams_of(runner)
         estimate = partial(self.estimate_advantages, hyperparams=hyperparams)
+        # At a truncation the next value is that of the final observation.
         runner, valuation = self.networks.value_rollout(runner, transitions)
         runner, batch = estimate(runner, transitions, valuation)
         if self.replay is not None and replays:  # earlier rollouts widen the batch
@@ -208,14 +209,14 @@ class IPPOBase(Agent):
         """
         config, trains_actor = self.config, "actor" in networks
         objectives = self._objectives(list(networks), hyperparams)
-        descend = self._descent(list(networks), hyperparams, n_rollouts)
+        pass_over = self._epoch_of(list(networks), hyperparams, n_rollouts)
 
         def train_epoch(_: Any, loop: FitLoop) -> FitLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
             samples = batch
             if trains_actor:
                 samples = self._with_current_estimates(loop.networks["actor"], batch, hyperparams)
-            networks, stats, norm = descend(loop.networks, samples, objectives, rng=rng_epoch)
+            networks, stats, norm = pass_over(loop.networks, samples, objectives, rng=rng_epoch)
             return FitLoop(networks, stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng)
 
         def unfinished(loop: FitLoop) -> Bool[Array, ""]:
@@ -252,7 +253,7 @@ class IPPOBase(Agent):
         epochs = {"actor_epochs": loop.epoch} if trains_actor else {}
         return loop.networks, loop.stats | norms | epochs
 
-    def _descent(
+    def _epoch_of(
         self, names: list[str], hyperparams: HyperParameters, n_rollouts: int
     ) -> Callable[..., Epoch]:
         """Build the function that runs one epoch of these networks: see `run_epoch`."""

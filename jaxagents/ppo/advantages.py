@@ -33,8 +33,8 @@ def generalized_advantages(
     Args:
         reward: Received at each step.
         value: V of the observation that was acted on.
-        next_value: V of the next observation; of the final one, from before the reset, at a
-            truncation. Termination leaves it out.
+        next_value: V of the next observation. At a truncation, that of the episode's final
+            observation, from before the reset. Unused at a termination.
         terminated: The actor's episode ended in a terminal state.
         truncated: The episode was cut off; the state has a future.
         discount: γ, per step.
