@@ -114,7 +114,8 @@ def simple():
     return with_stages(make_simple())
 
 
-@pytest.mark.parametrize("kind", ["simple", pytest.param("intricate", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["simple", "intricate"])
 def test_the_stages_do_what_the_update_does(kind, simple):
     agent, runner, programs = simple if kind == "simple" else with_stages(make_intricate())
     after, transitions = jax.jit(agent.collector.collect)(runner, agent.split_key(runner).rollout)

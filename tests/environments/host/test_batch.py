@@ -167,6 +167,7 @@ def test_an_agent_learns_the_optimum():
     np.testing.assert_array_equal(metrics["truncated"], 1)
 
 
+@pytest.mark.slow
 def test_equal_seeds_train_to_equal_runners():
     runner, metrics = trained(echo_agent())
     assert_trees_equal(echo_agent().train(jax.random.key(0), FAST), (runner, metrics))
