@@ -45,7 +45,7 @@ def test_every_subclass_has_at_most_25_lines():
 
 def test_hyperparameters_that_an_agent_adds_must_be_given(tutorial):
     agent = tutorial["PenaltyIPPO"](Walk(), None, tiny())
-    with pytest.raises(TypeError, match="kl_aim.*kl_coeff.*pass PenaltyParameters"):
+    with pytest.raises(TypeError, match=r"kl_aim.*kl_coeff.*pass PenaltyParameters"):
         agent.train(jax.random.key(0), ja.HyperParameters())
 
 
