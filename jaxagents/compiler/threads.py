@@ -1,8 +1,9 @@
 """The members of a `jax.vmap` in threads, one per core, where that is faster than one batch."""
 
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -30,18 +31,22 @@ def map_in_threads(
     """
     from tqdm.auto import tqdm
 
+    has_failed = threading.Event()
+
+    def call_unless_failed(argument: Argument) -> Any:
+        if has_failed.is_set():
+            return None
+        try:
+            return function(argument)
+        except BaseException:
+            has_failed.set()
+            raise
+
     pool = ThreadPoolExecutor(os.cpu_count())
     with tqdm(desc="Training", total=len(arguments), disable=not progress_bar) as bar:
-        calls = [pool.submit(function, argument) for argument in arguments]
-
-        def on_done(call: Future[Result]) -> None:
-            bar.update()
-            if not call.cancelled() and call.exception() is not None:
-                for other in calls:
-                    other.cancel()
-
+        calls = [pool.submit(call_unless_failed, argument) for argument in arguments]
         for call in calls:
-            call.add_done_callback(on_done)
+            call.add_done_callback(lambda _: bar.update())
         try:
             wait_for(calls)
         finally:

@@ -1,9 +1,9 @@
-"""The forms of sums and products that suit a CPU, and the switch that turns all tuning off."""
+"""The forms of sums, products and loops that suit a device, and the switch that turns them off."""
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +36,8 @@ def tunes_for_cpu() -> bool:
     """True if programs get the form that suits a CPU: it is jax's default backend.
 
     All code that only suits CPUs asks this function while it is traced. XLA's other backends
-    compute plain jax at least as fast: a sum or a transpose is fused into its neighbours there, and
-    every further kernel or condition costs a launch or a wait of the host.
+    compute plain sums and products at least as fast: a sum or a transpose is fused into its
+    neighbours there, and every further kernel or condition costs a launch or a wait of the host.
     """
     return not is_plain() and jax.default_backend() == "cpu"
 
@@ -59,6 +59,34 @@ def plain_jax() -> Iterator[None]:
     finally:
         _is_plain = before
         jax.clear_caches()
+
+
+# Loops.
+
+Carry = TypeVar("Carry")
+
+
+def scan_over_time(
+    step: Callable[[Carry, Any], tuple[Carry, Any]],
+    carry: Carry,
+    inputs: PyTree,
+    reverse: bool = False,
+    n_at_once: int = 16,
+) -> tuple[Carry, PyTree]:
+    """Scan over the steps of a rollout, ``[time, ...]``, as `jax.lax.scan` does.
+
+    An accelerator computes several steps in an iteration: at each one it copies the carry and
+    launches a kernel per output, which takes as long as a step of a few environments.
+
+    Args:
+        step: From a carry and a step's inputs to the next carry and the step's outputs.
+        carry: Before the first step.
+        inputs: Of all steps.
+        reverse: Begin with the last step.
+        n_at_once: Steps of an iteration; each of them is compiled.
+    """
+    unroll = 1 if is_plain() or jax.default_backend() == "cpu" else n_at_once
+    return jax.lax.scan(step, carry, inputs, reverse=reverse, unroll=unroll)
 
 
 # Sums.

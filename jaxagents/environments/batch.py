@@ -234,17 +234,18 @@ class EnvironmentBatch(abc.ABC):
         """
         del results
 
-    def prepare(self, observation: Array | Observation) -> Observation:
+    def prepare(self, observation: PyTree | Observation) -> Observation:
         """Add the configured agent ids, global state and time to an observation.
 
         Args:
-            observation: ``[*batch, actors, *obs]``; the time is read from ``elapsed`` and ``age``.
+            observation: ``[*batch, actors, *obs]``, or a dictionary as the environment returned it,
+                without batch axes; the time is read from ``elapsed`` and ``age``.
 
         Raises:
             ValueError: the observation has another shape; or the time is observed, and the
                 observation does not hold it.
         """
-        if isinstance(observation, dict):  # as the environment returned it, without batch axes
+        if isinstance(observation, dict):
             observation = as_flat_observation(observation, n_batch_axes=1)
         observation = as_observation(observation)
         self._check_shape(observation.features.shape)

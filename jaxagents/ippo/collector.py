@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.devices import part_of_device, sum_over_devices
+from jaxagents.compiler.tuned_forms import scan_over_time
 from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.spaces import ActionSpace, Box
@@ -78,7 +79,7 @@ class Collector(Frozen):
             step, env_state = self._environments.step(rng, loop.env_state, action)
             return self.record(loop, choice, step, env_state, runner.n_updates_done)
 
-        loop, transitions = jax.lax.scan(act, loop_of(runner), self.draw(rng))
+        loop, transitions = scan_over_time(act, loop_of(runner), self.draw(rng), n_at_once=4)
         return after_rollout(runner, loop), transitions
 
     def draw(self, rng: PRNGKeyArray) -> tuple[Key[Array, " time"], Array]:

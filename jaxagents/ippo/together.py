@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from jaxagents.compiler.jit import compiled_for_speed, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import as_key, to_draw
+from jaxagents.compiler.tuned_forms import scan_over_time
 from jaxagents.compiler.waiting import wait_for
 from jaxagents.environments.sides.batch import SideBatch
 from jaxagents.errors import CheckpointError
@@ -376,7 +377,7 @@ class _Group(Frozen):
             return after, transitions
 
         start = {name: loop_of(runners[name]) for name in agents}
-        loops, transitions = jax.lax.scan(act, start, (rngs, noise))
+        loops, transitions = scan_over_time(act, start, (rngs, noise), n_at_once=4)
         return {
             name: (after_rollout(runners[name], loops[name]), transitions[name]) for name in agents
         }

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxagents.compiler.tuned_forms import scan_over_time
 from jaxagents.hyperparameters import ScalarLike
 
 
@@ -52,8 +52,11 @@ def generalized_advantages(
         advantage = delta + jnp.where(ends, 0.0, decay * advantage)
         return advantage, advantage
 
-    _, advantages = jax.lax.scan(
-        accumulate, jnp.zeros_like(delta[0]), (delta, terminated | truncated), reverse=True
+    _, advantages = scan_over_time(
+        accumulate,
+        jnp.zeros_like(delta[0]),
+        (delta, terminated | truncated),
+        reverse=True,
     )
     return advantages
 
@@ -105,8 +108,11 @@ def vtrace(
         excess = own + decay * next_excess
         return excess, (excess, next_excess)
 
-    _, (excess, next_excess) = jax.lax.scan(
-        accumulate, jnp.zeros_like(own[0]), (own, decays, terminated | truncated), reverse=True
+    _, (excess, next_excess) = scan_over_time(
+        accumulate,
+        jnp.zeros_like(own[0]),
+        (own, decays, terminated | truncated),
+        reverse=True,
     )
     # λ vₜ₊₁ + (1 - λ) V(s′ₜ) is V(s′ₜ) + λ (vₜ₊₁ - V(s′ₜ)).
     return Estimates(advantage=delta + decay * next_excess, value_target=value + excess)

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int
 
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.hyperparameters import HyperParameters, flat_items
@@ -20,6 +21,18 @@ def stack(members: Sequence[PyTree]) -> PyTree:
 def member_of(tree: PyTree, index: int) -> PyTree:
     """Return one member's part of a tree, ``[members, ...]``."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+@jax.jit
+def members_at(tree: PyTree, index: Int[Array, "..."]) -> PyTree:
+    """Return the parts of some members, ``[..., *leaf]``, as one program for whichever members."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+@jax.jit
+def with_members(tree: PyTree, index: Int[Array, " n"], parts: PyTree) -> PyTree:
+    """Replace the parts of some members; an index past the last one replaces nothing."""
+    return jax.tree.map(lambda leaf, part: leaf.at[index].set(part, mode="drop"), tree, parts)
 
 
 def members_first(metrics: Mapping[str, Any]) -> dict[str, Any]:

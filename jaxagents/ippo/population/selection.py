@@ -5,17 +5,17 @@ member continues. It sees nothing else, so a resumed run decides as the uninterr
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from jaxagents.config import check_seed
 from jaxagents.hyperparameters import HyperParameters, check_hyperparams, flat_items, with_items
+from jaxagents.ippo.population.members import members_at
 from jaxagents.types import Training
 
 # For these, the factor multiplies 1 - value: a discount of 0.99 looks 100 steps ahead, one of 0.98
@@ -68,35 +68,36 @@ class Selection(Protocol):
         ...
 
 
-def applied(decision: Decision, trainings: Sequence[Training]) -> tuple[Training, ...]:
-    """Return the members' trainings after a decision; each keeps its own random key."""
-    return tuple(_applied_to(i, decision, trainings) for i in range(len(trainings)))
+def applied(decision: Decision, training: Training) -> Training:
+    """Return the members' trainings after a decision; each keeps its own random key.
 
-
-def _applied_to(index: int, decision: Decision, trainings: Sequence[Training]) -> Training:
-    own, parent = trainings[index], int(decision.parents[index])
-    if parent == ENDED:
-        return own._replace(stop=jnp.ones((), bool))
-    if parent == index:
-        return own
+    Args:
+        decision: The decision.
+        training: ``[members, ...]``.
+    """
+    own = np.arange(len(decision.parents))
+    has_ended = decision.parents == ENDED
+    parents = np.where(has_ended, own, decision.parents)
+    continued = members_at(training, parents)
+    items = flat_items(continued.runner.hyperparams)
+    others = np.flatnonzero(parents != own)
     changes = {
-        name: jnp.asarray(values[index], jnp.float32)
+        name: items[name].at[others].set(values[others])
         for name, values in decision.hyperparams.items()
     }
-    taken_over = trainings[parent]
-    runner = taken_over.runner.replace(
-        rng=own.runner.rng, hyperparams=with_items(taken_over.runner.hyperparams, changes)
+    runner = continued.runner.replace(
+        rng=training.runner.rng, hyperparams=with_items(continued.runner.hyperparams, changes)
     )
-    return taken_over._replace(runner=runner)
+    return continued._replace(runner=runner, stop=continued.stop | has_ended)
 
 
 def row_of(
-    selection: Selection, decision: Decision | None, trainings: Sequence[Training]
+    selection: Selection, decision: Decision | None, training: Training
 ) -> dict[str, np.ndarray]:
     """Return the metrics that record a block's members, float32, ``[members, ...]``."""
-    own = np.arange(len(trainings)) if decision is None else decision.parents
-    has_ended = np.array([bool(training.stop) for training in trainings])
-    values = hyperparams_of(selection, trainings)
+    has_ended = np.asarray(training.stop)
+    own = np.arange(len(has_ended)) if decision is None else decision.parents
+    values = hyperparams_of(selection, training)
     return {
         PARENTS: np.where(has_ended, ENDED, own).astype(np.float32),
         **{VARIED + name: value for name, value in values.items()},
@@ -104,14 +105,11 @@ def row_of(
 
 
 def hyperparams_of(
-    selection: Selection, trainings: Sequence[Training]
+    selection: Selection, training: Training
 ) -> dict[str, Float[np.ndarray, "members *policies"]]:
     """Return the members' varied hyperparameters by dotted name."""
-    items = [flat_items(training.runner.hyperparams) for training in trainings]
-    return {
-        name: np.stack([np.asarray(jax.device_get(each[name])) for each in items])
-        for name in selection.varied
-    }
+    items = flat_items(training.runner.hyperparams)
+    return {name: np.asarray(items[name]) for name in selection.varied}
 
 
 @final

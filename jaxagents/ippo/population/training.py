@@ -7,7 +7,7 @@ evaluation, where one checkpoint holds them all, and a rule may select among the
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
@@ -25,7 +25,14 @@ from jaxagents.compiler.waiting import wait_for
 from jaxagents.hyperparameters import HyperParameters, flat_items
 from jaxagents.ippo.driver import Learners, drive, local
 from jaxagents.ippo.frozen import Frozen
-from jaxagents.ippo.population.members import member_of, members_first, split_hyperparams, stack
+from jaxagents.ippo.population.members import (
+    member_of,
+    members_at,
+    members_first,
+    split_hyperparams,
+    stack,
+    with_members,
+)
 from jaxagents.ippo.population.memory import batch_size, check_fits, members_at_once
 from jaxagents.ippo.population.selection import (
     Generation,
@@ -47,7 +54,7 @@ _logger = logging.getLogger(__name__)
 class Members(NamedTuple):
     """The carry of the loop over blocks."""
 
-    trainings: tuple[Training, ...]
+    training: Training  # [members, ...]
     stop: np.bool_  # all members have stopped
     are_compiled: np.bool_  # programs of members that train in threads
     returns: Float[np.ndarray, "evaluations members"]  # means of the evaluations so far
@@ -248,23 +255,21 @@ class Population(Frozen):
             recorders=[self.recorder],
             report_themselves=[False],
             run_block=self._run_block,
-            runners=lambda members: [_runners(members)],
+            runners=lambda members: [members.training.runner],
         )
         members, (metrics,) = drive(learners, members, n_updates_done, initial, [history], best)
         self._warn_of_stopped(members)
-        return _runners(members), members_first(metrics)
+        return members.training.runner, members_first(metrics)
 
     def _first_block(self, runner: Runner, history: Leaves | None) -> Members:
-        trainings = []
-        for i in range(self._n_members):
-            training = self._member_run.first_block(member_of(runner, i))
-            if history and np.isnan(history["n_updates_done"][-1, i]):
-                training = training._replace(stop=jnp.ones((), bool))
-            trainings.append(training)
+        training = jax.vmap(self._member_run.first_block)(runner)
+        if history:
+            had_stopped = np.isnan(history["n_updates_done"][-1])
+            training = training._replace(stop=training.stop | had_stopped)
         returns = np.zeros((0, self._n_members))
         if history and "returns" in history:
             returns = np.stack([scores_of(each) for each in history["returns"]])
-        return Members(tuple(trainings), np.bool_(False), np.bool_(False), returns)
+        return Members(training, np.bool_(False), np.bool_(False), returns)
 
     def _run_block(
         self, members: Members, n_updates: Int[Array, ""]
@@ -272,105 +277,109 @@ class Population(Frozen):
         """Do some updates of every member, and evaluate it."""
         if not members.are_compiled and self._uses_threads(members):
             # Otherwise all threads would compile the same programs.
-            self._train_in_threads(members.trainings[:1], jnp.zeros((), jnp.int32))
+            self._train_in_threads(members.training, np.arange(1), jnp.zeros((), jnp.int32))
         members, selected = self._select(members._replace(are_compiled=np.bool_(True)))
         train = self._train_in_threads if self._uses_threads(members) else self._train_in_batches
-        living = [i for i, training in enumerate(members.trainings) if not training.stop]
-        if not living:  # a rule may end those that remained
+        living = np.flatnonzero(~np.asarray(members.training.stop))
+        if not len(living):  # a rule may end those that remained
             raise ValueError("selection has ended all members; none is left to train.")
-        results = train([members.trainings[i] for i in living], n_updates)
-        wait_for(results)
-        members, row = _joined(members, dict(zip(living, results, strict=True)))
-        stop = all(bool(training.stop) for training in members.trainings)
-        return members._replace(stop=np.bool_(stop)), [row | selected]
+        training, of_living = train(members.training, living, n_updates)
+        row = {name: _of_all(part, living, self._n_members) for name, part in of_living.items()}
+        returns = members.returns
+        if "returns" in row:
+            returns = np.concatenate([returns, scores_of(row["returns"])[None]])
+        stop = np.all(training.stop)
+        return Members(training, stop, members.are_compiled, returns), [row | selected]
 
     def _select(self, members: Members) -> tuple[Members, Leaves]:
         """Select among the members; also return the metrics that record it."""
-        rule, trainings = self._selection, members.trainings
+        rule, training = self._selection, members.training
         if rule is None:
             return members, {}
         decision = None
         if len(members.returns):
-            n_updates_done = max(int(training.runner.n_updates_done) for training in trainings)
+            n_updates_done = int(np.max(training.runner.n_updates_done))
             decision = rule.select(
                 Generation(
                     n_updates_done=n_updates_done,
                     n_blocks_done=-(-n_updates_done // self._agent.config.eval_frequency),
                     returns=members.returns,
-                    hyperparams=hyperparams_of(rule, trainings),
+                    hyperparams=hyperparams_of(rule, training),
                 )
             )
         if decision is not None:
-            trainings = applied(decision, trainings)
-        return members._replace(trainings=trainings), row_of(rule, decision, trainings)
+            training = applied(decision, training)
+        return members._replace(training=training), row_of(rule, decision, training)
 
     def _train_in_threads(
-        self, trainings: Sequence[Training], n_updates: Int[Array, ""]
-    ) -> list[tuple[Training, Metrics]]:
+        self, training: Training, living: Int[np.ndarray, " n"], n_updates: Int[Array, ""]
+    ) -> tuple[Training, Leaves]:
         """Train members one per core; a member is trained by one thread at a time."""
 
-        def train(training: Training) -> tuple[Training, Metrics]:
-            training, (row,) = self._member_run.run_block(training, n_updates, overlaps=False)
-            return training, row
+        def train(member: Training) -> tuple[Training, Metrics]:
+            member, (row,) = self._member_run.run_block(member, n_updates, overlaps=False)
+            return member, row
 
-        return map_in_threads(train, trainings, progress_bar=False)
+        starts = [members_at(training, index) for index in living]
+        results = map_in_threads(train, starts, progress_bar=False)
+        wait_for(results)
+        trained, rows = stack(results)
+        return self._with(training, living, trained), jax.device_get(rows)
 
     def _train_in_batches(
-        self, trainings: Sequence[Training], n_updates: Int[Array, ""]
-    ) -> list[tuple[Training, Metrics]]:
+        self, training: Training, living: Int[np.ndarray, " n"], n_updates: Int[Array, ""]
+    ) -> tuple[Training, Leaves]:
         """Train members in batches of one size, so that few sizes are compiled."""
         devices = self._devices
         at_once = members_at_once(self._agent, devices.n_per_member)
         size = devices.n_groups * batch_size(
-            -(-len(trainings) // devices.n_groups), self._n_members // devices.n_groups, at_once
+            -(-len(living) // devices.n_groups), self._n_members // devices.n_groups, at_once
         )
-        stand_in = trainings[0]._replace(stop=jnp.ones((), bool))  # does no updates
-        specs = _specs_of(stand_in, devices)
-        results: list[tuple[Training, Metrics]] = []
-        for start in range(0, len(trainings), size):
-            batch = [*trainings[start : start + size]]
-            batch += [stand_in] * (size - len(batch))
-            batch = devices.put(batch, [specs] * size)
-            batch_results = _train_batch(self._member_run, devices, batch, n_updates)
+        specs = of_members(_specs_of(training, devices))
+        rows: list[Leaves] = []
+        for start in range(0, len(living), size):
+            index = np.full(size, self._n_members)  # no member: a stand-in does no updates
+            own = living[start : start + size]
+            index[: len(own)] = own
+            batch = members_at(training, np.minimum(index, self._n_members - 1))
+            batch = batch._replace(stop=batch.stop | (index == self._n_members))
+            results = _train_batch(self._member_run, devices, devices.put(batch, specs), n_updates)
+            wait_for(results)
             # Between blocks each process has all members.
-            results += local(batch_results)
-        return results[: len(trainings)]
+            trained, of_batch = local(results)
+            training = self._with(training, index, trained)
+            rows.append({name: each[: len(own)] for name, each in jax.device_get(of_batch).items()})
+        return training, {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+    def _with(self, training: Training, index: Int[np.ndarray, " n"], parts: Training) -> Training:
+        """Put trained members in their places."""
+        if np.array_equal(index, np.arange(self._n_members)):
+            return parts
+        return with_members(training, index, parts)
 
     def _uses_threads(self, members: Members) -> bool:
         is_divided = self._devices.n > 1
-        return not is_divided and not is_plain() and is_on_cpu(members.trainings[0].stop)
+        return not is_divided and not is_plain() and is_on_cpu(members.training.stop)
 
     def _warn_of_stopped(self, members: Members) -> None:
         """Log which members NaN or infinity has stopped; raise if it has stopped all."""
-        found = [np.asarray(training.nonfinite) for training in members.trainings]
-        updates = [int(training.runner.n_updates_done) for training in members.trainings]
+        found = np.asarray(members.training.nonfinite)
+        updates = np.asarray(members.training.runner.n_updates_done)
         if self._agent.config.on_nonfinite != "stop":
             return
         if all(each.any() for each in found):
-            raise_nonfinite(np.any(found, axis=0), max(updates))
+            raise_nonfinite(np.any(found, axis=0), int(updates.max()))
         for i, (each, n_updates_done) in enumerate(zip(found, updates, strict=True)):
             if each.any():
-                text = describe_nonfinite(each, n_updates_done)
+                text = describe_nonfinite(each, int(n_updates_done))
                 _logger.warning("member %d has stopped, the others continue: %s", i, text)
 
 
-def _joined(
-    members: Members, results: Mapping[int, tuple[Training, Metrics]]
-) -> tuple[Members, Leaves]:
-    """Put the results of those that trained in their places; also return the row of metrics."""
-    trainings = list(members.trainings)
-    rows: dict[int, Leaves] = {}
-    for i, (training, row) in results.items():
-        trainings[i], rows[i] = training, jax.device_get(row)
-    stopped = {
-        name: np.full_like(value, np.nan) for name, value in next(iter(rows.values())).items()
-    }
-    each = [rows.get(i, stopped) for i in range(len(trainings))]
-    row = {name: np.stack([values[name] for values in each]) for name in stopped}
-    returns = members.returns
-    if "returns" in row:
-        returns = np.concatenate([returns, scores_of(row["returns"])[None]])
-    return members._replace(trainings=tuple(trainings), returns=returns), row
+def _of_all(part: np.ndarray, living: Int[np.ndarray, " n"], n_members: int) -> np.ndarray:
+    """Return a metric of all members from that of the living ones; the others' is NaN."""
+    whole = np.full((n_members, *part.shape[1:]), np.nan, part.dtype)
+    whole[living] = part
+    return whole
 
 
 def _specs_of(training: Training, devices: Devices) -> Any:
@@ -380,9 +389,9 @@ def _specs_of(training: Training, devices: Devices) -> Any:
 
 @partial(jax.jit, static_argnames=("run", "devices"))
 def _train_batch(
-    run: TrainingRun, devices: Devices, trainings: Sequence[Training], n_updates: Int[Array, ""]
-) -> list[tuple[Training, Metrics]]:
-    """Train members together; they divide among the groups of devices."""
+    run: TrainingRun, devices: Devices, members: Training, n_updates: Int[Array, ""]
+) -> tuple[Training, Metrics]:
+    """Train members together, ``[members, ...]``; they divide among the groups of devices."""
 
     def train(training: Training, n_updates: Int[Array, ""]) -> tuple[Training, Metrics]:
         training, (row,) = run.run_block(training, n_updates, overlaps=False)
@@ -393,11 +402,6 @@ def _train_batch(
             return jax.vmap(train, in_axes=(0, None))(members, n_updates)
         return stack([train(member_of(members, 0), n_updates)])
 
-    specs, of_metrics = of_members((_specs_of(trainings[0], devices), WHOLE))
+    specs, of_metrics = of_members((_specs_of(members, devices), WHOLE))
     divided = devices.split(train_own, in_specs=(specs, WHOLE), out_specs=(specs, of_metrics))
-    results = divided(stack(trainings), n_updates)
-    return [member_of(results, i) for i in range(len(trainings))]
-
-
-def _runners(members: Members) -> Runner:
-    return stack([training.runner for training in members.trainings])
+    return divided(members, n_updates)
