@@ -18,7 +18,7 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
-from jaxagents.compiler.tuned_forms import is_plain, product, scan_over_time
+from jaxagents.compiler.tuned_forms import is_plain, product
 from jaxagents.config import Layers
 from jaxagents.networks.network import MLP, activation_of, make_torso, orthogonal
 
@@ -187,7 +187,7 @@ def _scan(
         after = step(inputs | recurrent, before)
         return after, (after, recurrent)
 
-    return scan_over_time(advance, memory, (inputs, begins))[1]
+    return jax.lax.scan(advance, memory, (inputs, begins))[1]
 
 
 # Of every step: gates, memory before it, and whether that was reset.
@@ -223,7 +223,7 @@ def _run_backward(
         return _reset(jax.tree.map(jnp.add, d_before, d_recalled), begins), d_gates
 
     zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), d_memories)
-    d_memory, d_gates = scan_over_time(retreat, zeros, (steps, d_memories), reverse=True)
+    d_memory, d_gates = jax.lax.scan(retreat, zeros, (steps, d_memories), reverse=True)
     hidden = _rows(_hidden(steps[1]))
     d_kernels = {gate: hidden.T @ _rows(d_gates[gate]) for gate in kernels}
     return d_kernels, d_gates, d_memory, None
