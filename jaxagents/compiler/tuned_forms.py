@@ -89,6 +89,18 @@ def scan_over_time(
     return jax.lax.scan(step, carry, inputs, reverse=reverse, unroll=unroll)
 
 
+# Constants.
+
+
+def opaque(array: Array) -> Array:
+    """Return an array whose values the compiler does not look at.
+
+    XLA evaluates what depends on constants alone, for seconds if there are many: for instance which
+    sample is the first with weight, where each has weight 1.
+    """
+    return jax.lax.optimization_barrier(array)
+
+
 # Sums.
 
 

@@ -10,37 +10,40 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from jaxagents.environments.quiet_import import load
 from jaxagents.environments.spaces import as_space
 from jaxagents.errors import Registry, did_you_mean
 
-GYMNAX_IDS = (
-    "gymnax/CartPole-v1",
-    "gymnax/Pendulum-v1",
-    "gymnax/Acrobot-v1",
-    "gymnax/MountainCar-v0",
-    "gymnax/MountainCarContinuous-v0",
-    "gymnax/Asterix-MinAtar",
-    "gymnax/Breakout-MinAtar",
-    "gymnax/Freeway-MinAtar",
-    "gymnax/Seaquest-MinAtar",
-    "gymnax/SpaceInvaders-MinAtar",
-    "gymnax/Catch-bsuite",
-    "gymnax/DeepSea-bsuite",
-    "gymnax/MemoryChain-bsuite",
-    "gymnax/UmbrellaChain-bsuite",
-    "gymnax/DiscountingChain-bsuite",
-    "gymnax/MNISTBandit-bsuite",  # downloads its images at construction
-    "gymnax/SimpleBandit-bsuite",
-    "gymnax/FourRooms-misc",
-    "gymnax/MetaMaze-misc",
-    "gymnax/PointRobot-misc",
-    "gymnax/BernoulliBandit-misc",
-    "gymnax/GaussianBandit-misc",
-    "gymnax/Reacher-misc",
-    "gymnax/Swimmer-misc",
-    "gymnax/Pong-misc",
-    "gymnax/FrozenLake-misc",
-)
+# To import gymnax is to import all of its environments, and pandas and scipy: 1.2 s.
+_GYMNAX_CLASSES = {
+    "CartPole-v1": "classic_control.cartpole.CartPole",
+    "Pendulum-v1": "classic_control.pendulum.Pendulum",
+    "Acrobot-v1": "classic_control.acrobot.Acrobot",
+    "MountainCar-v0": "classic_control.mountain_car.MountainCar",
+    "MountainCarContinuous-v0": "classic_control.continuous_mountain_car.ContinuousMountainCar",
+    "Asterix-MinAtar": "minatar.asterix.MinAsterix",
+    "Breakout-MinAtar": "minatar.breakout.MinBreakout",
+    "Freeway-MinAtar": "minatar.freeway.MinFreeway",
+    "Seaquest-MinAtar": "minatar.seaquest.MinSeaquest",
+    "SpaceInvaders-MinAtar": "minatar.space_invaders.MinSpaceInvaders",
+    "Catch-bsuite": "bsuite.catch.Catch",
+    "DeepSea-bsuite": "bsuite.deep_sea.DeepSea",
+    "MemoryChain-bsuite": "bsuite.memory_chain.MemoryChain",
+    "UmbrellaChain-bsuite": "bsuite.umbrella_chain.UmbrellaChain",
+    "DiscountingChain-bsuite": "bsuite.discounting_chain.DiscountingChain",
+    "MNISTBandit-bsuite": "bsuite.mnist.MNISTBandit",  # downloads its images at construction
+    "SimpleBandit-bsuite": "bsuite.bandit.SimpleBandit",
+    "FourRooms-misc": "misc.rooms.FourRooms",
+    "MetaMaze-misc": "misc.meta_maze.MetaMaze",
+    "PointRobot-misc": "misc.point_robot.PointRobot",
+    "BernoulliBandit-misc": "misc.bernoulli_bandit.BernoulliBandit",
+    "GaussianBandit-misc": "misc.gaussian_bandit.GaussianBandit",
+    "Reacher-misc": "misc.reacher.Reacher",
+    "Swimmer-misc": "misc.swimmer.Swimmer",
+    "Pong-misc": "misc.pong.Pong",
+    "FrozenLake-misc": "misc.frozen_lake.FrozenLake",
+}
+GYMNAX_IDS = tuple(f"gymnax/{name}" for name in _GYMNAX_CLASSES)
 JAXMARL_IDS = (
     "jaxmarl/MPE_simple_v3",
     "jaxmarl/MPE_simple_tag_v3",
@@ -194,18 +197,20 @@ def _explaining_platform() -> Iterator[None]:
 
 
 def _make_gymnax(name: str, env_kwargs: dict[str, Any]) -> Any:
-    import gymnax
-
     from jaxagents.environments.gymnax import GymnaxEnvironment
 
-    env_id = f"gymnax/{name}"
+    factory = _gymnax_factory(name)
+    return GymnaxEnvironment(_construct(f"gymnax/{name}", factory, env_kwargs, _PARAMS_REMEDY))
+
+
+def _gymnax_factory(name: str) -> Callable[..., Any]:
+    if name in _GYMNAX_CLASSES:
+        return load(f"gymnax.environments.{_GYMNAX_CLASSES[name]}")
+    import gymnax  # for those that its users have registered
+
     if name not in gymnax.registered_envs:
-        raise _unknown(env_id)
-    return GymnaxEnvironment(
-        _construct(
-            env_id, lambda **kwargs: gymnax.make(name, **kwargs)[0], env_kwargs, _PARAMS_REMEDY
-        )
-    )
+        raise _unknown(f"gymnax/{name}")
+    return lambda **kwargs: gymnax.make(name, **kwargs)[0]
 
 
 def _make_jaxmarl(name: str, env_kwargs: dict[str, Any]) -> Any:

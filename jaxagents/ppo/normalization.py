@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxagents.compiler.devices import max_over_devices, sum_over_devices
-from jaxagents.compiler.tuned_forms import scan_over_time
+from jaxagents.compiler.tuned_forms import opaque, scan_over_time
 from jaxagents.config import AgentConfig
 from jaxagents.hyperparameters import ScalarLike
 from jaxagents.types import IMAGE_NDIM
@@ -149,8 +149,7 @@ def update_statistics(
 def _any_sample(values: Array, weight: Float[Array, "*batch"]) -> Float[Array, "*shape"]:
     """Return one of the samples with weight, elementwise; 0 if there is none."""
     samples = values.reshape(-1, *values.shape[weight.ndim :])
-    # XLA would search a constant weight, as all ones, for seconds while it compiles.
-    index = jnp.argmax(jax.lax.optimization_barrier(weight.reshape(-1)) > 0)
+    index = jnp.argmax(opaque(weight.reshape(-1)) > 0)
     own = jnp.where(weight.reshape(-1)[index] > 0, samples[index], -jnp.inf)
     chosen = max_over_devices(own)
     return jnp.where(chosen > -jnp.inf, chosen, 0.0)

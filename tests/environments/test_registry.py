@@ -44,6 +44,31 @@ def test_every_gymnax_environment_is_listed():
     assert list(registry.GYMNAX_IDS) == [f"gymnax/{name}" for name in gymnax.registered_envs]
 
 
+def test_gymnax_environments_are_the_librarys_own():
+    names = [name for name in gymnax.registered_envs if "MNIST" not in name]  # needs a download
+    assert len(names) > 20
+    for name in names:
+        assert type(make(f"gymnax/{name}")[0].env) is type(gymnax.make(name)[0])
+
+
+def test_a_users_gymnax_environment_is_found():
+    gymnax.register("Own-v0", lambda: gymnax.make("CartPole-v1")[0])
+    try:
+        assert make("gymnax/Own-v0")[0].name == "CartPole-v1"
+    finally:
+        gymnax.registered_envs.remove("Own-v0")
+        gymnax.registration._registry.pop("Own-v0")
+
+
+def test_cartpole_is_made_without_the_libraries_that_others_of_gymnax_need():
+    program = (
+        "import sys, jaxagents; jaxagents.make('gymnax/CartPole-v1')\n"
+        "print({'pandas', 'scipy.stats', 'matplotlib', 'gymnax.registration'} & {*sys.modules})"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("set()\n", "")
+
+
 def test_making_returns_the_librarys_own_parameters():
     env, params = make("gymnax/CartPole-v1")
 
@@ -145,10 +170,10 @@ def test_refused_arguments_are_named_with_the_id(env_id, env_kwargs, cause):
 
 
 def test_errors_of_a_library_are_its_own_where_no_arguments_are_given(monkeypatch):
-    def fail(name):
+    def fail():
         raise ValueError("its data are missing")
 
-    monkeypatch.setattr(gymnax, "make", fail)
+    monkeypatch.setattr(registry, "load", lambda _: fail)
     with pytest.raises(ValueError, match=r"^its data are missing$"):
         make("gymnax/CartPole-v1")
 

@@ -18,8 +18,8 @@ from jaxagents.environments.jaxmarl.families import (
     family_of,
     supported_family,
 )
-from jaxagents.environments.jaxmarl.quiet_import import SILENCE, load
 from jaxagents.environments.protocol import Environment, StepResult
+from jaxagents.environments.quiet_import import SILENCE, load
 from jaxagents.environments.spaces import (
     ActionSpace,
     Discrete,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxagents.config import TimeLimits
-from jaxagents.environments.jaxmarl.quiet_import import load
+from jaxagents.environments.quiet_import import load
 from jaxagents.errors import pip_install
 from jaxagents.types import PyTree
 

@@ -19,7 +19,7 @@ from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
 
 from jaxagents.environments.jaxmarl.adapter import JaxMARLEnvironment, construct
 from jaxagents.environments.jaxmarl.families import FAMILIES, supported_family
-from jaxagents.environments.jaxmarl.quiet_import import SILENCE
+from jaxagents.environments.quiet_import import SILENCE
 from jaxagents.environments.registry import JAXMARL_IDS, MABRAX_IDS
 
 MPE = [name for name in jaxmarl.registered_envs if name.startswith("MPE_")]

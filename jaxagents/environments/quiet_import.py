@@ -1,6 +1,6 @@
-"""Quiet imports of single modules of JaxMARL.
+"""Quiet imports of single modules of JaxMARL and gymnax.
 
-The ``__init__`` of its packages imports all environments, which takes three seconds, and prints.
+The ``__init__`` of their packages imports all environments, which takes seconds, and prints.
 """
 
 import contextlib

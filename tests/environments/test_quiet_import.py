@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jaxagents.environments.jaxmarl.quiet_import import load
+from jaxagents.environments.quiet_import import load
 
 
 @pytest.fixture
