@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray
 from jaxagents.compiler.batch_parts import apply_where
 from jaxagents.compiler.devices import keys_of_environments
 from jaxagents.compiler.random_keys import THREEFRY, is_key, key_of, to_draw, to_store
+from jaxagents.compiler.tuned_forms import tunes_for_cpu
 from jaxagents.environments.observation_features import (
     append_agent_id,
     append_time,
@@ -36,6 +37,7 @@ from jaxagents.types import Observation, PyTree, TimeStep
 
 _NO_INFOS = ("final_observation", "shaped_reward")  # which have a place of their own
 _FEW_RESETS = 32  # environments; see benchmarks/RESULTS.md
+_VECTOR = 8  # floats that a CPU computes at once
 _NO_LIMIT = TimeLimit(n_steps=None, is_terminal=False, is_observed=False)
 
 
@@ -169,6 +171,10 @@ class EnvironmentBatch(abc.ABC):
     def for_evaluation(self) -> "EnvironmentBatch":
         """Return a batch for evaluations, whose episodes do not disturb this one's."""
         return self
+
+    def n_copies(self, n_envs: int) -> int:
+        """Return how many environments to reset where ``n_envs`` are needed: as many or more."""
+        return n_envs
 
     def for_recording(self, n_episodes: int) -> "EnvironmentBatch":
         """Return a batch that shows the states of its first environments, if this one hides them.
@@ -383,6 +389,13 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             agent_id,
             global_state,
         )
+
+    def n_copies(self, n_envs: int) -> int:
+        """Round up to whole vectors of a CPU: 100 environments compile three times as long as 104.
+
+        The first ones do the same with others beside them: each has a key of its own.
+        """
+        return -(-n_envs // _VECTOR) * _VECTOR if n_envs > _VECTOR and tunes_for_cpu() else n_envs
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""

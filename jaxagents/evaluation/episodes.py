@@ -19,6 +19,8 @@ Act = Callable[[PRNGKeyArray, Observation, PyTree], tuple[Array, PyTree]]
 the environments and the next recurrent state."""
 
 
+InitialMemory = Callable[[int], PyTree]
+"""Returns the recurrent state with which the episodes of so many environments begin."""
 ResetMemory = Callable[[PyTree, Bool[Array, "envs actors"]], PyTree]
 """Resets the recurrent state of the actors whose life begins."""
 
@@ -59,14 +61,14 @@ class Play(NamedTuple):
     observation: Observation
     memory: PyTree
     state: BatchState
-    running: Bool[Array, "episodes"]
-    episodes: Episodes
+    running: Bool[Array, "envs"]
+    episodes: Episodes  # of all environments
 
 
 def play_episodes(
     environments: EnvironmentBatch,
     act: Act,
-    memory: PyTree,
+    initial_memory: InitialMemory,
     rng: PRNGKeyArray,
     n_episodes: int,
     max_steps: int | None = None,
@@ -79,13 +81,13 @@ def play_episodes(
     Args:
         environments: The environments.
         act: Chooses the actions.
-        memory: Recurrent state at the start of every episode.
+        initial_memory: Makes the recurrent state.
         rng: Random key.
         n_episodes: Number of episodes.
         max_steps: Abandon episodes that take longer; None: never.
         reset_memory: Resets the recurrent state of actors that come back; None: they keep it.
     """
-    start = begin_play(environments, act, memory, rng, n_episodes)
+    start = begin_play(environments, act, initial_memory, rng, n_episodes)
 
     def goes_on(play: Play) -> Bool[Array, ""]:
         is_running = jnp.any(play.running)
@@ -93,11 +95,12 @@ def play_episodes(
             return is_running
         return is_running & jnp.all(play.episodes.episode_lengths < max_steps)
 
-    return jax.lax.while_loop(
+    end = jax.lax.while_loop(
         goes_on,
         lambda play: advance_play(environments, act, play, reset_memory)[0],
         start,
-    ).episodes
+    )
+    return jax.tree.map(lambda leaf: leaf[:n_episodes], end.episodes)
 
 
 def report_waiting(n_episodes: int, n_updates_done: Any = None) -> None:
@@ -113,11 +116,17 @@ def report_waiting(n_episodes: int, n_updates_done: Any = None) -> None:
 
 
 def begin_play(
-    environments: EnvironmentBatch, act: Act, memory: PyTree, rng: PRNGKeyArray, n_episodes: int
+    environments: EnvironmentBatch,
+    act: Act,
+    initial_memory: InitialMemory,
+    rng: PRNGKeyArray,
+    n_episodes: int,
 ) -> Play:
-    """Reset the environments; see `play_episodes`."""
+    """Reset the environments; see `play_episodes`. The first ``n_episodes`` are played."""
     rng, rng_reset = jax.random.split(rng)
-    observation, state = environments.reset(rng_reset, n_episodes)
+    n_envs = environments.n_copies(n_episodes)
+    observation, state = environments.reset(rng_reset, n_envs)
+    memory = initial_memory(n_envs)
 
     def first_step() -> TimeStep:  # for its shapes
         action, _ = act(rng, observation, memory)
@@ -128,7 +137,7 @@ def begin_play(
         observation=observation,
         memory=memory,
         state=state,
-        running=jnp.ones(n_episodes, bool),
+        running=jnp.arange(n_envs) < n_episodes,
         episodes=_empty_episodes(state, first_step),
     )
 

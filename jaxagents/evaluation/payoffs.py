@@ -143,7 +143,7 @@ class _Table:
         ) -> tuple[Array, tuple[PyTree, ...]]:
             actions, memories = [], []
             for i, (player, seats) in enumerate(sides):
-                member = jnp.full(n_episodes, members[i])
+                member = jnp.full(len(observation.features), members[i])
                 action, new = player.act(
                     seats, params[i], member, jax.random.fold_in(rng, i), observation, memory[i]
                 )
@@ -157,10 +157,10 @@ class _Table:
                 for (player, seats), each in zip(sides, memory, strict=True)
             )
 
-        memory = tuple(player.initial_memory(seats, n_episodes) for player, seats in sides)
-        episodes = play_episodes(
-            self.environments, act, memory, rng, n_episodes, reset_memory=reset
-        )
+        def begin(n_envs: int) -> tuple[PyTree, ...]:
+            return tuple(player.initial_memory(seats, n_envs) for player, seats in sides)
+
+        episodes = play_episodes(self.environments, act, begin, rng, n_episodes, reset_memory=reset)
         returns = episodes.returns
         return jnp.stack(
             [returns[:, np.asarray(seats.actors)].mean(axis=1) for _, seats in sides], axis=1

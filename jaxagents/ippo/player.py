@@ -136,10 +136,13 @@ class Player(Frozen):
     def _evaluate(
         self, rng: PRNGKeyArray, actor: NetworkParams, n_evals: int, greedy: bool
     ) -> Metrics:
-        act, memory = self._act_by(actor, greedy), self._initial_memory(n_evals)
-        reset = self._networks.actor.reset_memory
         episodes = play_episodes(
-            self._environments, act, memory, to_draw(rng), n_evals, reset_memory=reset
+            self._environments,
+            self._act_by(actor, greedy),
+            self._initial_memory,
+            to_draw(rng),
+            n_evals,
+            reset_memory=self._networks.actor.reset_memory,
         )
         return episodes.as_metrics()
 
@@ -159,7 +162,9 @@ class Player(Frozen):
         ) -> tuple[Array, PyTree]:
             return random_actions(rng, space, observation), memory
 
-        episodes = play_episodes(self._environments, act, (), to_draw(rng), n_evals, max_steps)
+        episodes = play_episodes(
+            self._environments, act, lambda _: (), to_draw(rng), n_evals, max_steps
+        )
         return episodes.as_metrics()
 
     # Compiled as `evaluate` is, whose episodes these are.
@@ -168,8 +173,8 @@ class Player(Frozen):
         self, rng: PRNGKeyArray, actor: NetworkParams, n_evals: int, greedy: bool
     ) -> Play:
         """Reset the environments of an evaluation."""
-        act, memory = self._act_by(actor, greedy), self._initial_memory(n_evals)
-        return begin_play(self._environments, act, memory, rng, n_evals)
+        act = self._act_by(actor, greedy)
+        return begin_play(self._environments, act, self._initial_memory, rng, n_evals)
 
     @compiled_quickly(static_argnames=("n_episodes", "greedy"))
     def record_step(

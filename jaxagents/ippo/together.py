@@ -440,14 +440,16 @@ class _Group(Frozen):
                 for name, batch in self.sides.items()
             }
 
-        memory = {
-            name: self.agents[name].networks.actor.empty_memory(self._n_evals, batch.n_actors)
-            for name, batch in self.sides.items()
-        }
+        def begin(n_envs: int) -> dict[str, PyTree]:
+            return {
+                name: self.agents[name].networks.actor.empty_memory(n_envs, batch.n_actors)
+                for name, batch in self.sides.items()
+            }
+
         episodes = play_episodes(
             self.whole_for_evaluation,
             act,
-            memory,
+            begin,
             to_draw(rng),
             self._n_evals,
             reset_memory=reset,

@@ -11,6 +11,7 @@ from jaxagents.environments.batch import JaxEnvironmentBatch
 from jaxagents.environments.protocol import Environment
 from jaxagents.environments.spaces import Discrete
 from jaxagents.evaluation.episodes import play_episodes
+from tests.agents import assert_trees_equal
 from tests.probes import Coordination, Team, Walk
 
 DEATH = 3
@@ -62,7 +63,7 @@ def play(env, act, n_episodes=1, seed=0, max_episode_steps=None, memory=()):
 @functools.partial(jax.jit, static_argnames=("env", "act", "n_episodes", "max_episode_steps"))
 def _play(env, act, n_episodes, seed, max_episode_steps, memory):
     environments = JaxEnvironmentBatch(env, None, max_episode_steps)
-    return play_episodes(environments, act, memory, jax.random.key(seed), n_episodes)
+    return play_episodes(environments, act, lambda _: memory, jax.random.key(seed), n_episodes)
 
 
 def test_an_episode_is_played_from_its_reset_to_its_end():
@@ -214,3 +215,23 @@ def test_metrics_are_named_like_the_fields_and_infos_with_a_prefix():
     }
     np.testing.assert_array_equal(metrics["returns"], episodes.returns)
     np.testing.assert_array_equal(metrics["info_won"], episodes.info["won"])
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="only a CPU rounds up")
+@pytest.mark.parametrize(("n_episodes", "n_copies"), [(1, 1), (8, 8), (9, 16), (20, 24)])
+@pytest.mark.parametrize("env", [Draw(), Coordination()])
+def test_more_environments_than_episodes_change_nothing(env, n_episodes, n_copies, monkeypatch):
+    def act(rng, observation, memory):
+        return jax.random.randint(rng, observation.features.shape[:2], 0, 2), memory + 1
+
+    def played():
+        environments = JaxEnvironmentBatch(env, None)
+        sizes.append(environments.n_copies(n_episodes))
+        return play_episodes(environments, act, jnp.zeros, jax.random.key(0), n_episodes)
+
+    sizes = []
+    found = played()
+    monkeypatch.setattr(JaxEnvironmentBatch, "n_copies", lambda self, n_envs: n_envs)
+    assert_trees_equal(found, played())
+    assert sizes == [n_copies, n_episodes]
+    assert len(found.returns) == n_episodes

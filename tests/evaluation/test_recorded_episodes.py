@@ -45,7 +45,9 @@ def count_steps(rng, observation, memory):
 @functools.cache
 def record(env, n_episodes=1, n_played=1):
     environments = JaxEnvironmentBatch(env, None)
-    start = begin_play(environments, count_steps, jnp.int32(0), jax.random.key(0), n_played)
+    start = begin_play(
+        environments, count_steps, lambda _: jnp.int32(0), jax.random.key(0), n_played
+    )
     step = jax.jit(lambda play: record_step(environments, count_steps, play, n_episodes))
     return record_episodes(environments, start, step, n_episodes)
 
@@ -96,7 +98,7 @@ def test_each_episode_is_recorded_up_to_its_own_end():
 
 def test_playing_stops_when_the_recorded_episodes_are_over():
     environments, calls = JaxEnvironmentBatch(Stairs(limit=100), None), []
-    start = begin_play(environments, count_steps, jnp.int32(0), jax.random.key(0), 12)
+    start = begin_play(environments, count_steps, lambda _: jnp.int32(0), jax.random.key(0), 12)
     step = jax.jit(lambda play: record_step(environments, count_steps, play, 2))
     both = record_episodes(environments, start, lambda play: calls.append(None) or step(play), 2)
     assert len(calls) == max(episode.n_steps for episode in both)
