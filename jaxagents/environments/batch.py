@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import apply_where
-from jaxagents.compiler.devices import keys_of_environments
+from jaxagents.compiler.devices import keys_of_environments, n_devices
 from jaxagents.compiler.random_keys import THREEFRY, is_key, key_of, to_draw, to_store
 from jaxagents.compiler.tuned_forms import tunes_for_cpu
 from jaxagents.environments.observation_features import (
@@ -393,9 +393,12 @@ class JaxEnvironmentBatch(EnvironmentBatch):
     def n_copies(self, n_envs: int) -> int:
         """Round up to whole vectors of a CPU: 100 environments compile three times as long as 104.
 
-        The first ones do the same with others beside them: each has a key of its own.
+        The first ones do the same with others beside them: each has a key of its own. Devices that
+        divide environments count through them, so there must be no others.
         """
-        return -(-n_envs // _VECTOR) * _VECTOR if n_envs > _VECTOR and tunes_for_cpu() else n_envs
+        if n_envs <= _VECTOR or n_devices() > 1 or not tunes_for_cpu():
+            return n_envs
+        return -(-n_envs // _VECTOR) * _VECTOR
 
     def reset(self, rng: PRNGKeyArray, n_envs: int) -> tuple[Observation, BatchState]:
         """Start an episode in each of ``n_envs`` environments."""

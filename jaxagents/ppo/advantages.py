@@ -53,10 +53,7 @@ def generalized_advantages(
         return advantage, advantage
 
     _, advantages = scan_over_time(
-        accumulate,
-        jnp.zeros_like(delta[0]),
-        (delta, terminated | truncated),
-        reverse=True,
+        accumulate, jnp.zeros_like(delta[0]), (delta, terminated | truncated), reverse=True
     )
     return advantages
 
@@ -109,10 +106,7 @@ def vtrace(
         return excess, (excess, next_excess)
 
     _, (excess, next_excess) = scan_over_time(
-        accumulate,
-        jnp.zeros_like(own[0]),
-        (own, decays, terminated | truncated),
-        reverse=True,
+        accumulate, jnp.zeros_like(own[0]), (own, decays, terminated | truncated), reverse=True
     )
     # λ vₜ₊₁ + (1 - λ) V(s′ₜ) is V(s′ₜ) + λ (vₜ₊₁ - V(s′ₜ)).
     return Estimates(advantage=delta + decay * next_excess, value_target=value + excess)

@@ -226,11 +226,7 @@ def scale_rewards(
         discounted_return = discount * before + reward
         return jnp.where(begins_next, 0.0, discounted_return), discounted_return
 
-    last, returns = scan_over_time(
-        accumulate,
-        scale.discounted_return,
-        (reward_or_0, begins),
-    )
+    last, returns = scan_over_time(accumulate, scale.discounted_return, (reward_or_0, begins))
     statistics = update_statistics(scale.statistics, returns, weight)
     scale = RewardScale(statistics=statistics, discounted_return=last)
     return scale, reward / reward_divisor(scale)

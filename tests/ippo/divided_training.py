@@ -66,7 +66,7 @@ def compare(name: str) -> dict[str, Any]:
             minibatch_size=8,
             rollout_length=16,
             eval_frequency=10,
-            n_evals=4,
+            n_evals=36,  # nine on each device, which no vector of a CPU holds
             progress_bar=False,
             actor_layers=layers,
             critic_layers=layers,

@@ -128,14 +128,14 @@ def diverge() -> dict[str, Any]:
     given = hyperparams_of(4).replace(vf_coeff=[0.5, 3e38, 0.5, 3e38])
     found = {}
     _, expected = make_agent(1).train(keys_of(4), given)
-    n_traced: dict[int, int] = {}
+    n_compiled: dict[int, int] = {}
     for n in (2, 4):
         n_before = training._train_batch._cache_size()
         _, metrics = make_agent(n).train(keys_of(4), given)
         found[n] = difference(expected, metrics)
-        n_traced[n] = training._train_batch._cache_size() - n_before
+        n_compiled[n] = training._train_batch._cache_size() - n_before
     has_stopped = np.isnan(np.asarray(expected["returns"])).all(axis=(2, 3))
-    return {"differences": found, "stopped": has_stopped.tolist(), "programs": n_traced}
+    return {"differences": found, "stopped": has_stopped.tolist(), "programs": n_compiled}
 
 
 def select() -> dict[str, Any]:
