@@ -79,7 +79,7 @@ class Transition(NamedTuple):
     observation: Observation
     memory: PyTree  # the actor's recurrent state before the step
     action: Array  # as sampled: unclipped, before any squashing
-    log_prob: Float[Array, "*batch"]
+    log_prob: Float[Array, "*batch"] | None  # None: not computed yet
     reward: Float[Array, "*batch"]
     terminated: Bool[Array, "*batch"]
     truncated: Bool[Array, "*batch"]

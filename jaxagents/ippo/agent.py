@@ -522,7 +522,7 @@ class Agent(Frozen, abc.ABC):
             observation=observation,
             memory=carry.memory,
             action=choice.action,
-            log_prob=choice.log_prob,
+            log_prob=self.distribution.log_prob(choice.dist_params, choice.action),
             carry=carry._replace(memory=choice.memory, n_steps=carry.n_steps + 1),
             rng=carry.rngs[carry.n_steps],
         )

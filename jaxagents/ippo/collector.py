@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.devices import part_of_device, sum_over_devices
 from jaxagents.compiler.tuned_forms import scan_over_time
@@ -13,7 +13,7 @@ from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.spaces import ActionSpace, Box
 from jaxagents.ippo.actor_critic import ActorCritic
-from jaxagents.ippo.distributions import Distribution
+from jaxagents.ippo.distributions import Distribution, DistParams
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.ppo.schedules import training_reward
@@ -41,8 +41,15 @@ class Choice(NamedTuple):
     """The actors' choice in one step, ``[envs, actors, ...]``."""
 
     action: Array  # as sampled: unclipped, before any squashing
-    log_prob: Float[Array, "envs actors"]
+    dist_params: DistParams  # of the distributions that it was sampled from
     memory: PyTree  # the recurrent state after the choice
+
+
+class RecordedStep(NamedTuple):
+    """A transition whose log probability is computed later, for the whole rollout at once."""
+
+    transition: Transition  # with log_prob=None
+    dist_params: DistParams
 
 
 @final
@@ -79,8 +86,8 @@ class Collector(Frozen):
             step, env_state = self._environments.step(rng, loop.env_state, action)
             return self.record(loop, choice, step, env_state, runner.n_updates_done)
 
-        loop, transitions = scan_over_time(act, loop_of(runner), self.draw(rng), n_at_once=4)
-        return after_rollout(runner, loop), transitions
+        loop, steps = scan_over_time(act, loop_of(runner), self.draw(rng), n_at_once=4)
+        return after_rollout(runner, loop), self.with_log_probs(steps)
 
     def draw(self, rng: PRNGKeyArray) -> tuple[Key[Array, " time"], Array]:
         """Draw the environments' keys and the noise of actions ``[time, envs, actors, ...]``.
@@ -99,7 +106,7 @@ class Collector(Frozen):
         """Choose the actions of one step."""
         dist_params, memory = self._networks.dist_params(actor, observation, memory)
         action = self._distribution.sample(dist_params, noise)
-        return Choice(action, self._distribution.log_prob(dist_params, action), memory)
+        return Choice(action, dist_params, memory)
 
     def record(
         self,
@@ -108,7 +115,7 @@ class Collector(Frozen):
         step: TimeStep,
         env_state: PyTree,
         n_updates_done: Int[Array, ""],
-    ) -> tuple[RolloutLoop, Transition]:
+    ) -> tuple[RolloutLoop, RecordedStep]:
         """Return the carry of the next step, and the transition of this one.
 
         Args:
@@ -124,7 +131,7 @@ class Collector(Frozen):
             observation=loop.observation,
             memory=loop.memory,
             action=choice.action,
-            log_prob=choice.log_prob,
+            log_prob=None,
             reward=training_reward(step.reward, step.shaped_reward, self._config, n_updates_done),
             terminated=terminated,
             truncated=truncated,
@@ -134,7 +141,13 @@ class Collector(Frozen):
             final_observation=None if limit.is_terminal else to_be_valued(step.final_observation),
         )
         memory = self._networks.actor.reset_memory(choice.memory, step.begins)
-        return RolloutLoop(env_state, step.observation, memory), transition
+        loop = RolloutLoop(env_state, step.observation, memory)
+        return loop, RecordedStep(transition, choice.dist_params)
+
+    def with_log_probs(self, steps: RecordedStep) -> Transition:
+        """Return the transitions of steps ``[time, envs, actors, ...]``."""
+        log_prob = self._distribution.log_prob(steps.dist_params, steps.transition.action)
+        return steps.transition._replace(log_prob=log_prob)
 
 
 def loop_of(runner: Runner) -> RolloutLoop:

@@ -368,18 +368,22 @@ class _Group(Frozen):
                 actions[name] = agent.distribution.to_environment(choices[name].action)
             state = loops[self.host].env_state.env_state.whole
             step, state = whole.step(rng, state, self._merged(actions))
-            after, transitions = {}, {}
+            after, recorded = {}, {}
             for name, agent in agents.items():
                 view = self.sides[name].view(loops[name].env_state, step, state)
-                after[name], transitions[name] = agent.collector.record(
+                after[name], recorded[name] = agent.collector.record(
                     loops[name], choices[name], *view, runners[name].n_updates_done
                 )
-            return after, transitions
+            return after, recorded
 
         start = {name: loop_of(runners[name]) for name in agents}
-        loops, transitions = scan_over_time(act, start, (rngs, noise), n_at_once=4)
+        loops, steps = scan_over_time(act, start, (rngs, noise), n_at_once=4)
         return {
-            name: (after_rollout(runners[name], loops[name]), transitions[name]) for name in agents
+            name: (
+                after_rollout(runners[name], loops[name]),
+                agent.collector.with_log_probs(steps[name]),
+            )
+            for name, agent in agents.items()
         }
 
     def _merged(self, actions: Mapping[str, Array]) -> Array:
