@@ -115,16 +115,17 @@ def _add_config(commands: Commands) -> None:
 
 def envs(parsed: argparse.Namespace) -> None:
     """List the environments, with their actors, observations and actions."""
-    from jaxagents.environments.registry import MABRAX_IDS, describe, registered_ids
+    from jaxagents.environments.registry import describe, missing_ids, registered_ids
     from jaxagents.errors import EntryPointError
 
     matching = _containing(parsed.filter, registered_ids())
     if not matching:
         from jaxagents.errors import ExperimentError, pip_install
 
-        if hidden := _containing(parsed.filter, MABRAX_IDS):
-            ids = ", ".join(hidden)
-            raise ExperimentError(f"not listed without brax: {ids}; {pip_install('brax')}")
+        extras = missing_ids()
+        if hidden := _containing(parsed.filter, extras):
+            ids, needed = ", ".join(hidden), ",".join({extras[each]: None for each in hidden})
+            raise ExperimentError(f"not listed without {needed}: {ids}; {pip_install(needed)}")
         raise ExperimentError(
             f"no environment's id contains {parsed.filter!r}; ids of Gymnasium and PettingZoo are "
             "not listed"

@@ -131,6 +131,13 @@ class Environment(abc.ABC):
         return observation, state, reward, terminated, truncated, info
 
 
+def without_weak_types(tree: PyTree) -> PyTree:
+    """Make all types strong, so that resets and steps return states of the same types."""
+    return jax.tree.map(
+        lambda leaf: jax.lax.convert_element_type(leaf, jax.typeof(leaf).dtype), tree
+    )
+
+
 def as_observation(observation: PyTree | Observation) -> Observation:
     """Wrap a bare array of features in an `Observation`."""
     if isinstance(observation, Observation):

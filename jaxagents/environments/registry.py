@@ -4,15 +4,18 @@ A library is imported when one of its environments is made.
 """
 
 import contextlib
+import importlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
-from jaxagents.environments.quiet_import import load
+from jaxagents.environments.quiet_import import SILENCE, load
 from jaxagents.environments.spaces import as_space
-from jaxagents.errors import Registry, did_you_mean
+from jaxagents.environments.suites.catalogue import SUITES
+from jaxagents.errors import Registry, did_you_mean, pip_install
 
 # To import gymnax is to import all of its environments, and pandas and scipy: 1.2 s.
 _GYMNAX_CLASSES = {
@@ -70,7 +73,7 @@ JAXMARL_IDS = (
     "jaxmarl/coin_game",
     "jaxmarl/jaxnav",
 )
-MABRAX_IDS = (  # listed if brax is installed
+MABRAX_IDS = (
     "jaxmarl/ant_4x2",
     "jaxmarl/halfcheetah_6x1",
     "jaxmarl/hopper_3x1",
@@ -252,12 +255,28 @@ def _make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> Any:
     )
 
 
-_MAKERS = {
+def _make_of_suite(suite: str, name: str, env_kwargs: dict[str, Any]) -> Any:
+    env_id = f"{suite}/{name}"
+    if name not in SUITES[suite].names:
+        raise _unknown(env_id)
+    try:
+        with SILENCE:
+            adapter = importlib.import_module(f"jaxagents.environments.suites.{suite}")
+    except ImportError as error:
+        raise ValueError(
+            f"{env_id} needs {SUITES[suite].package}, which cannot be imported ({error}): "
+            f"{pip_install(suite)}."
+        ) from error
+    return _construct(env_id, lambda **kwargs: adapter.make(name, **kwargs), env_kwargs)
+
+
+_MAKERS: dict[str, Callable[[str, dict[str, Any]], Any]] = {
     "gymnax": _make_gymnax,
     "jaxmarl": _make_jaxmarl,
     "hunting": _make_hunting,
     "gymnasium": _make_gymnasium,
     "pettingzoo": _make_pettingzoo,
+    **{suite: partial(_make_of_suite, suite) for suite in SUITES},
 }
 
 
@@ -285,8 +304,26 @@ def _unknown(env_id: str, remedy: str = "") -> ValueError:
 
 
 def _built_in_ids() -> list[str]:
-    mabrax_ids = MABRAX_IDS if importlib.util.find_spec("brax") else ()
-    return [*GYMNAX_IDS, *JAXMARL_IDS, *mabrax_ids, *HUNTING_IDS]
+    ids = [*GYMNAX_IDS, *JAXMARL_IDS, *MABRAX_IDS, *HUNTING_IDS]
+    ids += [f"{suite}/{name}" for suite, found in SUITES.items() for name in found.names]
+    hidden = missing_ids()
+    return [each for each in ids if each not in hidden]
+
+
+def ids_of_extras() -> dict[str, str]:
+    """Return the ids that need an extra, and the extra of each."""
+    of_suites = {
+        f"{suite}/{name}": suite for suite, found in SUITES.items() for name in found.names
+    }
+    return dict.fromkeys(MABRAX_IDS, "brax") | of_suites
+
+
+def missing_ids() -> dict[str, str]:
+    """Return the ids whose extra is not installed, and the extra of each."""
+    is_missing = {
+        extra: importlib.util.find_spec(found.package) is None for extra, found in SUITES.items()
+    }
+    return {each: extra for each, extra in ids_of_extras().items() if is_missing[extra]}
 
 
 def _traits(environments: Any) -> Iterator[str]:

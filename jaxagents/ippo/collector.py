@@ -13,7 +13,7 @@ from jaxagents.config import AgentConfig
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.spaces import ActionSpace, Box
 from jaxagents.ippo.actor_critic import ActorCritic
-from jaxagents.ippo.distributions import Distribution, DistParams
+from jaxagents.ippo.distributions import DistParams, Distribution
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.ppo.schedules import training_reward

@@ -23,7 +23,7 @@ from jaxagents.cli.output import EvaluationLines, summary_text
 from jaxagents.compiler import platform
 from jaxagents.environments import registry
 from jaxagents.environments.host import HostEnvironmentError, sharing
-from jaxagents.environments.registry import MABRAX_IDS, registered_ids
+from jaxagents.environments.registry import ids_of_extras, registered_ids
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.report.content import recipe
@@ -760,7 +760,8 @@ def test_the_documented_table_of_environments_is_what_envs_prints(families, monk
     documented = [
         line for line in text.splitlines() if line.startswith("|") and "MNIST" not in line
     ]
-    ids = [each for each in registered_ids() if "MNIST" not in each and each not in MABRAX_IDS]
+    optional = ids_of_extras()
+    ids = [each for each in registered_ids() if "MNIST" not in each and each not in optional]
     assert [line.split()[1] for line in documented[2:]] == ids
 
     chosen = [each for each in ids if any(family in each for family in families)]
@@ -779,8 +780,10 @@ def test_envs_takes_part_of_an_id_in_any_case(capsys):
 
 def test_envs_names_the_extra_of_ids_that_are_not_listed_without_it(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    line = fail(["envs", "ANT"], capsys)
+    line = fail(["envs", "ANT_4"], capsys)
     assert "not listed without brax: jaxmarl/ant_4x2; pip install" in line
+    line = fail(["envs", "SnakE"], capsys)
+    assert "not listed without jumanji: jumanji/Snake-v1; pip install" in line
 
 
 def test_an_environment_whose_data_cannot_be_downloaded_is_listed_as_such(monkeypatch, capsys):

@@ -18,7 +18,7 @@ from jaxagents.environments.jaxmarl.families import (
     family_of,
     supported_family,
 )
-from jaxagents.environments.protocol import Environment, StepResult
+from jaxagents.environments.protocol import Environment, StepResult, without_weak_types
 from jaxagents.environments.quiet_import import SILENCE, load
 from jaxagents.environments.spaces import (
     ActionSpace,
@@ -100,7 +100,7 @@ class JaxMARLEnvironment(Environment):
         del params
         with SILENCE:
             observation, state = self.env.reset(rng)
-        return self._observe(observation, state), _without_weak_types(state)
+        return self._observe(observation, state), without_weak_types(state)
 
     def step_env(
         self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
@@ -125,7 +125,7 @@ class JaxMARLEnvironment(Environment):
             infos["shaped_reward"] = self._stack(info["shaped_reward"]).astype(jnp.float32)
         return (
             self._observe(observation, next_state),
-            _without_weak_types(next_state),
+            without_weak_types(next_state),
             self._stack(reward).astype(jnp.float32),
             over & ~truncated,
             truncated,
@@ -222,10 +222,3 @@ def _look_up(keyword: str, value: Any, values: Mapping[str, Any]) -> Any:
 
 def _padded(array: Array, shape: tuple[int, ...]) -> Array:
     return jnp.pad(array, [(0, size - own) for size, own in zip(shape, array.shape, strict=True)])
-
-
-def _without_weak_types(tree: PyTree) -> PyTree:
-    """Make all types strong, so that resets and steps return states of the same types."""
-    return jax.tree.map(
-        lambda leaf: jax.lax.convert_element_type(leaf, jax.typeof(leaf).dtype), tree
-    )

@@ -1,0 +1,6 @@
+"""Suites of JAX environments that are extras: an adapter per suite, and their ids.
+
+`catalogue` lists the ids without importing anything; `environments.registry` imports an adapter
+when one of its environments is made. An adapter is a module named like the suite, with a function
+``make(name, **env_kwargs)``.
+"""

@@ -1,0 +1,243 @@
+"""Jumanji's environments, and Matrax's, which have the same interface."""
+
+import importlib
+import inspect
+import re
+from functools import partial
+from typing import Any, final
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, PRNGKeyArray
+
+from jaxagents.environments.protocol import Environment, StepResult, without_weak_types
+from jaxagents.environments.quiet_import import SILENCE
+from jaxagents.environments.spaces import ActionSpace, Box, Discrete, MultiDiscrete
+from jaxagents.environments.suites.jumanji_features import features_of, fields_of
+from jaxagents.types import Observation, PyTree
+
+jumanji: Any = importlib.import_module("jumanji")  # an extra
+
+# The others' episodes terminate at the time limit.
+_TRUNCATED = ("Connector", "LevelBasedForaging")
+_VIEWERS = ("_viewer", "_env_viewer", "viewer")  # attributes of the library's environments
+_SIZES = {"tiny": (1, 3), "small": (2, 3), "medium": (2, 5), "large": (3, 5)}  # rows, columns
+_REQUESTS = {"-easy": 2.0, "": 1.0, "-hard": 0.5}  # per robot
+
+
+class JumanjiEnvironment(Environment):
+    """An environment of Jumanji, or of a package with its interface.
+
+    Environments with ``num_agents`` have as many actors, all others one. Rewards that the library
+    gives once count for every actor. A choice whose mask holds for several numbers together is one
+    `Discrete` choice among all combinations.
+
+    The library says how an episode ends: with a discount of 0 it is terminated, otherwise
+    truncated. Most terminate at their time limit, which is then part of the task.
+
+    Args:
+        env: The library's environment.
+    """
+
+    def __init__(self, env: Any):
+        self.env = env
+        self.name = type(env).__name__
+        spec = env.action_spec
+        n_agents = getattr(env, "num_agents", getattr(env, "_num_vehicles", None))
+        self.n_actors = 1 if n_agents is None else int(n_agents)
+        if self.max_episode_steps() is not None and self.name not in _TRUNCATED:
+            self.time_limits = "terminal"
+        self._has_actors = n_agents is not None
+        self._counts = _counts(spec)
+        mask_spec = env.observation_spec._specs.get("action_mask")
+        self._fields = tuple(
+            fields_of(env.observation_spec, self.n_actors if self._has_actors else None)
+        )
+        self._mask_shape = None if mask_spec is None else mask_spec.shape
+        self._is_joint = not self._has_actors and self._mask_shape == self._counts != ()
+        self._space = self._make_space(spec)
+
+    @property
+    def truncation_rule(self) -> str:
+        """Description of when episodes are truncated."""
+        limit = self.max_episode_steps()
+        if limit is None:
+            return "none: episodes terminate"
+        return f"time limit: time_limit = {limit} steps"
+
+    def max_episode_steps(self, params: PyTree = None) -> int | None:
+        """Return the time limit; see `Environment.max_episode_steps`."""
+        del params
+        return getattr(self.env, "time_limit", None)
+
+    def action_space(self, params: PyTree = None) -> ActionSpace:
+        """Return one actor's action space."""
+        del params
+        return self._space
+
+    def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Observation, PyTree]:
+        """Start an episode; see `Environment.reset_env`."""
+        del params
+        with SILENCE:
+            state, timestep = self.env.reset(rng)
+        return self._observe(timestep.observation), without_weak_types(state)
+
+    def step_env(
+        self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
+    ) -> StepResult:
+        """Step without a reset; see `Environment.step_env`."""
+        del rng, params
+        with SILENCE:
+            state, timestep = self.env.step(state, self._library_action(action))
+        terminated, reward = (
+            jnp.broadcast_to(jnp.asarray(each), self.n_actors)
+            for each in (timestep.discount == 0, timestep.reward)
+        )
+        infos = {name: value for name, value in timestep.extras.items() if jnp.ndim(value) == 0}
+        return (
+            self._observe(timestep.observation),
+            without_weak_types(state),
+            reward.astype(jnp.float32),
+            terminated,
+            timestep.last() & ~terminated,
+            infos,
+        )
+
+    def _make_space(self, spec: Any) -> ActionSpace:
+        if not np.issubdtype(spec.dtype, np.integer):
+            shape = spec.shape[1:] if self._has_actors else spec.shape
+            low, high = (
+                np.broadcast_to(np.asarray(bound, np.float32), spec.shape)
+                for bound in (spec.minimum, spec.maximum)
+            )
+            return Box(low[0], high[0], shape) if self._has_actors else Box(low, high, shape)
+        if self._has_actors:
+            # One environment's description of its actions names one more than there are.
+            return Discrete(self._mask_shape[-1] if self._mask_shape else max(self._counts))
+        if len(self._counts) == 1 or self._is_joint:
+            return Discrete(int(np.prod(self._counts)))
+        return MultiDiscrete(self._counts)
+
+    def _library_action(self, action: Array) -> Array:
+        spec = self.env.action_spec
+        if not self._has_actors:
+            action = action[0]
+        if self._is_joint and len(self._counts) > 1:
+            action = jnp.stack(jnp.unravel_index(action, self._counts))
+        return action.reshape(spec.shape).astype(spec.dtype)
+
+    def _observe(self, observation: Any) -> Observation:
+        features = features_of(self.name, self._fields, observation, self.n_actors)
+        steps = getattr(observation, "step_count", getattr(observation, "step", None))
+        return Observation(
+            features=features,
+            action_mask=self._mask(getattr(observation, "action_mask", None)),
+            elapsed=None if steps is None else jnp.asarray(steps, jnp.int32),
+        )
+
+    def _mask(self, mask: Array | None) -> Bool[Array, "actors n_actions"] | None:
+        if mask is None:
+            return None
+        if self._is_joint:
+            mask = mask.reshape(1, -1)
+        # Where the library allows nothing, as in a state that ends the episode, allow everything.
+        mask = mask | ~jnp.any(mask, axis=-1, keepdims=True)
+        return mask.reshape(self.n_actors, -1)
+
+
+@final
+class DrawnJumanjiEnvironment(JumanjiEnvironment):
+    """An environment of Jumanji itself, which also draws its states."""
+
+    def draw(self, state: PyTree, params: PyTree) -> np.ndarray:
+        """Let the library draw a state, ``[height, width, 3]``."""
+        del params
+        attributes = vars(self.env)
+        viewer = next(attributes[each] for each in _VIEWERS if each in attributes)
+        viewer._display = viewer._display_rgb_array  # not on the screen
+        viewer._get_fig_ax = partial(type(viewer)._get_fig_ax, viewer, show=False)
+        return np.asarray(self.env.render(state))[..., :3]
+
+
+def make(name: str, scenario: str | None = None, **env_kwargs: Any) -> DrawnJumanjiEnvironment:
+    """Construct an environment of the library's registry.
+
+    Args:
+        name: The library's id.
+        scenario: Sizes by the name that papers use: "tiny-2ag" or "small-4ag-hard" of
+            RobotWarehouse, "2s-8x8-2p-2f-coop" or "15x15-4p-3f" of LevelBasedForaging,
+            "con-10x10x10a" of Connector.
+        env_kwargs: Arguments of the environment's constructor, or of its generator's.
+
+    Raises:
+        ValueError: there is no such scenario.
+    """
+    if scenario is not None:
+        env_kwargs = {**arguments_of_scenario(name, scenario), **env_kwargs}
+    constructor = inspect.signature(type(jumanji.make(name)).__init__).parameters
+    of_generator = {each: env_kwargs.pop(each) for each in env_kwargs.keys() - constructor.keys()}
+    if of_generator:
+        env_kwargs["generator"] = _generator(jumanji.make(name), of_generator)
+    return DrawnJumanjiEnvironment(jumanji.make(name, **env_kwargs))
+
+
+def arguments_of_scenario(name: str, scenario: str) -> dict[str, Any]:
+    """Return the generator's arguments of a scenario by the name that papers use.
+
+    Raises:
+        ValueError: there is no such scenario.
+    """
+    if name.startswith("RobotWarehouse"):
+        if found := re.fullmatch(r"(tiny|small|medium|large)-(\d+)ag(-easy|-hard|)", scenario):
+            rows, columns = _SIZES[found[1]]
+            n_agents = int(found[2])
+            return {
+                "shelf_rows": rows,
+                "shelf_columns": columns,
+                "column_height": 8,
+                "num_agents": n_agents,
+                "sensor_range": 1,
+                "request_queue_size": max(1, int(n_agents * _REQUESTS[found[3]])),
+            }
+    elif name.startswith("LevelBasedForaging"):
+        if found := re.fullmatch(r"(?:(\d+)s-)?(\d+)x\2-(\d+)p-(\d+)f(-coop|)", scenario):
+            sight, size, n_agents, n_food = found[1] or found[2], *found.group(2, 3, 4)
+            return {
+                "grid_size": int(size),
+                "fov": int(sight),
+                "num_agents": int(n_agents),
+                "num_food": int(n_food),
+                "max_agent_level": 2,
+                "force_coop": bool(found[5]),
+            }
+    elif name.startswith("Connector") and (found := re.fullmatch(r"con-(\d+)x\1x(\d+)a", scenario)):
+        return {"grid_size": int(found[1]), "num_agents": int(found[2])}
+    raise ValueError(f"jumanji/{name} has no scenario {scenario!r}")
+
+
+def _counts(spec: Any) -> tuple[int, ...]:
+    """Return how many values each of the action's numbers has; empty for continuous actions."""
+    if not np.issubdtype(spec.dtype, np.integer):
+        return ()
+    highest = np.broadcast_to(np.asarray(spec.maximum), spec.shape)
+    return tuple(int(each) + 1 for each in np.ravel(highest))
+
+
+def _generator(env: Any, changes: dict[str, Any]) -> Any:
+    """Make the environment's generator with other arguments.
+
+    Raises:
+        TypeError: the generator lacks one.
+    """
+    generator = getattr(env, "generator", getattr(env, "_generator", None))
+    parameters = [*inspect.signature(type(generator).__init__).parameters][1:]
+    unknown = sorted(changes.keys() - set(parameters))
+    if unknown:
+        raise TypeError(
+            f"unexpected keyword argument {', '.join(map(repr, unknown))}; its generator has "
+            f"{', '.join(parameters)}"
+        )
+    own = {
+        each: getattr(generator, each, getattr(generator, f"_{each}", None)) for each in parameters
+    }
+    return type(generator)(**{**own, **changes})

@@ -1,0 +1,109 @@
+"""NAVIX: MiniGrid's tasks in JAX."""
+
+import importlib
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from jaxagents.environments.protocol import Environment, StepResult, without_weak_types
+from jaxagents.environments.quiet_import import SILENCE
+from jaxagents.environments.spaces import Discrete
+from jaxagents.types import PyTree
+
+navix: Any = importlib.import_module("navix")  # an extra
+
+# How many kinds, colours and states (or directions) the symbols of the library have.
+_N_SYMBOLS = (11, 6, 4)
+
+
+@final
+class NavixEnvironment(Environment):
+    """A task of NAVIX with one actor.
+
+    Symbols of a cell, its kind, colour and state, become one-hot channels.
+
+    Args:
+        env: The library's environment, with symbolic or RGB observations.
+    """
+
+    n_actors = 1
+
+    def __init__(self, env: Any):
+        self.env = env
+        self.name = type(env).__name__
+
+    @property
+    def truncation_rule(self) -> str:
+        """Description of when episodes are truncated."""
+        return f"time limit: max_steps = {self.env.max_steps} steps"
+
+    def max_episode_steps(self, params: PyTree = None) -> int | None:
+        """Return the time limit; see `Environment.max_episode_steps`."""
+        del params
+        return int(self.env.max_steps)
+
+    def action_space(self, params: PyTree = None) -> Discrete:
+        """Return the actions."""
+        del params
+        return Discrete(len(self.env.action_set))
+
+    def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[Array, PyTree]:
+        """Start an episode; see `Environment.reset_env`."""
+        del params
+        state = self.env.reset(rng)
+        types = jax.eval_shape(self.env.step, state, jnp.int32(0))
+        state = jax.tree.map(lambda leaf, later: jnp.asarray(leaf, later.dtype), state, types)
+        return _features(state.observation), without_weak_types(state)
+
+    def step_env(
+        self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
+    ) -> StepResult:
+        """Step without a reset; see `Environment.step_env`."""
+        del rng, params
+        state = without_weak_types(self.env.step(state, action[0]))
+        return (
+            _features(state.observation),
+            state,
+            jnp.asarray(state.reward, jnp.float32).reshape(1),
+            state.is_termination().reshape(1),
+            state.is_truncation().reshape(1),
+            {},
+        )
+
+    def draw(self, state: PyTree, params: PyTree) -> np.ndarray:
+        """Let the library draw a state, ``[height, width, 3]``."""
+        del params
+        return np.asarray(navix.observations.rgb(state.state))
+
+
+def _features(observation: Array) -> Array:
+    if observation.dtype == jnp.uint8 and observation.shape[-1] == len(_N_SYMBOLS):
+        if observation.ndim == 3 and min(observation.shape[:2]) >= 32:  # pixels of 32 per cell
+            return observation[jnp.newaxis].astype(jnp.float32) / 255
+        layers = [jax.nn.one_hot(observation[..., i], n) for i, n in enumerate(_N_SYMBOLS)]
+        return jnp.concatenate(layers, axis=-1)[jnp.newaxis]
+    return observation[jnp.newaxis].astype(jnp.float32)
+
+
+def make(name: str, observation: str | None = None, **env_kwargs: Any) -> NavixEnvironment:
+    """Construct a task by the library's id.
+
+    Args:
+        name: The library's id.
+        observation: A function of ``navix.observations``, such as "symbolic_first_person", which is
+            MiniGrid's; None: the task's own, mostly the whole grid.
+        env_kwargs: Arguments of ``navix.make``, such as ``max_steps``.
+
+    Raises:
+        ValueError: there is no such observation.
+    """
+    if observation is not None:
+        function = getattr(navix.observations, observation, None)
+        if not callable(function):
+            raise ValueError(f"navix.observations has no function {observation!r}")
+        env_kwargs["observation_fn"] = function
+    with SILENCE:
+        return NavixEnvironment(navix.make(name, **env_kwargs))

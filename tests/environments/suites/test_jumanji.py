@@ -1,0 +1,167 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxagents as ja
+
+jumanji = pytest.importorskip("jumanji")
+from jaxagents.environments.suites.jumanji import arguments_of_scenario  # noqa: E402
+
+
+def steps(env, actions, seed=0):
+    """Step through actions ``[time, actors, ...]`` without resets."""
+    observation, state = env.reset_env(jax.random.key(seed), None)
+    results = [(observation, state)]
+    for action in actions:
+        results.append(env.step_env(jax.random.key(0), results[-1][1], action, None))
+    return results
+
+
+def test_the_time_limit_of_lbf_truncates_and_that_of_a_warehouse_terminates():
+    lbf, _ = ja.make("jumanji/LevelBasedForaging-v0", time_limit=3)
+    assert (lbf.n_actors, lbf.time_limits, lbf.max_episode_steps()) == (2, "bootstrap", 3)
+    flags = [step[3:5] for step in steps(lbf, jnp.zeros((3, 2), jnp.int32))[1:]]
+    np.testing.assert_array_equal(flags, [[[False] * 2] * 2] * 2 + [[[False] * 2, [True] * 2]])
+
+    warehouse, _ = ja.make("jumanji/RobotWarehouse-v0", scenario="tiny-2ag", time_limit=2)
+    assert (warehouse.n_actors, warehouse.time_limits) == (2, "terminal")
+    flags = [step[3:5] for step in steps(warehouse, jnp.zeros((2, 2), jnp.int32))[1:]]
+    np.testing.assert_array_equal(flags, [[[False] * 2] * 2, [[True] * 2, [False] * 2]])
+
+
+def test_observations_tell_the_time_that_the_library_counts():
+    env, _ = ja.make("jumanji/LevelBasedForaging-v0")
+    assert [int(step[0].elapsed) for step in steps(env, jnp.zeros((2, 2), jnp.int32))] == [0, 1, 2]
+
+
+def test_a_reward_of_the_team_counts_for_every_actor():
+    env, _ = ja.make("jumanji/Cleaner-v0")
+    # Two actors beside each other's start clean new tiles: all three earn the sum less the penalty.
+    observation, state = env.reset_env(jax.random.key(0), None)
+    action = jnp.argmax(observation.action_mask, axis=-1)
+    _, timestep = env.env.step(state, action)
+    reward = env.step_env(jax.random.key(0), state, action, None)[2]
+    np.testing.assert_array_equal(reward, [float(timestep.reward)] * 3)
+    assert float(timestep.reward) == pytest.approx(0.5)  # all three clean the same tile
+
+
+def test_an_actor_of_connector_sees_its_own_path_apart_from_others():
+    env, _ = ja.make("jumanji/Connector-v3", scenario="con-5x5x3a")
+    observation, state = env.reset_env(jax.random.key(3), None)
+    features = np.asarray(observation.features)
+    assert features.shape == (3, 5, 5, 6)
+    for actor in range(3):
+        head, target = features[actor, ..., 1], features[actor, ..., 2]
+        assert head.sum() == target.sum() == 1
+        assert tuple(np.argwhere(head)[0]) == tuple(np.asarray(state.agents.position[actor]))
+        assert tuple(np.argwhere(target)[0]) == tuple(np.asarray(state.agents.target[actor]))
+        # Path, head and target of both others.
+        np.testing.assert_array_equal(features[actor, ..., 3:].sum((0, 1)), [0, 2, 2])
+
+
+def test_an_actor_of_cleaner_sees_itself():
+    env, _ = ja.make("jumanji/Cleaner-v0")
+    itself, dirty, walls, everyone = np.moveaxis(steps(env, [])[0][0].features[0], -1, 0)
+    assert (itself[0, 0], itself.sum(), everyone[0, 0], everyone.sum()) == (1, 1, 3, 3)
+    assert dirty[0, 0] == 0  # the starting tile is clean
+    assert dirty.sum() + walls.sum() == 99
+
+
+def test_choices_with_one_mask_become_one_choice():
+    env, _ = ja.make("jumanji/Tetris-v0")
+    observation, state = env.reset_env(jax.random.key(0), None)
+    assert env.action_space() == ja.Discrete(4 * 10)
+    np.testing.assert_array_equal(observation.action_mask[0], state.action_mask.ravel())
+    # The number counts rotations of 10 columns: 23 is the third rotation, column 3.
+    after = env.step_env(jax.random.key(0), state, jnp.array([23]), None)[1]
+    direct, _ = env.env.step(state, jnp.array([2, 3]))
+    np.testing.assert_array_equal(after.grid_padded, direct.grid_padded)
+
+
+def test_choices_with_a_mask_each_stay_several_choices():
+    env, _ = ja.make("jumanji/JobShop-v0")
+    observation, state = env.reset_env(jax.random.key(0), None)
+    assert env.action_space() == ja.MultiDiscrete((21,) * 10)
+    np.testing.assert_array_equal(observation.action_mask[0], state.action_mask.ravel())
+
+
+def test_where_the_library_allows_nothing_everything_is_allowed():
+    env, _ = ja.make("jumanji/Knapsack-v1", total_budget=0.5)
+    observation, state = env.reset_env(jax.random.key(0), None)
+    while not bool(jnp.all(observation.action_mask)):
+        assert bool(jnp.any(observation.action_mask))
+        action = jnp.argmax(observation.action_mask, axis=-1)
+        observation, state, _, terminated, *_ = env.step_env(jax.random.key(0), state, action, None)
+    assert bool(terminated[0])
+
+
+def test_a_tile_of_2048_is_seen_by_its_exponent():
+    env, _ = ja.make("jumanji/Game2048-v1")
+    observation, state = env.reset_env(jax.random.key(0), None)
+    np.testing.assert_array_equal(jnp.argmax(observation.features[0], axis=-1), state.board)
+
+
+def test_pacman_sees_pellets_and_itself_where_there_are_no_walls():
+    env, _ = ja.make("jumanji/PacMan-v1")
+    free, player, ghosts, pellets, power_ups, _ = np.moveaxis(
+        steps(env, [])[0][0].features[0], -1, 0
+    )
+    assert (player.sum(), ghosts.sum(), power_ups.sum()) == (1, 4, 4)
+    for plane in (player, pellets, power_ups):
+        assert plane.sum() > 0
+        assert np.all(free[plane > 0] == 1)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "scenario", "expected"),
+    [
+        (
+            "RobotWarehouse-v0",
+            "small-4ag-hard",
+            {"shelf_rows": 2, "shelf_columns": 3, "num_agents": 4, "request_queue_size": 2},
+        ),
+        ("RobotWarehouse-v0", "tiny-2ag", {"shelf_rows": 1, "request_queue_size": 2}),
+        (
+            "LevelBasedForaging-v0",
+            "2s-8x8-2p-2f-coop",
+            {"grid_size": 8, "fov": 2, "num_agents": 2, "num_food": 2, "force_coop": True},
+        ),
+        ("LevelBasedForaging-v0", "15x15-4p-3f", {"fov": 15, "num_food": 3, "force_coop": False}),
+        ("Connector-v3", "con-7x7x5a", {"grid_size": 7, "num_agents": 5}),
+    ],
+)
+def test_scenarios_are_those_that_papers_name(env_id, scenario, expected):
+    found = arguments_of_scenario(env_id, scenario)
+    assert {name: found[name] for name in expected} == expected
+    env, _ = ja.make(f"jumanji/{env_id}", scenario=scenario)
+    assert env.n_actors == found["num_agents"]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"scenario": "huge-2ag"}, "no scenario 'huge-2ag'"),
+        (
+            {"shelf_row": 2},
+            r"unexpected keyword argument 'shelf_row'; its generator has shelf_rows",
+        ),
+        ({"shelf_columns": 2}, "must be an odd number"),
+    ],
+)
+def test_wrong_arguments_are_one_clear_line(kwargs, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        ja.make("jumanji/RobotWarehouse-v0", **kwargs)
+    assert "\n" not in str(raised.value)
+
+
+def test_arguments_of_the_generator_reach_it():
+    env, _ = ja.make("jumanji/RobotWarehouse-v0", num_agents=3, time_limit=9)
+    assert (env.n_actors, env.max_episode_steps(), env.env.num_agents) == (3, 9, 3)
+
+
+def test_a_game_of_matrax_pays_its_matrix():
+    pytest.importorskip("matrax")
+    env, _ = ja.make("matrax/Climbing-stateless-v0", time_limit=2)
+    paid = [step[2] for step in steps(env, jnp.array([[0, 0], [0, 1]]))[1:]]
+    np.testing.assert_array_equal(paid, [[11, 11], [-30, -30]])
