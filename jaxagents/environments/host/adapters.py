@@ -16,6 +16,7 @@ from jaxagents.environments.host.encodings import (
     as_picture,
     is_of_images,
 )
+from jaxagents.environments.host.tuples import TupleAgents, is_of_agents
 from jaxagents.environments.spaces import teams_by_name
 
 _FRAMES_PER_SECOND = 10.0  # of environments that do not say
@@ -147,11 +148,7 @@ class GymnasiumAdapter(Adapter):
 
     def __init__(self, env: Any, images: ImageSettings):
         super().__init__(env)
-        spec = getattr(env, "spec", None)
-        self.name = spec.id if spec is not None else type(env).__name__
-        self.max_episode_steps = spec.max_episode_steps if spec is not None else None
-        if self.max_episode_steps is None:  # a wrapper around an environment without a spec
-            self.max_episode_steps = _limit_of_wrapper(env)
+        self.name, self.max_episode_steps = _name_and_limit(env)
         self.arrays = ActorArrays(self.name, [env.observation_space], [env.action_space], images)
 
     def reset(self, seed: int | None) -> tuple[HostObservation, np.ndarray]:
@@ -355,6 +352,8 @@ def _by_position(values: Mapping[Any, Any], position: Mapping[Any, int]) -> dict
 def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
     """Choose the adapter of an environment of Gymnasium, or of either API of PettingZoo.
 
+    Entries of Gymnasium's Tuple spaces are agents, as in PettingZoo's parallel API.
+
     Args:
         env: The environment.
         images: How its images are observed.
@@ -363,6 +362,8 @@ def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
         TypeError: it is none of these; or as `ActorArrays`.
         ValueError: as `ActorArrays`.
     """
+    if is_of_agents(env):
+        env = TupleAgents(env, *_name_and_limit(env))
     if hasattr(env, "agent_selection") or hasattr(env, "agent_iter"):
         from pettingzoo.utils.conversions import (  # pyright: ignore[reportMissingImports] -- an extra
             aec_to_parallel,
@@ -410,6 +411,15 @@ def _has_state(env: Any) -> bool:
     if not hasattr(env, "state") or not callable(env.state):
         return False
     return getattr(env, "state_space", None) is not None
+
+
+def _name_and_limit(env: Any) -> tuple[str, int | None]:
+    """Return the name of an environment of Gymnasium, and its time limit if that is known."""
+    spec = getattr(env, "spec", None)
+    limit = spec.max_episode_steps if spec is not None else None
+    if limit is None:  # a wrapper around an environment without a spec
+        limit = _limit_of_wrapper(env)
+    return spec.id if spec is not None else type(env).__name__, limit
 
 
 def _limit_of_wrapper(env: Any) -> int | None:

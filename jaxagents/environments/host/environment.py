@@ -22,6 +22,7 @@ from jaxagents.environments.host.encodings import ImageSettings, narrow
 from jaxagents.environments.host.pool import OnWorkerFailure, PoolSettings, WorkerPool
 from jaxagents.environments.host.sharing import QUIET_PYGAME, ArraySpec, Layout, imported_modules
 from jaxagents.environments.host.stepper import EnvironmentSettings, InfoFunctions
+from jaxagents.environments.host.tuples import is_of_agents
 from jaxagents.environments.host.vectors import SingleOfVector, autoreset_mode
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.errors import pip_install, stacklevel_of_caller
@@ -61,8 +62,8 @@ class HostEnvironment:
 
     Args:
         make_env: Constructs an environment of Gymnasium, of PettingZoo's parallel API, or of its
-            AEC API, which PettingZoo converts. It is pickled by cloudpickle, so that functions of
-            a notebook and lambdas work.
+            AEC API, which PettingZoo converts. Entries of Gymnasium's Tuple spaces are agents. It
+            is pickled by cloudpickle, so that functions of a notebook and lambdas work.
         n_workers: Processes that share the environments of an agent; None: one per processor; 0:
             the training process steps them itself, which is faster where a step of them all takes
             less than half a millisecond.
@@ -71,7 +72,7 @@ class HostEnvironment:
             "raise" a `HostEnvironmentError`, or "restart" the worker. The episodes of the restarted
             worker's environments count as truncated.
         teams: Each actor's team, counted from 0. None: agents of PettingZoo whose names differ only
-            in a final number are in the same team.
+            in a final number are in the same team, and so are all agents of Tuple spaces.
         time_limits: "terminal" if the time limit is a part of the task, "bootstrap" if not.
         max_episode_steps: The environment's own time limit; None: read it from Gymnasium's spec
             or ``TimeLimit``, or from PettingZoo's ``max_cycles``, if it is there.
@@ -93,7 +94,8 @@ class HostEnvironment:
     Attributes:
         name: The environment's own name.
         frames_per_second: Speed at which its pictures are shown.
-        n_actors: Number of actors: the possible agents of PettingZoo, or 1.
+        n_actors: Number of actors: the possible agents of PettingZoo, the entries of Gymnasium's
+            Tuple spaces, or 1.
         inputs: Each actor's name, the shape that it observes before padding, and the sizes of any
             parts, in order.
         observation: Shapes and dtypes of an observation, by the names of `Observation`.
@@ -228,7 +230,13 @@ class HostEnvironment:
                 "leave out vectorized."
             )
         self.has_idle_steps = autoreset_mode(vector) == "NEXT_STEP"
-        return adapt(SingleOfVector(vector), self._images)
+        single = SingleOfVector(vector)
+        if is_of_agents(single):
+            raise TypeError(
+                f"{type(vector).__name__} is a vector of environments of several agents, which has "
+                "one reward for all; leave out vectorized."
+            )
+        return adapt(single, self._images)
 
     @functools.cached_property
     def picture(self) -> ArraySpec | None:
