@@ -237,7 +237,7 @@ def _make_hunting(name: str, env_kwargs: dict[str, Any]) -> Any:
 
 
 def _make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> Any:
-    from jaxagents.environments.host.environment import make_gymnasium
+    from jaxagents.environments.host.by_id import make_gymnasium
 
     return _construct(
         f"gymnasium/{name}", lambda **kwargs: make_gymnasium(name, kwargs), env_kwargs
@@ -245,7 +245,7 @@ def _make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> Any:
 
 
 def _make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> Any:
-    from jaxagents.environments.host.environment import make_pettingzoo
+    from jaxagents.environments.host.by_id import make_pettingzoo
 
     return _construct(
         f"pettingzoo/{name}", lambda **kwargs: make_pettingzoo(name, kwargs), env_kwargs
@@ -272,7 +272,7 @@ def _construct(
             raise
         arguments = ", ".join(f"{name}={value!r}" for name, value in env_kwargs.items())
         raise ValueError(
-            f"{env_id} cannot be constructed with {arguments}: {error}.{remedy}"
+            f"{env_id} cannot be constructed with {arguments}: {str(error).rstrip('.')}.{remedy}"
         ) from error
 
 

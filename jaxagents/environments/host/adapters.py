@@ -1,13 +1,12 @@
 """Environments of Gymnasium and PettingZoo, each as arrays with an axis of actors. Numpy only."""
 
 import abc
-import contextlib
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from jaxagents.environments.host import WrongValueError
+from jaxagents.environments.host import VectorRewardError
 from jaxagents.environments.host.actor_arrays import ActorArrays, HostObservation
 from jaxagents.environments.host.encodings import (
     AS_THEY_ARE,
@@ -77,12 +76,16 @@ class Adapter(abc.ABC):
     def explore(self, n_steps: int) -> HostObservation:
         """Play some steps to find which fields observations can have, and observe them all.
 
-        Faults of the first observation are raised; those of steps are left for training to raise.
+        Faults of the first observation and rewards that are no numbers are raised; other faults of
+        steps are left for training to raise.
         """
         self._has_mask, self._has_state = True, _has_state(self._env)
         observation, _ = self.reset(seed=0)
-        with contextlib.suppress(Exception):
+        try:
             self._play_first_actions(observation, n_steps)
+        except Exception as error:
+            if isinstance(error, VectorRewardError):
+                raise
         self._has_mask = self.arrays.needs_mask
         return observation if self._has_mask else observation._replace(action_mask=None)
 
@@ -419,7 +422,8 @@ def _name_and_limit(env: Any) -> tuple[str, int | None]:
     limit = spec.max_episode_steps if spec is not None else None
     if limit is None:  # a wrapper around an environment without a spec
         limit = _limit_of_wrapper(env)
-    return spec.id if spec is not None else type(env).__name__, limit
+    name = type(getattr(env, "unwrapped", env)).__name__ if spec is None else spec.id
+    return name, limit
 
 
 def _limit_of_wrapper(env: Any) -> int | None:
@@ -443,5 +447,8 @@ def _as_reward(reward: Any) -> float:
     if type(reward) is float:
         return reward
     if np.size(reward) != 1:
-        raise WrongValueError(f"returned a reward of shape {np.shape(reward)}, not one number")
+        raise VectorRewardError(
+            f"returned a reward of shape {np.shape(reward)}, not one number; let it return a "
+            "weighted sum, as reward_weights of jaxagents.make does"
+        )
     return float(np.asarray(reward).reshape(()))
