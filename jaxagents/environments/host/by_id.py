@@ -166,8 +166,10 @@ def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
     _import_parts(package, module)
     library, wrapping, settings = _split(env_kwargs)
     settings.setdefault("time_limits", "terminal" if package in _TERMINAL else "bootstrap")
-    make_env = functools.partial(_make_parallel, package, module, library)
-    make_drawn = functools.partial(_make_parallel, package, module, _DRAWN | library)
+    # The checking wrappers clip continuous actions; other wrappers need the parallel API inside.
+    is_raw = package in _CHECKED and not library.get("continuous_actions") and not wrapping
+    make = functools.partial(_make_parallel, package, module, is_raw)
+    make_env, make_drawn = (functools.partial(make, each) for each in (library, _DRAWN | library))
     return _host_environment(make_env, make_drawn, wrapping, settings)
 
 
@@ -209,9 +211,7 @@ def _import_parts(package: str, module: str) -> Any:
         ) from error
 
 
-def _make_parallel(package: str, module: str, env_kwargs: dict[str, Any]) -> Any:
+def _make_parallel(package: str, module: str, is_raw: bool, env_kwargs: dict[str, Any]) -> Any:
     library = _import_parts(package, module)
     make = getattr(library, "parallel_env", None) or library.env
-    if package in _CHECKED and not env_kwargs.get("continuous_actions"):  # which they would clip
-        make = library.raw_env
-    return make(**env_kwargs)
+    return (library.raw_env if is_raw else make)(**env_kwargs)
