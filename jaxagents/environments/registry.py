@@ -105,12 +105,14 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
     """Construct an environment.
 
     Args:
-        env_id: One of `registered_ids`; or ``gymnasium/`` and an id of Gymnasium's registry; or
-            ``pettingzoo/``, a package with PettingZoo's interface, a colon and a module, such as
+        env_id: One of `registered_ids`; or ``gymnasium/`` and an id of Gymnasium's registry, or a
+            module, a colon and an id that it registers or a constructor; or ``pettingzoo/``, a
+            package with PettingZoo's interface, a colon and a module, such as
             ``pettingzoo/mpe2:simple_spread_v3``.
         env_kwargs: Arguments of the library's constructor; with Gymnasium and PettingZoo also
             ``n_workers``, ``timeout``, ``on_worker_failure``, ``teams``, ``time_limits`` and
-            ``vectorized`` of `HostEnvironment`.
+            ``vectorized`` of `HostEnvironment`; ``wrappers``, each a name ``module:name`` or a
+            mapping from it to keyword arguments; and ``reward_weights`` of vectors of rewards.
 
     Returns:
         The environment and its default parameters, which are the library's own; None for

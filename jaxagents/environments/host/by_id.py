@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.host.sharing import quiet_pygame
-from jaxagents.environments.host.wrapping import wrapped
+from jaxagents.environments.host.wrapping import with_wrappers
 from jaxagents.errors import did_you_mean, pip_install
 
 # Where the time limit is a part of the task, as in the same environments of JaxMARL.
@@ -94,7 +94,7 @@ def _host_environment(
             f"{' and '.join(wrapping)} with vectorized=True; a vector's environments cannot be "
             "wrapped: leave out vectorized."
         )
-    wrap = functools.partial(wrapped, **{"wrappers": (), **wrapping})
+    wrap = functools.partial(with_wrappers, **{"wrappers": (), **wrapping})
     return HostEnvironment(wrap(make_env), make_drawn=wrap(make_drawn), **settings)
 
 

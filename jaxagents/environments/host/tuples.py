@@ -25,9 +25,9 @@ def is_of_agents(env: Any) -> bool:
     if isinstance(observation_space, Tuple) and len(observation_space) == len(action_space):
         return True
     raise TypeError(
-        f"{type(env).__name__} has the action space {action_space}, whose entries are agents only "
-        "if the observation space is a Tuple of the same length. If it is one agent's action, wrap "
-        "the environment in one that takes all choices as one vector."
+        f"action space {' '.join(repr(action_space).split())} is one agent's: entries are agents "
+        "only if the observation space is a Tuple of the same length. Wrap the environment in one "
+        "that takes all choices as one vector."
     )
 
 

@@ -59,7 +59,7 @@ class WeightedReward(gymnasium.RewardWrapper):
         return float(np.dot(reward, self._weights))
 
 
-def wrapped(
+def with_wrappers(
     make_env: Callable[..., Any], wrappers: Any, reward_weights: Any = None
 ) -> Callable[..., Any]:
     """Return a constructor that wraps each environment, in order.

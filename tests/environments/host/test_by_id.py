@@ -227,8 +227,10 @@ runs_dir: {tmp_path / "runs"}
 """)
     experiment = Experiment(load_config(tmp_path / "config.yaml"))
     experiment.train()
+    experiment.agent.env.close()
     resumed = Experiment.of_run(experiment.directory, ["--agent.n_steps", "2"])
     assert resumed.resume()["training"]["n_updates_done"] == 2
+    resumed.agent.env.close()
     assert resumed.agent.env.observation["features"].shape == (1, 2, 2)
 
 
