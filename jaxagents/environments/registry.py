@@ -108,12 +108,14 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
     """Construct an environment.
 
     Args:
-        env_id: One of `registered_ids`; or ``gymnasium/`` and an id of Gymnasium's registry; or
-            ``pettingzoo/``, a package with PettingZoo's interface, a colon and a module, such as
+        env_id: One of `registered_ids`; or ``gymnasium/`` and an id of Gymnasium's registry, or a
+            module, a colon and an id that it registers or a constructor; or ``pettingzoo/``, a
+            package with PettingZoo's interface, a colon and a module, such as
             ``pettingzoo/mpe2:simple_spread_v3``.
         env_kwargs: Arguments of the library's constructor; with Gymnasium and PettingZoo also
             ``n_workers``, ``timeout``, ``on_worker_failure``, ``teams``, ``time_limits`` and
-            ``vectorized`` of `HostEnvironment`.
+            ``vectorized`` of `HostEnvironment`; ``wrappers``, each a name ``module:name`` or a
+            mapping from it to keyword arguments; and ``reward_weights`` of vectors of rewards.
 
     Returns:
         The environment and its default parameters, which are the library's own; None for
@@ -240,7 +242,7 @@ def _make_hunting(name: str, env_kwargs: dict[str, Any]) -> Any:
 
 
 def _make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> Any:
-    from jaxagents.environments.host.environment import make_gymnasium
+    from jaxagents.environments.host.by_id import make_gymnasium
 
     return _construct(
         f"gymnasium/{name}", lambda **kwargs: make_gymnasium(name, kwargs), env_kwargs
@@ -248,7 +250,7 @@ def _make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> Any:
 
 
 def _make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> Any:
-    from jaxagents.environments.host.environment import make_pettingzoo
+    from jaxagents.environments.host.by_id import make_pettingzoo
 
     return _construct(
         f"pettingzoo/{name}", lambda **kwargs: make_pettingzoo(name, kwargs), env_kwargs
@@ -291,7 +293,7 @@ def _construct(
             raise
         arguments = ", ".join(f"{name}={value!r}" for name, value in env_kwargs.items())
         raise ValueError(
-            f"{env_id} cannot be constructed with {arguments}: {error}.{remedy}"
+            f"{env_id} cannot be constructed with {arguments}: {str(error).rstrip('.')}.{remedy}"
         ) from error
 
 

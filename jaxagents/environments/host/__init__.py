@@ -11,3 +11,7 @@ class HostEnvironmentError(RuntimeError):
 
 class WrongValueError(ValueError):
     """An environment returned what its spaces do not allow; the message begins "returned"."""
+
+
+class VectorRewardError(WrongValueError):
+    """An environment returned a reward that is not one number."""

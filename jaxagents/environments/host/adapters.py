@@ -1,13 +1,12 @@
 """Environments of Gymnasium and PettingZoo, each as arrays with an axis of actors. Numpy only."""
 
 import abc
-import contextlib
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from jaxagents.environments.host import WrongValueError
+from jaxagents.environments.host import VectorRewardError
 from jaxagents.environments.host.actor_arrays import ActorArrays, HostObservation
 from jaxagents.environments.host.encodings import (
     AS_THEY_ARE,
@@ -16,6 +15,7 @@ from jaxagents.environments.host.encodings import (
     as_picture,
     is_of_images,
 )
+from jaxagents.environments.host.tuples import TupleAgents, is_of_agents
 from jaxagents.environments.spaces import teams_by_name
 
 _FRAMES_PER_SECOND = 10.0  # of environments that do not say
@@ -76,12 +76,16 @@ class Adapter(abc.ABC):
     def explore(self, n_steps: int) -> HostObservation:
         """Play some steps to find which fields observations can have, and observe them all.
 
-        Faults of the first observation are raised; those of steps are left for training to raise.
+        Faults of the first observation and rewards that are no numbers are raised; other faults of
+        steps are left for training to raise.
         """
         self._has_mask, self._has_state = True, _has_state(self._env)
         observation, _ = self.reset(seed=0)
-        with contextlib.suppress(Exception):
+        try:
             self._play_first_actions(observation, n_steps)
+        except Exception as error:
+            if isinstance(error, VectorRewardError):
+                raise
         self._has_mask = self.arrays.needs_mask
         return observation if self._has_mask else observation._replace(action_mask=None)
 
@@ -147,11 +151,7 @@ class GymnasiumAdapter(Adapter):
 
     def __init__(self, env: Any, images: ImageSettings):
         super().__init__(env)
-        spec = getattr(env, "spec", None)
-        self.name = spec.id if spec is not None else type(env).__name__
-        self.max_episode_steps = spec.max_episode_steps if spec is not None else None
-        if self.max_episode_steps is None:  # a wrapper around an environment without a spec
-            self.max_episode_steps = _limit_of_wrapper(env)
+        self.name, self.max_episode_steps = _name_and_limit(env)
         self.arrays = ActorArrays(self.name, [env.observation_space], [env.action_space], images)
 
     def reset(self, seed: int | None) -> tuple[HostObservation, np.ndarray]:
@@ -355,6 +355,8 @@ def _by_position(values: Mapping[Any, Any], position: Mapping[Any, int]) -> dict
 def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
     """Choose the adapter of an environment of Gymnasium, or of either API of PettingZoo.
 
+    Entries of Gymnasium's Tuple spaces are agents, as in PettingZoo's parallel API.
+
     Args:
         env: The environment.
         images: How its images are observed.
@@ -363,6 +365,8 @@ def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
         TypeError: it is none of these; or as `ActorArrays`.
         ValueError: as `ActorArrays`.
     """
+    if is_of_agents(env):
+        env = TupleAgents(env, *_name_and_limit(env))
     if hasattr(env, "agent_selection") or hasattr(env, "agent_iter"):
         from pettingzoo.utils.conversions import (  # pyright: ignore[reportMissingImports] -- an extra
             aec_to_parallel,
@@ -412,6 +416,16 @@ def _has_state(env: Any) -> bool:
     return getattr(env, "state_space", None) is not None
 
 
+def _name_and_limit(env: Any) -> tuple[str, int | None]:
+    """Return the name of an environment of Gymnasium, and its time limit if that is known."""
+    spec = getattr(env, "spec", None)
+    limit = spec.max_episode_steps if spec is not None else None
+    if limit is None:  # a wrapper around an environment without a spec
+        limit = _limit_of_wrapper(env)
+    name = type(getattr(env, "unwrapped", env)).__name__ if spec is None else spec.id
+    return name, limit
+
+
 def _limit_of_wrapper(env: Any) -> int | None:
     """Return the limit of Gymnasium's TimeLimit, if an environment is wrapped by it."""
     while env is not None and type(env).__name__ != "TimeLimit":
@@ -433,5 +447,8 @@ def _as_reward(reward: Any) -> float:
     if type(reward) is float:
         return reward
     if np.size(reward) != 1:
-        raise WrongValueError(f"returned a reward of shape {np.shape(reward)}, not one number")
+        raise VectorRewardError(
+            f"returned a reward of shape {np.shape(reward)}, not one number; let it return a "
+            "weighted sum, as reward_weights of jaxagents.make does"
+        )
     return float(np.asarray(reward).reshape(()))

@@ -146,7 +146,8 @@ def encoding_of(name: str, space: Any, images: ImageSettings) -> Encoding:
     if flat is None or flat.shape is None:
         raise TypeError(
             f"{name} has the observation space {space}, which Gymnasium does not flatten; wrap the "
-            "environment so that it observes a Box, or a Dict or Tuple of them."
+            "environment, for example by wrappers of jaxagents.make, so that it observes a Box, or "
+            "a Dict or Tuple of them."
         )
     dtype = np.dtype(np.float32) if flattens else narrow(flat.dtype)
     is_array = not flattens and not has_mask

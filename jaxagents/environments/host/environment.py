@@ -2,10 +2,8 @@
 
 import contextlib
 import functools
-import importlib
 import logging
 import operator
-import os
 import random
 import warnings
 import weakref
@@ -20,34 +18,17 @@ from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.encodings import ImageSettings, narrow
 from jaxagents.environments.host.pool import OnWorkerFailure, PoolSettings, WorkerPool
-from jaxagents.environments.host.sharing import QUIET_PYGAME, ArraySpec, Layout, imported_modules
+from jaxagents.environments.host.sharing import ArraySpec, Layout, imported_modules, quiet_pygame
 from jaxagents.environments.host.stepper import EnvironmentSettings, InfoFunctions
+from jaxagents.environments.host.tuples import is_of_agents
 from jaxagents.environments.host.vectors import SingleOfVector, autoreset_mode
 from jaxagents.environments.spaces import ActionSpace
-from jaxagents.errors import pip_install, stacklevel_of_caller
+from jaxagents.errors import stacklevel_of_caller
 
-# Where the time limit is a part of the task, as in the same environments of JaxMARL.
-_TERMINAL = ("mpe2",)
-# Gymnasium's checking wrappers take a third of a step's time; the workers check faster.
-_CHECKED = ("mpe2",)
 _OWN_STATISTICS = {
     "NormalizeObservation": "AgentConfig(normalize_observations=True)",
     "NormalizeReward": "AgentConfig(normalize_values=True)",
 }
-_DRAWN = {"render_mode": "rgb_array"}
-_SETTINGS = (
-    "n_workers",
-    "timeout",
-    "on_worker_failure",
-    "teams",
-    "time_limits",
-    "image_size",
-    "grayscale",
-    "scale_images",
-    "vectorized",
-    "infos",
-    "explored_steps",
-)
 _logger = logging.getLogger(__name__)
 
 
@@ -61,8 +42,8 @@ class HostEnvironment:
 
     Args:
         make_env: Constructs an environment of Gymnasium, of PettingZoo's parallel API, or of its
-            AEC API, which PettingZoo converts. It is pickled by cloudpickle, so that functions of
-            a notebook and lambdas work.
+            AEC API, which PettingZoo converts. Entries of Gymnasium's Tuple spaces are agents. It
+            is pickled by cloudpickle, so that functions of a notebook and lambdas work.
         n_workers: Processes that share the environments of an agent; None: one per processor; 0:
             the training process steps them itself, which is faster where a step of them all takes
             less than half a millisecond.
@@ -71,7 +52,7 @@ class HostEnvironment:
             "raise" a `HostEnvironmentError`, or "restart" the worker. The episodes of the restarted
             worker's environments count as truncated.
         teams: Each actor's team, counted from 0. None: agents of PettingZoo whose names differ only
-            in a final number are in the same team.
+            in a final number are in the same team, and so are all agents of Tuple spaces.
         time_limits: "terminal" if the time limit is a part of the task, "bootstrap" if not.
         max_episode_steps: The environment's own time limit; None: read it from Gymnasium's spec
             or ``TimeLimit``, or from PettingZoo's ``max_cycles``, if it is there.
@@ -93,7 +74,8 @@ class HostEnvironment:
     Attributes:
         name: The environment's own name.
         frames_per_second: Speed at which its pictures are shown.
-        n_actors: Number of actors: the possible agents of PettingZoo, or 1.
+        n_actors: Number of actors: the possible agents of PettingZoo, the entries of Gymnasium's
+            Tuple spaces, or 1.
         inputs: Each actor's name, the shape that it observes before padding, and the sizes of any
             parts, in order.
         observation: Shapes and dtypes of an observation, by the names of `Observation`.
@@ -217,7 +199,7 @@ class HostEnvironment:
         return adapter
 
     def _construct(self) -> Adapter:
-        with _quiet_pygame():
+        with quiet_pygame():
             env = self._make_env(1) if self.is_vectorized else self._make_env()
         if not self.is_vectorized:
             return adapt(env, self._images)
@@ -228,7 +210,13 @@ class HostEnvironment:
                 "leave out vectorized."
             )
         self.has_idle_steps = autoreset_mode(vector) == "NEXT_STEP"
-        return adapt(SingleOfVector(vector), self._images)
+        single = SingleOfVector(vector)
+        if is_of_agents(single):
+            raise TypeError(
+                f"{type(vector).__name__} is a vector of environments of several agents, which has "
+                "one reward for all; leave out vectorized."
+            )
+        return adapt(single, self._images)
 
     @functools.cached_property
     def picture(self) -> ArraySpec | None:
@@ -342,18 +330,6 @@ class HostEnvironment:
 
 
 @contextlib.contextmanager
-def _quiet_pygame() -> Iterator[None]:
-    """Print no greeting where pygame is imported."""
-    new = {name: value for name, value in QUIET_PYGAME.items() if name not in os.environ}
-    os.environ.update(new)
-    try:
-        yield
-    finally:
-        for name in new:
-            os.environ.pop(name, None)
-
-
-@contextlib.contextmanager
 def _keeping_global_generators() -> Iterator[None]:
     """Preserve the process's global generators, from which some environments draw."""
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -362,91 +338,6 @@ def _keeping_global_generators() -> Iterator[None]:
     finally:
         random.setstate(of_python)
         np.random.set_state(of_numpy)  # noqa: NPY002
-
-
-def make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
-    """Make an environment of Gymnasium's registry.
-
-    Raises:
-        ValueError: Gymnasium does not know it, or refuses the arguments.
-        ImportError: a package that it needs is missing.
-    """
-    import gymnasium
-
-    settings, env_kwargs = _split(env_kwargs)
-    entry = gymnasium.registry.get(name)
-    # Workers lack the imports that registered other packages' environments: pass the entry.
-    is_own = entry is None or str(entry.entry_point).startswith("gymnasium.")
-    spec = name if is_own else entry
-    # The workers check the same as its checker at every step, and faster.
-    make_env = functools.partial(gymnasium.make, spec, disable_env_checker=True, **env_kwargs)
-    make_drawn = functools.partial(make_env, **_DRAWN | env_kwargs)
-    if settings.get("vectorized"):
-        make_env = functools.partial(_make_vector, spec, env_kwargs)
-    try:
-        return HostEnvironment(make_env, make_drawn=make_drawn, **settings)
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise ImportError(f"gymnasium/{name} needs another package: {error}") from error
-    except gymnasium.error.Error as error:
-        raise ValueError(f"gymnasium/{name} cannot be made: {error}") from error
-
-
-def _make_vector(spec: Any, env_kwargs: dict[str, Any], n_envs: int) -> Any:
-    import gymnasium
-
-    return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **env_kwargs)
-
-
-def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
-    """Make an environment of PettingZoo's interface, named ``package:module``.
-
-    Raises:
-        ValueError: the name is not of this form, or there is no such environment.
-        ImportError: its package is not installed.
-    """
-    package, separator, module = name.partition(":")
-    if not separator:
-        raise ValueError(
-            f"pettingzoo/{name} names no package; write pettingzoo/mpe2:simple_spread_v3, the "
-            "environment's package and its module."
-        )
-    _import_parts(package, module)
-    settings, env_kwargs = _split(env_kwargs)
-    settings.setdefault("time_limits", "terminal" if package in _TERMINAL else "bootstrap")
-    make_env = functools.partial(_make_parallel, package, module, env_kwargs)
-    make_drawn = functools.partial(_make_parallel, package, module, _DRAWN | env_kwargs)
-    return HostEnvironment(make_env, make_drawn=make_drawn, **settings)
-
-
-def _split(env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separate the settings of `HostEnvironment` from the arguments of the library."""
-    settings = {name: value for name, value in env_kwargs.items() if name in _SETTINGS}
-    return settings, {name: env_kwargs[name] for name in env_kwargs.keys() - settings.keys()}
-
-
-def _import_parts(package: str, module: str) -> Any:
-    try:
-        with warnings.catch_warnings(), _quiet_pygame():
-            importlib.import_module(package)
-            # PettingZoo prefers a registry of its own, which other packages do not have.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return importlib.import_module(f"{package}.{module}")
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if missing == f"{package}.{module}":
-            raise ValueError(f"{package} has no environment {module!r}.") from error
-        raise ImportError(
-            f"{package}:{module} needs the package {missing}, which is not installed; "
-            f"{pip_install('pettingzoo')} brings PettingZoo and mpe2."
-        ) from error
-
-
-def _make_parallel(package: str, module: str, env_kwargs: dict[str, Any]) -> Any:
-    library = _import_parts(package, module)
-    make = getattr(library, "parallel_env", None) or library.env
-    if package in _CHECKED and not env_kwargs.get("continuous_actions"):  # which they would clip
-        make = library.raw_env
-    return make(**env_kwargs)
 
 
 def _check(n_workers: int | None, timeout: float, on_worker_failure: str) -> None:

@@ -132,6 +132,18 @@ def _receive(channel: socket.socket, n_bytes: int) -> bytes:
     return bytes(data)
 
 
+@contextlib.contextmanager
+def quiet_pygame() -> Iterator[None]:
+    """Print no greeting where pygame is imported."""
+    new = {name: value for name, value in QUIET_PYGAME.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
+
+
 def import_modules(names: Iterable[str]) -> None:
     """Import modules, and have the workers that start from now on import them too."""
     for name in names:

@@ -359,3 +359,48 @@ class Doors(gymnasium.Env):
             self._mask = np.array([0, 0, self._time != self._none_at], np.int8)
         info = {} if self._mask is None else {"action_mask": self._mask}
         return np.array([self._time], np.float32), -cost, False, self._time == self._limit, info
+
+
+class Crew(gymnasium.Env):
+    """Three agents by Gymnasium's Tuples, the last of which observes and acts in larger spaces.
+
+    Agent i (from 1) observes i plus a tenth of the seed, and the time, the last another 9; it earns
+    its action plus 10 i. Agents terminate, each for itself, at the times ``ends``. All are cut at
+    ``limit``. ``as_one`` gives one reward, that of the first, and one of each end for all.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_fps": 7}
+    render_mode = "rgb_array"
+    observation_space = spaces.Tuple(
+        [spaces.Box(-100.0, 100.0, (size,), np.float32) for size in (2, 2, 3)]
+    )
+    action_space = spaces.Tuple([spaces.Discrete(n) for n in (2, 2, 3)])
+
+    def __init__(self, ends=(100, 100, 100), limit=100, as_one=False, infos: Any = None):
+        self.actions: list[tuple[int, ...]] = []
+        self._ends, self._limit, self._as_one = np.array(ends), limit, as_one
+        self._infos = {} if infos is None else infos
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        super().reset(seed=seed)
+        self._time, self._tenths = 0, 0.0 if seed is None else seed % 10 / 10
+        return self._observe(), self._infos
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.actions.append(action)
+        self._time += 1
+        rewards = [10.0 * i + own for i, own in enumerate(action, 1)]
+        ended, is_cut = (self._time >= self._ends).tolist(), self._time >= self._limit
+        if self._as_one:
+            return self._observe(), rewards[0], all(ended), is_cut, self._infos
+        return self._observe(), rewards, ended, [is_cut] * 3, self._infos
+
+    def render(self):
+        return np.full((4, 6, 3), self._time, np.uint8)
+
+    def _observe(self):
+        return [
+            np.array([i + self._tenths, self._time, 9][: box.shape[0]], np.float32)
+            for i, box in enumerate(self.observation_space, 1)
+        ]
