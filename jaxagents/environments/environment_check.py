@@ -98,7 +98,9 @@ def _findings(
         _seeds(play, again, played(rng_other)),
     ]
     if isinstance(batch.space, Box):
-        checks.append(_numbers(played(rng_env, at_bounds=True), f"at the bounds of {batch.space}, "))
+        checks.append(
+            _numbers(played(rng_env, at_bounds=True), f"at the bounds of {batch.space}, ")
+        )
     if batch.can_be_vmapped:
         with jax.disable_jit():
             outside = _play(batch, min(n_steps, _STEPS_OUTSIDE_OF_JIT), rng_env, rng_action, False)
@@ -153,14 +155,14 @@ def _masks(play: _Play, space: ActionSpace) -> Iterator[EnvironmentFinding]:
 
 
 def _numbers(play: _Play, where: str = "") -> Iterator[EnvironmentFinding]:
-    observed = {"sees": play.observation, "sees after the action": play.step.final_observation}
+    sees = "actor {actor} sees {value} as feature {of}"
     values: dict[str, Array | None] = {
-        f"actor {{actor}} {verb} {{value}} as feature {{of}}": observation.features
-        for verb, observation in observed.items()
+        sees: play.observation.features,
+        f"{sees} after its action": play.step.final_observation.features,
+        "the global_state holds {value} at {actor}": play.observation.global_state,
+        "actor {actor} earns a reward of {value}": play.step.reward,
+        "actor {actor} earns a shaped_reward of {value}": play.step.shaped_reward,
     }
-    values["actor {actor} earns a reward of {value}"] = play.step.reward
-    values["actor {actor} earns a shaped_reward of {value}"] = play.step.shaped_reward
-    values["the global_state holds {value} at {actor}"] = play.observation.global_state
     for text, value in values.items():
         if value is not None:
             sentence = f"{where}{text}; return finite numbers."
@@ -175,13 +177,12 @@ def _constants(play: _Play) -> Iterator[EnvironmentFinding]:
     if features.ndim - 2 == IMAGE_NDIM:  # most images have a constant margin
         return
     living = np.asarray(features)[np.asarray(play.step.active)]
-    size = living[0].size
-    never = np.flatnonzero((living == living[0]).all(axis=0))
+    never = np.argwhere((living == living[0]).all(axis=0))
     if len(never):
         yield EnvironmentFinding(
             "hint",
-            f"{len(never)} of {size} observed features never change (the first is feature "
-            f"{never[0]}); leave them out, or look whether the environment sets them.",
+            f"{len(never)} of {living[0].size} observed features never change, such as feature "
+            f"{_index_text(never[0])}; leave them out, or look whether the environment sets them.",
         )
 
 
@@ -198,7 +199,8 @@ def _magnitudes(play: _Play) -> Iterator[EnvironmentFinding]:
 
 
 def _rewards(play: _Play) -> Iterator[EnvironmentFinding]:
-    if not np.any(play.step.reward):
+    shaped = play.step.shaped_reward
+    if not np.any(play.step.reward) and (shaped is None or not np.any(shaped)):
         yield EnvironmentFinding(
             "hint",
             f"no actor earned a reward other than 0 in {len(play.elapsed):,} random steps; look "
@@ -238,17 +240,13 @@ def _lengths(play: _Play, limit: int | None) -> Iterator[EnvironmentFinding]:
             f"each of {len(lengths):,} episodes ended in its first step; unless the task has one "
             "step, look at terminated and truncated.",
         )
-    if len(lengths) == 0 and limit is None:
-        yield EnvironmentFinding(
-            "hint",
-            f"no episode ended in {n_steps:,} steps, and evaluations wait for the end; truncate "
-            "episodes, or train with max_episode_steps.",
+    if not len(lengths) and (limit is None or limit >= n_steps):
+        remedy = (
+            "and evaluations wait for the end; truncate episodes, or train with max_episode_steps."
+            if limit is None
+            else f"the limit is {limit:,}; play more."
         )
-    elif len(lengths) == 0 and limit >= n_steps:
-        yield EnvironmentFinding(
-            "hint",
-            f"no episode ended in {n_steps:,} steps; play more than max_episode_steps, {limit:,}.",
-        )
+        yield EnvironmentFinding("hint", f"no episode ended in {n_steps:,} steps, {remedy}")
 
 
 def _seeds(play: _Play, again: _Play, other: _Play) -> Iterator[EnvironmentFinding]:
@@ -357,5 +355,7 @@ def _index_text(index: Sequence[Any]) -> str:
 def _one_line(error: Exception) -> str:
     """Return the first line of an error, with its kind unless it is of this package's checks."""
     line = next(iter(str(error).splitlines()), "")
-    is_own = type(error) in (TypeError, ValueError) or type(error).__module__.startswith("jaxagents")
+    is_own = type(error) in (TypeError, ValueError) or type(error).__module__.startswith(
+        "jaxagents"
+    )
     return line if is_own else f"{type(error).__name__}: {line}"
