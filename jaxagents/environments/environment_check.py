@@ -1,5 +1,6 @@
 """Checks of an environment by playing random actions: what breaks the protocol, and what it is."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -27,6 +28,10 @@ class EnvironmentFinding(NamedTuple):
 
     level: Literal["error", "hint", "ok"]  # an error breaks the protocol
     text: str
+
+
+_error = functools.partial(EnvironmentFinding, "error")
+_hint = functools.partial(EnvironmentFinding, "hint")
 
 
 class _Play(NamedTuple):
@@ -70,7 +75,7 @@ def check_environment(
         finally:
             batch.close()
     except Exception as error:  # an environment may raise anything
-        found.append(EnvironmentFinding("error", _one_line(error)))
+        found.append(_error(_one_line(error)))
     return sorted(dict.fromkeys(found), key=lambda finding: _LEVELS.index(finding.level))
 
 
@@ -88,26 +93,29 @@ def _findings(
     again = played(rng_env)
     seconds = (time.perf_counter() - start) / n_steps
     yield EnvironmentFinding("ok", _summary(batch, play))
-    checks = [
-        _masks(play, batch.space),
-        _numbers(play),
-        _constants(play),
-        _magnitudes(play),
-        _rewards(play),
-        _lengths(play, batch.time_limit.n_steps),
-        _seeds(play, again, played(rng_other)),
-    ]
-    if isinstance(batch.space, Box):
-        checks.append(
-            _numbers(played(rng_env, at_bounds=True), f"at the bounds of {batch.space}, ")
-        )
-    if batch.can_be_vmapped:
+    yield from _masks(play, batch.space)
+    yield from (wrong_numbers := list(_numbers(play)))
+    if isinstance(batch.space, Box) and not wrong_numbers:
+        yield from _numbers(played(rng_env, at_bounds=True), f"at the bounds of {batch.space}, ")
+    yield from _constants(play)
+    yield from _magnitudes(play)
+    yield from _rewards(play)
+    yield from _limits(play, batch.time_limit.n_steps)
+    yield from _ends(play, batch.time_limit.n_steps)
+    yield from _seeds(play, again, played(rng_other))
+    if not batch.can_be_vmapped:  # outside of jax
+        yield EnvironmentFinding("ok", _time(seconds))
+        return
+    yield from _flags(play)
+    try:
         with jax.disable_jit():
-            outside = _play(batch, min(n_steps, _STEPS_OUTSIDE_OF_JIT), rng_env, rng_action, False)
-        checks += [_flags(play), _purity(play, jax.device_get(outside))]
-    for check in checks:
-        yield from check
-    yield EnvironmentFinding("ok", _times(batch) if batch.can_be_vmapped else _time(seconds))
+            few = min(n_steps, _STEPS_OUTSIDE_OF_JIT)
+            outside = jax.device_get(_play(batch, few, rng_env, rng_action, False))
+    except Exception as error:  # some functions of jax work in compiled code only
+        yield _hint(f"no step could be played outside of jax.jit, to compare: {_one_line(error)}")
+    else:
+        yield from _purity(play, again, outside)
+    yield EnvironmentFinding("ok", _times(batch))
 
 
 def _play(
@@ -147,11 +155,12 @@ def _masks(play: _Play, space: ActionSpace) -> Iterator[EnvironmentFinding]:
     if mask is None or isinstance(space, Box):
         return
     of_choices = np.split(mask, np.cumsum(space.n_choices)[:-1], axis=-1)
-    is_empty = ~np.all([each.any(axis=-1) for each in of_choices], axis=0)
-    yield from _at_first(
-        is_empty & play.step.active,
-        "the action_mask of living actor {actor} allows no action; leave it at least one.",
-    )
+    is_empty = ~np.all([each.any(axis=-1) for each in of_choices], axis=0) & play.step.active
+    if is_empty.any():
+        yield _first(
+            is_empty,
+            "the action_mask of living actor {actor} allows no action; leave it at least one.",
+        )
 
 
 def _numbers(play: _Play, where: str = "") -> Iterator[EnvironmentFinding]:
@@ -164,12 +173,9 @@ def _numbers(play: _Play, where: str = "") -> Iterator[EnvironmentFinding]:
         "actor {actor} earns a shaped_reward of {value}": play.step.shaped_reward,
     }
     for text, value in values.items():
-        if value is not None:
-            sentence = f"{where}{text}; return finite numbers."
-            found = list(_at_first(~np.isfinite(value), sentence, value))
-            yield from found
-            if found:
-                return
+        if value is not None and not np.all(np.isfinite(value)):
+            yield _first(~np.isfinite(value), f"{where}{text}; return finite numbers.", value)
+            return
 
 
 def _constants(play: _Play) -> Iterator[EnvironmentFinding]:
@@ -179,10 +185,9 @@ def _constants(play: _Play) -> Iterator[EnvironmentFinding]:
     living = np.asarray(features)[np.asarray(play.step.active)]
     never = np.argwhere((living == living[0]).all(axis=0))
     if len(never):
-        yield EnvironmentFinding(
-            "hint",
+        yield _hint(
             f"{len(never)} of {living[0].size} observed features never change, such as feature "
-            f"{_index_text(never[0])}; leave them out, or look whether the environment sets them.",
+            f"{_index_text(never[0])}; leave them out, or look whether the environment sets them."
         )
 
 
@@ -191,20 +196,18 @@ def _magnitudes(play: _Play) -> Iterator[EnvironmentFinding]:
     magnitude = np.where(np.isfinite(features), np.abs(features), 0.0)
     if magnitude.max() > _LARGE:
         _, _, *of = np.unravel_index(magnitude.argmax(), magnitude.shape)
-        yield EnvironmentFinding(
-            "hint",
+        yield _hint(
             f"feature {_index_text(of)} reaches a magnitude of {magnitude.max():,.0f}; scale it, "
-            "or train with normalize_observations=True.",
+            "or train with normalize_observations=True."
         )
 
 
 def _rewards(play: _Play) -> Iterator[EnvironmentFinding]:
     shaped = play.step.shaped_reward
     if not np.any(play.step.reward) and (shaped is None or not np.any(shaped)):
-        yield EnvironmentFinding(
-            "hint",
+        yield _hint(
             f"no actor earned a reward other than 0 in {len(play.elapsed):,} random steps; look "
-            "whether the reward is set, or add a shaped_reward.",
+            "whether the reward is set, or add a shaped_reward."
         )
 
 
@@ -213,83 +216,84 @@ def _flags(play: _Play) -> Iterator[EnvironmentFinding]:
     ended, over = step.terminated | step.truncated, step.episode_over[:, np.newaxis]
     comes_back = ~over & np.roll(step.active, -1, axis=0)
     comes_back[-1] = True  # unknown
-    yield from _at_first(
-        ~step.active & ~ended & ~comes_back,
-        "actor {actor} has ended, but its terminated and truncated are False again; keep one True "
-        "until the reset, or return the info acts_next if the actor comes back.",
-    )
+    if (is_fault := ~step.active & ~ended & ~comes_back).any():
+        yield _first(
+            is_fault,
+            "actor {actor} has ended, but its terminated and truncated are False again; keep one "
+            "True until the reset, or return the info acts_next if the actor comes back.",
+        )
 
 
-def _lengths(play: _Play, limit: int | None) -> Iterator[EnvironmentFinding]:
-    n_steps, lengths = len(play.elapsed), play.elapsed[play.step.episode_over]
-    if limit is not None:
-        yield from _at_first(
-            play.elapsed > limit,
+def _limits(play: _Play, limit: int | None) -> Iterator[EnvironmentFinding]:
+    if limit is None:
+        return
+    if (is_late := play.elapsed > limit).any():
+        yield _first(
+            is_late,
             f"the episode goes on beyond max_episode_steps, {limit}; truncate it there, or return "
             "the true limit.",
         )
-        yield from _at_first(
-            play.step.truncated & play.step.active & (play.elapsed < limit)[:, np.newaxis],
-            f"actor {{actor}} is truncated after {{elapsed}} steps, before max_episode_steps, "
+    is_early = (play.elapsed < limit)[:, np.newaxis] & play.step.truncated & play.step.active
+    if is_early.any():
+        yield _first(
+            is_early,
+            "actor {actor} is truncated after {value} steps, before max_episode_steps, "
             f"{limit}; return the true limit, or terminated if the task has ended.",
-            elapsed=play.elapsed,
+            np.broadcast_to(play.elapsed[:, np.newaxis], is_early.shape),
         )
+
+
+def _ends(play: _Play, limit: int | None) -> Iterator[EnvironmentFinding]:
+    n_steps, lengths = len(play.elapsed), play.elapsed[play.step.episode_over]
     if len(lengths) and lengths.max() == 1:
-        yield EnvironmentFinding(
-            "hint",
+        yield _hint(
             f"each of {len(lengths):,} episodes ended in its first step; unless the task has one "
-            "step, look at terminated and truncated.",
+            "step, look at terminated and truncated."
         )
-    if not len(lengths) and (limit is None or limit >= n_steps):
-        remedy = (
-            "and evaluations wait for the end; truncate episodes, or train with max_episode_steps."
-            if limit is None
-            else f"the limit is {limit:,}; play more."
+    elif not len(lengths) and limit is None:
+        yield _hint(
+            f"no episode ended in {n_steps:,} steps, and evaluations wait for the end; truncate "
+            "episodes, or train with max_episode_steps."
         )
-        yield EnvironmentFinding("hint", f"no episode ended in {n_steps:,} steps, {remedy}")
+    elif not len(lengths) and limit is not None and limit >= n_steps:
+        yield _hint(f"no episode ended in {n_steps:,} steps, the limit is {limit:,}; play more.")
 
 
 def _seeds(play: _Play, again: _Play, other: _Play) -> Iterator[EnvironmentFinding]:
-    if difference := _difference(play, again, np.array_equal):
-        yield EnvironmentFinding(
-            "error",
+    if difference := _difference(play, again):
+        yield _error(
             f"{difference} differs when the same keys are played again; draw all random numbers "
-            "from the key or seed, and reset all state.",
+            "from the key or seed, and reset all state."
         )
-    elif not _difference(play, other, np.array_equal):
-        yield EnvironmentFinding(
-            "hint",
+    elif not _difference(play, other):
+        yield _hint(
             f"other keys lead to the same {len(play.elapsed):,} steps: the environment is "
-            "deterministic; if it should not be, draw from the key of reset and step.",
+            "deterministic; if it should not be, draw from the key of reset and step."
         )
 
 
-def _purity(play: _Play, outside: _Play) -> Iterator[EnvironmentFinding]:
-    def is_close(one: np.ndarray, other: np.ndarray) -> bool:
-        wide = (np.asarray(each, np.float64) for each in (one, other))
-        return np.allclose(*wide, rtol=1e-4, atol=1e-5, equal_nan=True)
-
-    if difference := _difference(outside, play, is_close):
-        yield EnvironmentFinding(
-            "error",
+def _purity(play: _Play, again: _Play, outside: _Play) -> Iterator[EnvironmentFinding]:
+    if _difference(play, again):
+        return
+    if difference := _difference(outside, play, tolerance=1e-5):
+        yield _error(
             f"{difference} differs outside of jax.jit; keep all that changes in the state that "
-            "step returns, and draw random numbers from the key.",
+            "step returns, and draw random numbers from the key."
         )
 
 
-def _difference(
-    one: _Play, other: _Play, is_equal: Callable[[np.ndarray, np.ndarray], bool]
-) -> str | None:
+def _difference(one: _Play, other: _Play, tolerance: float = 0.0) -> str | None:
     """Name the first step, and what differs in it, over the steps of the first play."""
-    names = {
-        "the observation": lambda play: play.observation.features,
-        "the reward": lambda play: play.step.reward,
-        "terminated": lambda play: play.step.terminated,
-        "truncated": lambda play: play.step.truncated,
+    values = {
+        "the observation": (one.observation.features, other.observation.features),
+        "the reward": (one.step.reward, other.step.reward),
+        "terminated": (one.step.terminated, other.step.terminated),
+        "truncated": (one.step.truncated, other.step.truncated),
     }
     for i in range(len(one.elapsed)):
-        for name, of in names.items():
-            if not is_equal(np.asarray(of(one)[i]), np.asarray(of(other)[i])):
+        for name, pair in values.items():
+            first, second = (np.asarray(value[i], np.float64) for value in pair)
+            if not np.allclose(first, second, 10 * tolerance, tolerance, equal_nan=True):
                 return f"step {i + 1}: {name}"
     return None
 
@@ -306,46 +310,41 @@ def _summary(batch: EnvironmentBatch, play: _Play) -> str:
 
 def _times(batch: EnvironmentBatch) -> str:
     rng = jax.random.key(0)
-    start = time.perf_counter()
-    reset = jax.jit(batch.reset, static_argnums=1).lower(rng, _N_ENVS).compile()
-    reset_at = time.perf_counter()
+    reset, reset_seconds = _compiled(lambda rng: batch.reset(rng, _N_ENVS), rng)
     observation, state = reset(rng)
     action = random_actions(rng, batch.space, observation)
-    step_from = time.perf_counter()
-    step = jax.jit(batch.step).lower(rng, state, action).compile()
-    step_at = time.perf_counter()
+    step, step_seconds = _compiled(batch.step, rng, state, action)
+    start = time.perf_counter()
     for _ in range(_TIMED_STEPS):
         _, state = step(rng, state, action)
     jax.block_until_ready(state)
-    seconds = (time.perf_counter() - step_at) / (_TIMED_STEPS * _N_ENVS)
+    seconds = (time.perf_counter() - start) / (_TIMED_STEPS * _N_ENVS)
     return (
-        f"compiling takes {reset_at - start:.1f} s for reset and {step_at - step_from:.1f} s for "
-        f"step; {_time(seconds)} in a batch of {_N_ENVS}"
+        f"reset compiles in {reset_seconds:.1f} s and step in {step_seconds:.1f} s; "
+        f"{_time(seconds)} in a batch of {_N_ENVS}"
     )
+
+
+def _compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """Compile a function; return it and the seconds that this took."""
+    start = time.perf_counter()
+    compiled = jax.jit(function).lower(*arguments).compile()
+    return compiled, time.perf_counter() - start
 
 
 def _time(seconds: float) -> str:
     return f"a step takes {1e6 * seconds:,.1f} µs per environment"
 
 
-def _at_first(
-    is_fault: Array | np.ndarray,
-    text: str,
-    value: Any = None,
-    elapsed: Any = None,
-) -> Iterator[EnvironmentFinding]:
-    """Describe the first fault, ``[time, actors, ...]``, if there is one."""
-    places = np.argwhere(is_fault)
-    if not len(places):
-        return
-    step, *of_actor = first = tuple(int(i) for i in places[0])
+def _first(is_fault: Array | np.ndarray, text: str, value: Any = None) -> EnvironmentFinding:
+    """Describe the first fault of ``[time, actors, ...]``."""
+    step, *of_actor = first = tuple(int(i) for i in np.argwhere(is_fault)[0])
     text = text.format(
-        actor=of_actor[0] if of_actor else None,
+        actor=of_actor[0] if of_actor else 0,
         of=_index_text(of_actor[1:]),
         value=None if value is None else value[first],
-        elapsed=None if elapsed is None else elapsed[step],
     )
-    yield EnvironmentFinding("error", f"step {step + 1}: {text}")
+    return _error(f"step {step + 1}: {text}")
 
 
 def _index_text(index: Sequence[Any]) -> str:
