@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -268,7 +268,7 @@ def _seeds(play: _Play, again: _Play, other: _Play) -> Iterator[EnvironmentFindi
     elif not _difference(play, other):
         yield _hint(
             f"other keys lead to the same {len(play.elapsed):,} steps: the environment is "
-            "deterministic; if it should not be, draw from the key of reset and step."
+            "deterministic; if it should not be, draw from the key or seed."
         )
 
 
@@ -347,7 +347,7 @@ def _first(is_fault: Array | np.ndarray, text: str, value: Any = None) -> Enviro
     return _error(f"step {step + 1}: {text}")
 
 
-def _index_text(index: Sequence[Any]) -> str:
+def _index_text(index: Iterable[Any]) -> str:
     return ", ".join(str(int(i)) for i in index) or "0"
 
 

@@ -268,7 +268,7 @@ FAULTS = [
         Deterministic(),
         "hint",
         "other keys lead to the same 30 steps: the environment is deterministic; if it should not "
-        "be, draw from the key of reset and step.",
+        "be, draw from the key or seed.",
     ),
     (
         DrawsElsewhere(),
