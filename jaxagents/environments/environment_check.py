@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
-from jaxagents.environments.batch import BatchState, EnvironmentBatch
+from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.factory import batch_of
+from jaxagents.environments.random_play import RandomPlay, first_difference, play_randomly
 from jaxagents.environments.sides.opponents import random_actions
 from jaxagents.environments.spaces import ActionSpace, Box
 from jaxagents.environments.time_limits import time_limit_of
-from jaxagents.types import IMAGE_NDIM, Observation, PyTree, TimeStep
+from jaxagents.types import IMAGE_NDIM, PyTree
 
 _LARGE = 1e3  # magnitude of observations that need normalisation
 _STEPS_OUTSIDE_OF_JIT = 5
@@ -32,14 +32,6 @@ class EnvironmentFinding(NamedTuple):
 
 _error = functools.partial(EnvironmentFinding, "error")
 _hint = functools.partial(EnvironmentFinding, "hint")
-
-
-class _Play(NamedTuple):
-    """Steps of one environment, ``[time, ...]``."""
-
-    observation: Observation  # before the action
-    step: TimeStep
-    elapsed: Int[Array, " time"]  # steps since the reset, this one included
 
 
 def check_environment(
@@ -83,9 +75,9 @@ def _findings(
     batch: EnvironmentBatch, n_steps: int, rng: PRNGKeyArray
 ) -> Iterator[EnvironmentFinding]:
     rng_env, rng_other, rng_action = jax.random.split(rng, 3)
-    compiled = jax.jit(_play, static_argnums=(0, 1))
+    compiled = jax.jit(play_randomly, static_argnums=(0, 1))
 
-    def played(rng_env: PRNGKeyArray, at_bounds: bool = False) -> _Play:
+    def played(rng_env: PRNGKeyArray, at_bounds: bool = False) -> RandomPlay:
         return jax.device_get(compiled(batch, n_steps, rng_env, rng_action, at_bounds))
 
     play = played(rng_env)
@@ -110,7 +102,7 @@ def _findings(
     try:
         with jax.disable_jit():
             few = min(n_steps, _STEPS_OUTSIDE_OF_JIT)
-            outside = jax.device_get(_play(batch, few, rng_env, rng_action, False))
+            outside = jax.device_get(play_randomly(batch, few, rng_env, rng_action, False))
     except Exception as error:  # some functions of jax work in compiled code only
         yield _hint(f"no step could be played outside of jax.jit, to compare: {_one_line(error)}")
     else:
@@ -118,39 +110,7 @@ def _findings(
     yield EnvironmentFinding("ok", _times(batch))
 
 
-def _play(
-    batch: EnvironmentBatch,
-    n_steps: int,
-    rng_env: PRNGKeyArray,
-    rng_action: PRNGKeyArray,
-    at_bounds: bool | Bool[Array, ""],
-) -> _Play:
-    """Play one environment; fewer steps are the first ones of more."""
-    rng_reset, rng_step = jax.random.split(rng_env)
-
-    def advance(
-        carry: tuple[Observation, BatchState], i: Int[Array, ""]
-    ) -> tuple[tuple[Observation, BatchState], _Play]:
-        observation, state = carry
-        action = random_actions(jax.random.fold_in(rng_action, i), batch.space, observation)
-        if isinstance(batch.space, Box):
-            action = jnp.where(at_bounds, _nearest_bound(action, batch.space), action)
-        step, following = batch.step(jax.random.fold_in(rng_step, i), state, action)
-        kept = step._replace(info={}, final_state=None)
-        return (step.observation, following), _Play(observation, kept, state.episode_steps + 1)
-
-    _, play = jax.lax.scan(advance, batch.reset(rng_reset, 1), jnp.arange(n_steps))
-    return jax.tree.map(lambda leaf: leaf[:, 0], play)
-
-
-def _nearest_bound(action: Array, space: Box) -> Array:
-    """Move each dimension to its nearer bound; unbounded ones stay."""
-    low, high = (jnp.broadcast_to(jnp.asarray(x), space.shape) for x in (space.low, space.high))
-    bound = jnp.where(action - low < high - action, low, high)
-    return jnp.where(jnp.isfinite(bound), bound, action)
-
-
-def _masks(play: _Play, space: ActionSpace) -> Iterator[EnvironmentFinding]:
+def _masks(play: RandomPlay, space: ActionSpace) -> Iterator[EnvironmentFinding]:
     mask = play.observation.action_mask
     if mask is None or isinstance(space, Box):
         return
@@ -163,7 +123,7 @@ def _masks(play: _Play, space: ActionSpace) -> Iterator[EnvironmentFinding]:
         )
 
 
-def _numbers(play: _Play, where: str = "") -> Iterator[EnvironmentFinding]:
+def _numbers(play: RandomPlay, where: str = "") -> Iterator[EnvironmentFinding]:
     sees = "actor {actor} sees {value} as feature {of}"
     values: dict[str, Array | None] = {
         sees: play.observation.features,
@@ -178,7 +138,7 @@ def _numbers(play: _Play, where: str = "") -> Iterator[EnvironmentFinding]:
             return
 
 
-def _constants(play: _Play) -> Iterator[EnvironmentFinding]:
+def _constants(play: RandomPlay) -> Iterator[EnvironmentFinding]:
     features = play.observation.features
     if features.ndim - 2 == IMAGE_NDIM:  # most images have a constant margin
         return
@@ -191,7 +151,7 @@ def _constants(play: _Play) -> Iterator[EnvironmentFinding]:
         )
 
 
-def _magnitudes(play: _Play) -> Iterator[EnvironmentFinding]:
+def _magnitudes(play: RandomPlay) -> Iterator[EnvironmentFinding]:
     features = np.asarray(play.observation.features, np.float64)
     magnitude = np.where(np.isfinite(features), np.abs(features), 0.0)
     if magnitude.max() > _LARGE:
@@ -202,7 +162,7 @@ def _magnitudes(play: _Play) -> Iterator[EnvironmentFinding]:
         )
 
 
-def _rewards(play: _Play) -> Iterator[EnvironmentFinding]:
+def _rewards(play: RandomPlay) -> Iterator[EnvironmentFinding]:
     shaped = play.step.shaped_reward
     if not np.any(play.step.reward) and (shaped is None or not np.any(shaped)):
         yield _hint(
@@ -211,7 +171,7 @@ def _rewards(play: _Play) -> Iterator[EnvironmentFinding]:
         )
 
 
-def _flags(play: _Play) -> Iterator[EnvironmentFinding]:
+def _flags(play: RandomPlay) -> Iterator[EnvironmentFinding]:
     step = play.step
     ended, over = step.terminated | step.truncated, step.episode_over[:, np.newaxis]
     comes_back = ~over & np.roll(step.active, -1, axis=0)
@@ -224,7 +184,7 @@ def _flags(play: _Play) -> Iterator[EnvironmentFinding]:
         )
 
 
-def _limits(play: _Play, limit: int | None) -> Iterator[EnvironmentFinding]:
+def _limits(play: RandomPlay, limit: int | None) -> Iterator[EnvironmentFinding]:
     if limit is None:
         return
     if (is_late := play.elapsed > limit).any():
@@ -243,7 +203,7 @@ def _limits(play: _Play, limit: int | None) -> Iterator[EnvironmentFinding]:
         )
 
 
-def _ends(play: _Play, limit: int | None) -> Iterator[EnvironmentFinding]:
+def _ends(play: RandomPlay, limit: int | None) -> Iterator[EnvironmentFinding]:
     n_steps, lengths = len(play.elapsed), play.elapsed[play.step.episode_over]
     if len(lengths) and lengths.max() == 1:
         yield _hint(
@@ -259,46 +219,32 @@ def _ends(play: _Play, limit: int | None) -> Iterator[EnvironmentFinding]:
         yield _hint(f"no episode ended in {n_steps:,} steps, the limit is {limit:,}; play more.")
 
 
-def _seeds(play: _Play, again: _Play, other: _Play) -> Iterator[EnvironmentFinding]:
-    if difference := _difference(play, again):
+def _seeds(play: RandomPlay, again: RandomPlay, other: RandomPlay) -> Iterator[EnvironmentFinding]:
+    if difference := first_difference(play, again):
         yield _error(
             f"{difference} differs when the same keys are played again; draw all random numbers "
             "from the key or seed, and reset all state."
         )
-    elif not _difference(play, other):
+    elif not first_difference(play, other):
         yield _hint(
             f"other keys lead to the same {len(play.elapsed):,} steps: the environment is "
             "deterministic; if it should not be, draw from the key or seed."
         )
 
 
-def _purity(play: _Play, again: _Play, outside: _Play) -> Iterator[EnvironmentFinding]:
-    if _difference(play, again):
+def _purity(
+    play: RandomPlay, again: RandomPlay, outside: RandomPlay
+) -> Iterator[EnvironmentFinding]:
+    if first_difference(play, again):
         return
-    if difference := _difference(outside, play, tolerance=1e-5):
+    if difference := first_difference(outside, play, tolerance=1e-5):
         yield _error(
             f"{difference} differs outside of jax.jit; keep all that changes in the state that "
             "step returns, and draw random numbers from the key."
         )
 
 
-def _difference(one: _Play, other: _Play, tolerance: float = 0.0) -> str | None:
-    """Name the first step, and what differs in it, over the steps of the first play."""
-    values = {
-        "the observation": (one.observation.features, other.observation.features),
-        "the reward": (one.step.reward, other.step.reward),
-        "terminated": (one.step.terminated, other.step.terminated),
-        "truncated": (one.step.truncated, other.step.truncated),
-    }
-    for i in range(len(one.elapsed)):
-        for name, pair in values.items():
-            first, second = (np.asarray(value[i], np.float64) for value in pair)
-            if not np.allclose(first, second, 10 * tolerance, tolerance, equal_nan=True):
-                return f"step {i + 1}: {name}"
-    return None
-
-
-def _summary(batch: EnvironmentBatch, play: _Play) -> str:
+def _summary(batch: EnvironmentBatch, play: RandomPlay) -> str:
     features, n_episodes = batch.observation.features, int(play.step.episode_over.sum())
     actors = "1 actor" if batch.n_actors == 1 else f"{batch.n_actors} actors"
     return (
