@@ -8,6 +8,7 @@ from jaxagents.compiler.forks import note_forks
 if TYPE_CHECKING:
     from jaxagents.compiler.tuned_forms import plain_jax
     from jaxagents.config import AgentConfig, Layers
+    from jaxagents.environments.environment_check import EnvironmentFinding, check_environment
     from jaxagents.environments.host.environment import HostEnvironment
     from jaxagents.environments.protocol import Environment
     from jaxagents.environments.registry import make, register, register_environment
@@ -49,6 +50,7 @@ _MODULE_OF = {
     "Discrete": "environments.spaces",
     "DiscreteIPPO": "ippo.agent_classes",
     "Environment": "environments.protocol",
+    "EnvironmentFinding": "environments.environment_check",
     "Evaluation": "training.callbacks",
     "Experiment": "experiments.experiment",
     "FrozenPolicies": "ippo.opponents",
@@ -80,6 +82,7 @@ _MODULE_OF = {
     "StopAtReturn": "training.callbacks",
     "SuccessiveHalving": "ippo.population.selection",
     "Tracker": "training.trackers",
+    "check_environment": "environments.environment_check",
     "cross_play": "evaluation.payoffs",
     "draw_cross_play": "visual.population_plots",
     "draw_payoffs": "visual.population_plots",
@@ -109,6 +112,7 @@ __all__ = [
     "Discrete",
     "DiscreteIPPO",
     "Environment",
+    "EnvironmentFinding",
     "Evaluation",
     "Experiment",
     "FrozenPolicies",
@@ -139,6 +143,7 @@ __all__ = [
     "StopAtReturn",
     "SuccessiveHalving",
     "Tracker",
+    "check_environment",
     "cross_play",
     "draw_cross_play",
     "draw_payoffs",

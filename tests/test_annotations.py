@@ -33,6 +33,7 @@ GROUPS = {
     "formulas": ["ppo", "compiler", "evaluation", "networks"],
     "environments": [
         "environments/test_batch.py",
+        "environments/test_environment_check.py",
         "environments/test_gymnax.py",
         "environments/host/test_adapters.py",
         "environments/host/test_batch.py",

@@ -26,6 +26,7 @@ LINKED += sorted((REPOSITORY / "benchmarks").rglob("*.md"))
 # The slowest pages; other tests cover what they show.
 SLOW = {
     "actors_and_policies.md",
+    "adapter.md",
     "capacity.md",
     "checkpoints.md",
     "command_line.md",
@@ -93,6 +94,9 @@ def run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {}
     for language, block in blocks(page):
         if language == "python":
+            if file := re.match(r"# (\w+\.py)", block):  # which commands import
+                with Path(file[1]).open("a") as module:
+                    module.write(block)
             exec(compile(block, page.name, "exec"), names)
         elif language == "bash":
             for words in commands(block):

@@ -1,13 +1,15 @@
-"""Commands before training: ``doctor``, ``demo``, ``envs`` and ``config``."""
+"""Commands before training: ``doctor``, ``demo``, ``envs``, ``check`` and ``config``."""
 
 import argparse
 import errno
+import operator
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from jaxagents.cli.arguments import Commands, add_command
+from jaxagents.cli.arguments import Commands, add_command, importing
 from jaxagents.cli.output import markdown_table, shown_path, table, titled
 from jaxagents.cli.streams import FAILED
 from jaxagents.cli.training import run, shown
@@ -18,6 +20,7 @@ def add_first_commands(commands: Commands) -> None:
     _add_doctor(commands)
     _add_demo(commands)
     _add_envs(commands)
+    _add_check(commands)
     _add_config(commands)
 
 
@@ -107,6 +110,21 @@ def _add_envs(commands: Commands) -> None:
     command.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
 
+def _add_check(commands: Commands) -> None:
+    command = add_command(
+        commands,
+        "check",
+        check,
+        usage="ENV [--steps N] [--seed N] [--env_kwargs.NAME VALUE ...]",
+        takes_overrides=True,
+    )
+    command.add_argument(
+        "env", metavar="ENV", help="an id as for `ja.make`, or a constructor as MODULE:NAME"
+    )
+    command.add_argument("--steps", type=int, default=1000, metavar="N", help="1000 by default")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="0 by default")
+
+
 def _add_config(commands: Commands) -> None:
     command = add_command(commands, "config", config)
     command.add_argument("env", metavar="ENV", help="an id listed by `jaxagents envs`")
@@ -158,6 +176,60 @@ def envs(parsed: argparse.Namespace) -> None:
 
 def _containing(part: str, ids: Iterable[str]) -> list[str]:
     return [each for each in ids if part.lower() in each.lower()]
+
+
+def check(parsed: argparse.Namespace) -> int:
+    """Play random actions in an environment, and say what breaks the protocol.
+
+    The constructor of ENV is a class or a function that returns the environment, or the environment
+    and its parameters; --env_kwargs.NAME VALUE gives it an argument. Errors break the protocol, and
+    the command exits with 1. Hints may be right for your task.
+    """
+    from jaxagents.environments.environment_check import check_environment
+    from jaxagents.errors import explained
+
+    with explained():
+        env, env_params = _construct(parsed.env, _env_kwargs(parsed.overrides))
+        findings = check_environment(env, env_params, parsed.steps, parsed.seed)
+    for level, text in findings:
+        print(f"{level:6} {text}")
+    return FAILED if any(each.level == "error" for each in findings) else 0
+
+
+def _construct(name: str, env_kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Construct an environment by its id, or by its constructor's module and name."""
+    from jaxagents.environments.registry import make
+    from jaxagents.errors import ExperimentError
+
+    module, _, path = name.partition(":")
+    if not path or "/" in module:
+        return make(name, **env_kwargs)
+    try:
+        with importing([module]):
+            made = operator.attrgetter(path)(sys.modules[module])(**env_kwargs)
+    except ExperimentError as error:
+        raise ExperimentError(str(error).removeprefix("--import ")) from error
+    except Exception as error:  # a constructor may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ExperimentError(f"{name} cannot be constructed: {reason}") from error
+    return made if isinstance(made, tuple) else (made, getattr(made, "default_params", None))
+
+
+def _env_kwargs(overrides: Sequence[str]) -> dict[str, Any]:
+    """Read --env_kwargs.NAME VALUE, or --env_kwargs.NAME=VALUE."""
+    import yaml
+
+    from jaxagents.errors import ExperimentError
+
+    prefix, words, env_kwargs = "--env_kwargs.", list(overrides), {}
+    while words:
+        option, has_value, value = words.pop(0).partition("=")
+        if not option.startswith(prefix) or not (has_value or words):
+            raise ExperimentError(f"unrecognized argument {option}; give {prefix}NAME VALUE")
+        env_kwargs[option.removeprefix(prefix)] = yaml.safe_load(
+            value if has_value else words.pop(0)
+        )
+    return env_kwargs
 
 
 def config(parsed: argparse.Namespace) -> None:

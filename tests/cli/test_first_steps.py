@@ -9,6 +9,7 @@ import pytest
 
 from jaxagents.cli import first_steps
 from jaxagents.cli import main as cli
+from jaxagents.environments.environment_check import EnvironmentFinding
 from tests.reported import write_run
 
 
@@ -66,3 +67,44 @@ def test_without_a_display_no_browser_is_opened(opened, monkeypatch):
 def test_a_wrong_key_of_the_demo_is_named(opened, capsys):
     assert cli.main(["demo", "--agent.n_stepps", "2"]) == 2
     assert "did you mean agent.n_steps" in capsys.readouterr().err
+
+
+BROKEN = "tests.environments.test_environment_check"
+
+
+def test_an_environment_that_breaks_the_protocol_fails_its_check(capsys):
+    constructor = f"{BROKEN}:LimitOf"
+    assert cli.main(["check", constructor, "--steps", "30", "--env_kwargs.limit", "5"]) == 1
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith("error  step 6: the episode goes on beyond max_episode_steps, 5;")
+    assert [line.split()[0] for line in others] == ["ok", "ok"]
+
+
+def test_hints_are_no_failure_of_a_check_and_ids_name_environments(monkeypatch, capsys):
+    def check(env, env_params, n_steps, seed):
+        given.append((env.name, env_params.max_steps_in_episode, n_steps, seed))
+        return [EnvironmentFinding("hint", "look."), EnvironmentFinding("ok", "1 actor")]
+
+    given = []
+    monkeypatch.setattr("jaxagents.environments.environment_check.check_environment", check)
+    assert cli.main(["check", "gymnax/CartPole-v1", "--seed", "3"]) == 0
+    assert given == [("CartPole-v1", 500, 1000, 3)]
+    assert capsys.readouterr().out == "hint   look.\nok     1 actor\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["hunting/discret"], "unknown environment id 'hunting/discret'. Did you mean"),
+        (["no_package:make"], "no_package: ModuleNotFoundError: No module named 'no_package'"),
+        ([f"{BROKEN}:Wal"], f"{BROKEN}:Wal cannot be constructed: AttributeError: "),
+        ([f"{BROKEN}:LimitOf"], f"{BROKEN}:LimitOf cannot be constructed: TypeError: "),
+        ([f"{BROKEN}:Walk", "--steps", "0"], "n_steps=0; play at least 1 step."),
+        ([f"{BROKEN}:Walk", "--limit", "5"], "unrecognized argument --limit; give --env_kwargs."),
+    ],
+)
+def test_a_check_that_cannot_begin_is_a_usage_error_in_one_line(arguments, line, capsys):
+    assert cli.main(["check", *arguments]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.startswith(f"jaxagents: error: {line}")
+    assert complaint.count("\n") == 1
