@@ -41,7 +41,7 @@ SUITES = {
         "brax",
         """
         ant halfcheetah hopper humanoid humanoidstandup inverted_pendulum
-        inverted_double_pendulum pusher reacher swimmer walker2d
+        inverted_double_pendulum pusher reacher walker2d
         """,
     ),
     "playground": Suite(
