@@ -4,6 +4,7 @@ A check imports what it tries, so that a broken library fails the checks that ne
 """
 
 import contextlib
+import functools
 import importlib.metadata
 import logging
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jaxagents
+from jaxagents.environments.suites.catalogue import SUITES
 from jaxagents.errors import pip_install
 
 Status = Literal["ok", "missing", "fails"]
@@ -114,15 +116,22 @@ def _extras() -> Iterator[Check]:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         names = importlib.metadata.metadata("jaxagents").get_all("Provides-Extra") or []
         for name in [each for each in names if each not in _OF_DEVELOPERS]:
-            required = _required("jaxagents", name)
             yield Check(
                 f"extra {name}",
-                lambda required=required: ", ".join(
-                    f"{each.name} {_version(each)}" for each in required
-                ),
+                functools.partial(_extra, name),
                 pip_install(name),
                 is_necessary=False,
             )
+
+
+def _extra(name: str) -> str:
+    """Return the versions of an extra's packages; trace an environment, if it is a suite of them."""
+    versions = [f"{each.name} {_version(each)}" for each in _required("jaxagents", name)]
+    if name in SUITES:
+        from jaxagents.environments.registry import describe
+
+        describe(f"{name}/{SUITES[name].names[0]}")
+    return ", ".join(versions)
 
 
 def _not_installed() -> str:

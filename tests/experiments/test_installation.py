@@ -13,6 +13,7 @@ import jax
 import pytest
 
 from jaxagents.cli import main as cli
+from jaxagents.environments.suites.catalogue import SUITES
 from jaxagents.experiments.installation import Finding, attempt, checks, examine_installation
 
 REQUIRED = importlib.metadata.requires
@@ -56,12 +57,26 @@ def test_everything_that_is_installed_works_here(healthy):
 
 def test_every_extra_for_users_is_listed_with_its_remedy(healthy):
     extras = {each.what.removeprefix("extra ") for each in healthy if "extra " in each.what}
-    assert extras == {"brax", "pettingzoo", "replay", "minari", "sweep", "wandb", "mlflow"}
+    others = {"pettingzoo", "replay", "minari", "sweep", "wandb", "mlflow"}
+    assert extras == others | SUITES.keys()
     for each in healthy:
         if each.status == "missing":
             assert not each.is_necessary
             extra = each.what.removeprefix("extra ")
             assert each.remedy.startswith(f'pip install -c constraints.txt -e ".[{extra}]" in ')
+
+
+def test_a_suite_that_is_installed_and_broken_fails_with_the_reason(tmp_path, monkeypatch):
+    pytest.importorskip("matrax")
+
+    def describe(env_id):
+        raise TypeError(f"{env_id}: clip() got an unexpected keyword argument")
+
+    monkeypatch.setattr("jaxagents.environments.registry.describe", describe)
+    (check,) = [each for each in checks(tmp_path) if each.what == "extra matrax"]
+    finding = attempt(check)
+    assert (finding.status, finding.is_necessary) == ("fails", False)
+    assert "matrax/Penalty-0-stateless-v0: clip() got an unexpected" in finding.text
 
 
 def test_a_package_that_is_missing_or_too_old_is_named_with_its_remedy(tmp_path, monkeypatch):
