@@ -125,7 +125,7 @@ def _extras() -> Iterator[Check]:
 
 
 def _extra(name: str) -> str:
-    """Return the versions of an extra's packages; trace an environment, if it is a suite of them."""
+    """Return the versions of an extra's packages; trace an environment of a suite."""
     versions = [f"{each.name} {_version(each)}" for each in _required("jaxagents", name)]
     if name in SUITES:
         from jaxagents.environments.registry import describe
