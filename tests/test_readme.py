@@ -52,7 +52,14 @@ SLOW = {
     "moving_from_stable_baselines3.md",
     "your_environment.md",
 } | {page.name for page in FAMILIES}
-NEEDS = {"mabrax.md": "brax", "gymnasium.md": "pygame", "pettingzoo.md": "pettingzoo.classic"}
+NEEDS = {
+    "craftax.md": "craftax",
+    "gymnasium.md": "pygame",
+    "mabrax.md": "brax",
+    "minigrid.md": "navix",
+    "mujoco.md": "brax",
+    "pettingzoo.md": "pettingzoo.classic",
+}
 NOT_RUN = ("pip", "pytest")  # they have run before any test does
 OTHERS = {"py", "yaml"}  # code of other libraries, in pages for those who come from them
 SHORT = {  # full training runs are measured by hand

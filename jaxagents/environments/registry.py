@@ -269,7 +269,8 @@ def _make_of_suite(suite: str, name: str, env_kwargs: dict[str, Any]) -> Any:
             f"{env_id} needs {SUITES[suite].package}, which cannot be imported ({error}): "
             f"{pip_install(suite)}."
         ) from error
-    return _construct(env_id, lambda **kwargs: adapter.make(name, **kwargs), env_kwargs)
+    factory = partial(getattr(adapter, f"make_{suite}"), name)
+    return _construct(env_id, factory, env_kwargs)
 
 
 _MAKERS: dict[str, Callable[[str, dict[str, Any]], Any]] = {

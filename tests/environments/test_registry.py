@@ -132,14 +132,14 @@ def test_unsupported_environments_of_jaxmarl_are_distinguished_from_unknown_ones
         make(f"jaxmarl/{name}")
 
 
-def test_brax_environments_are_listed_only_if_brax_is_installed(monkeypatch):
-    found = []
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: found.append(name))
-    assert not set(registry.MABRAX_IDS) & set(registered_ids())
+def test_environments_of_an_extra_are_listed_only_if_it_is_installed(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not registry.ids_of_extras().keys() & set(registered_ids())
 
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "brax")
-    assert set(registry.MABRAX_IDS) < set(registered_ids())
-    assert found == ["brax"]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: True if name == "brax" else None)
+    listed = registry.ids_of_extras().keys() & set(registered_ids())
+    assert {each.partition("/")[0] for each in listed} == {"jaxmarl", "brax"}
+    assert set(registry.MABRAX_IDS) < listed
 
 
 @pytest.mark.parametrize(

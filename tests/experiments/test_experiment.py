@@ -21,6 +21,7 @@ import jaxagents as ja
 from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
+from jaxagents.environments.suites.catalogue import SUITES
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import make_environment
 from jaxagents.training.checkpoints import Checkpoints
@@ -32,6 +33,7 @@ EXTRAS = {
     "LunarLander": "Box2D",
     "Hopper": "mujoco",
     "env: jaxmarl/ant": "brax",
+    **{f"env: {suite}/": found.package for suite, found in SUITES.items()},
 }
 LEAST = {  # two updates and an evaluation: nearly all of the time is compilation
     "n_steps": 2,

@@ -2,5 +2,5 @@
 
 `catalogue` lists the ids without importing anything; `environments.registry` imports an adapter
 when one of its environments is made. An adapter is a module named like the suite, with a function
-``make(name, **env_kwargs)``.
+``make_<suite>(name, **env_kwargs)``.
 """

@@ -124,7 +124,7 @@ def _observation(observation: Any) -> Observation:
     )
 
 
-def make(
+def make_brax(
     name: str, episode_length: int = 1000, action_repeat: int = 1, **env_kwargs: Any
 ) -> BraxEnvironment:
     """Construct a robot of Brax.

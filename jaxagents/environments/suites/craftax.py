@@ -86,6 +86,6 @@ class CraftaxEnvironment(Environment):
         return np.asarray(draw(state, _PIXELS_OF_A_BLOCK)).clip(0, 255).astype(np.uint8)
 
 
-def make(name: str) -> CraftaxEnvironment:
+def make_craftax(name: str) -> CraftaxEnvironment:
     """Construct an environment by the library's name."""
     return CraftaxEnvironment(craftax_env.make_craftax_env_from_name(name, auto_reset=False))

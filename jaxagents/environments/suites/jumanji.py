@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, PRNGKeyArray
 from jaxagents.environments.protocol import Environment, StepResult, without_weak_types
 from jaxagents.environments.quiet_import import SILENCE
 from jaxagents.environments.spaces import ActionSpace, Box, Discrete, MultiDiscrete
-from jaxagents.environments.suites.jumanji_features import features_of, fields_of
+from jaxagents.environments.suites.jumanji_features import features_of, observed_fields
 from jaxagents.types import Observation, PyTree
 
 jumanji: Any = importlib.import_module("jumanji")  # an extra
@@ -51,7 +51,7 @@ class JumanjiEnvironment(Environment):
         self._counts = _counts(spec)
         mask_spec = env.observation_spec._specs.get("action_mask")
         self._fields = tuple(
-            fields_of(env.observation_spec, self.n_actors if self._has_actors else None)
+            observed_fields(env.observation_spec, self.n_actors if self._has_actors else None)
         )
         self._mask_shape = None if mask_spec is None else mask_spec.shape
         self._is_joint = not self._has_actors and self._mask_shape == self._counts != ()
@@ -159,7 +159,9 @@ class DrawnJumanjiEnvironment(JumanjiEnvironment):
         return np.asarray(self.env.render(state))[..., :3]
 
 
-def make(name: str, scenario: str | None = None, **env_kwargs: Any) -> DrawnJumanjiEnvironment:
+def make_jumanji(
+    name: str, scenario: str | None = None, **env_kwargs: Any
+) -> DrawnJumanjiEnvironment:
     """Construct an environment of the library's registry.
 
     Args:

@@ -34,7 +34,7 @@ class Field(NamedTuple):
         return jax.nn.one_hot(value.astype(jnp.int32) - self.lowest, self.n_categories)
 
 
-def fields_of(spec: Any, n_actors: int | None, path: tuple[str, ...] = ()) -> Iterator[Field]:
+def observed_fields(spec: Any, n_actors: int | None, path: tuple[str, ...] = ()) -> Iterator[Field]:
     """List the arrays that actors observe.
 
     Integers of a known range are categories if they are single or form a grid; a vector of integers
@@ -49,7 +49,7 @@ def fields_of(spec: Any, n_actors: int | None, path: tuple[str, ...] = ()) -> It
         if name in _NOT_OBSERVED:
             continue
         if getattr(own, "_specs", None):
-            yield from fields_of(own, n_actors, (*path, name))
+            yield from observed_fields(own, n_actors, (*path, name))
             continue
         has_actors = bool(own.shape) and own.shape[0] == n_actors
         field = Field((*path, name), has_actors)
@@ -68,7 +68,7 @@ def features_of(name: str, fields: Sequence[Field], observation: Any, n_actors: 
 
     Args:
         name: The environment's class.
-        fields: From `fields_of`.
+        fields: From `observed_fields`.
         observation: The library's.
         n_actors: Number of actors.
     """

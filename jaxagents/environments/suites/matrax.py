@@ -8,7 +8,7 @@ from jaxagents.environments.suites.jumanji import JumanjiEnvironment, jumanji
 importlib.import_module("matrax")  # registers its games with jumanji
 
 
-def make(name: str, **env_kwargs: Any) -> JumanjiEnvironment:
+def make_matrax(name: str, **env_kwargs: Any) -> JumanjiEnvironment:
     """Construct a game.
 
     Args:

@@ -88,7 +88,7 @@ def _features(observation: Array) -> Array:
     return observation[jnp.newaxis].astype(jnp.float32)
 
 
-def make(name: str, observation: str | None = None, **env_kwargs: Any) -> NavixEnvironment:
+def make_navix(name: str, observation: str | None = None, **env_kwargs: Any) -> NavixEnvironment:
     """Construct a task by the library's id.
 
     Args:

@@ -91,6 +91,6 @@ class PgxEnvironment(Environment):
         )
 
 
-def make(name: str) -> PgxEnvironment:
+def make_pgx(name: str) -> PgxEnvironment:
     """Construct a game by the library's name."""
     return PgxEnvironment(pgx.make(name))

@@ -8,7 +8,7 @@ from jaxagents.environments.suites.brax import BraxEnvironment
 registry: Any = importlib.import_module("mujoco_playground").registry  # an extra
 
 
-def make(name: str, **config: Any) -> BraxEnvironment:
+def make_playground(name: str, **config: Any) -> BraxEnvironment:
     """Construct a task.
 
     Args:

@@ -93,7 +93,9 @@ class XMiniGridEnvironment(Environment):
         return jnp.concatenate(layers, axis=-1)[jnp.newaxis]
 
 
-def make(name: str, observe_rules: bool = False, **env_kwargs: Any) -> XMiniGridEnvironment:
+def make_xminigrid(
+    name: str, observe_rules: bool = False, **env_kwargs: Any
+) -> XMiniGridEnvironment:
     """Construct a task by the library's id.
 
     Args:
