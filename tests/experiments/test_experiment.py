@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.environments.suites.catalogue import SUITES
 from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
-from jaxagents.environments.suites.catalogue import SUITES
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import make_environment
 from jaxagents.training.checkpoints import Checkpoints
