@@ -379,6 +379,9 @@ def arguments_of(env_id: str) -> list[Argument]:
             # Subclasses may set arguments of their base themselves.
             if name not in defaults and _accepts(env_id, {name: default}):
                 defaults[name] = default
+    defaults |= {
+        name: value for name, value in getattr(env, "arguments", {}).items() if _is_plain(value)
+    }
     return [
         Argument(name, default, tuple(sorted(named.get(name, ()))))
         for name, default in defaults.items()

@@ -48,6 +48,11 @@ class BraxEnvironment(Environment):
         self.action_repeat = action_repeat
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of this class that `make_brax` takes."""
+        return {"episode_length": self.episode_length, "action_repeat": self.action_repeat}
+
+    @property
     def truncation_rule(self) -> str:
         """Description of when episodes are truncated."""
         return f"time limit: episode_length = {self.episode_length} steps"

@@ -65,6 +65,12 @@ class JumanjiEnvironment(Environment):
             return "none: episodes terminate"
         return f"time limit: time_limit = {limit} steps"
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The generator's arguments, which `make_jumanji` takes too."""
+        generator = _generator_of(self.env)
+        return {} if generator is None else _arguments_of(generator)
+
     def max_episode_steps(self, params: PyTree = None) -> int | None:
         """Return the time limit; see `Environment.max_episode_steps`."""
         del params
@@ -225,21 +231,28 @@ def _counts(spec: Any) -> tuple[int, ...]:
     return tuple(int(each) + 1 for each in np.ravel(highest))
 
 
+def _generator_of(env: Any) -> Any:
+    return getattr(env, "generator", getattr(env, "_generator", None))
+
+
+def _arguments_of(generator: Any) -> dict[str, Any]:
+    """Return the arguments that a generator was made with, None where it does not keep one."""
+    names = [*inspect.signature(type(generator).__init__).parameters][1:]
+    return {each: getattr(generator, each, getattr(generator, f"_{each}", None)) for each in names}
+
+
 def _generator(env: Any, changes: dict[str, Any]) -> Any:
     """Make the environment's generator with other arguments.
 
     Raises:
         TypeError: the generator lacks one.
     """
-    generator = getattr(env, "generator", getattr(env, "_generator", None))
-    parameters = [*inspect.signature(type(generator).__init__).parameters][1:]
-    unknown = sorted(changes.keys() - set(parameters))
+    generator = _generator_of(env)
+    own = {} if generator is None else _arguments_of(generator)
+    unknown = sorted(changes.keys() - own.keys())
     if unknown:
         raise TypeError(
             f"unexpected keyword argument {', '.join(map(repr, unknown))}; its generator has "
-            f"{', '.join(parameters)}"
+            f"{', '.join(own)}"
         )
-    own = {
-        each: getattr(generator, each, getattr(generator, f"_{each}", None)) for each in parameters
-    }
     return type(generator)(**{**own, **changes})

@@ -36,6 +36,11 @@ class NavixEnvironment(Environment):
         self.name = type(env).__name__
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that tasks are most often made with."""
+        return {"max_steps": int(self.env.max_steps)}
+
+    @property
     def truncation_rule(self) -> str:
         """Description of when episodes are truncated."""
         return f"time limit: max_steps = {self.env.max_steps} steps"

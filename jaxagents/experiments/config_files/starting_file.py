@@ -238,7 +238,9 @@ def _param_defaults(env_id: str) -> dict[str, tuple[Any, str]]:
     if not dataclasses.is_dataclass(params):
         return {}
     names = [each.name for each in dataclasses.fields(params)]
-    return {name: (np.asarray(getattr(params, name)).tolist(), "") for name in names}
+    values = {name: np.asarray(getattr(params, name)) for name in names}
+    # A file cannot hold objects, such as the rules of a world.
+    return {name: (value.tolist(), "") for name, value in values.items() if value.dtype != object}
 
 
 _OF_ENVIRONMENTS = {"env_kwargs": _constructor_defaults, "env_params": _param_defaults}

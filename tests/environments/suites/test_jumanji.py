@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.environments.registry import arguments_of
 
 jumanji = pytest.importorskip("jumanji")
 from jaxagents.environments.suites.jumanji import arguments_of_scenario  # noqa: E402
@@ -165,3 +166,16 @@ def test_a_game_of_matrax_pays_its_matrix():
     env, _ = ja.make("matrax/Climbing-stateless-v0", time_limit=2)
     paid = [step[2] for step in steps(env, jnp.array([[0, 0], [0, 1]]))[1:]]
     np.testing.assert_array_equal(paid, [[11, 11], [-30, -30]])
+
+
+def test_a_configuration_lists_the_generators_arguments():
+    listed = {each.name: each.default for each in arguments_of("jumanji/RobotWarehouse-v0")}
+    assert listed == {
+        "time_limit": 500,
+        "shelf_rows": 2,
+        "shelf_columns": 3,
+        "column_height": 8,
+        "num_agents": 4,
+        "sensor_range": 1,
+        "request_queue_size": 8,
+    }
