@@ -19,3 +19,8 @@ def test_robots_that_must_be_downloaded_are_not_downloaded_silently(monkeypatch,
         with pytest.raises(OSError, match=f"playground/{name} needs .*ensure_menagerie") as raised:
             ja.make(f"playground/{name}")
         assert "\n" not in str(raised.value)
+
+
+def test_repeated_actions_count_toward_the_episode_length():
+    env, _ = ja.make("playground/CartpoleBalance", episode_length=5, action_repeat=2)
+    assert env.max_episode_steps() == 3
