@@ -5,7 +5,7 @@ import pytest
 import jaxagents as ja
 
 pytest.importorskip("mujoco_playground")
-from jaxagents.environments.suites import playground  # noqa: E402
+from jaxagents.environments.suites import playground
 
 
 def test_robots_that_must_be_downloaded_are_not_downloaded_silently(monkeypatch, tmp_path):
