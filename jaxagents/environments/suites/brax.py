@@ -37,11 +37,19 @@ class BraxEnvironment(Environment):
         env: The library's environment, without wrappers.
         episode_length: The time limit, in steps of the library.
         action_repeat: Steps of the library for each of the actor's; rewards are summed.
+
+    Raises:
+        ValueError: one of both is less than 1.
     """
 
     n_actors = 1
 
     def __init__(self, env: Any, episode_length: int, action_repeat: int = 1):
+        if min(episode_length, action_repeat) < 1:
+            raise ValueError(
+                f"episode_length={episode_length} and action_repeat={action_repeat} must be at "
+                "least 1"
+            )
         self.env = env
         self.name = type(env).__name__
         self.episode_length = episode_length

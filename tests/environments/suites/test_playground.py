@@ -24,3 +24,8 @@ def test_robots_that_must_be_downloaded_are_not_downloaded_silently(monkeypatch,
 def test_repeated_actions_count_toward_the_episode_length():
     env, _ = ja.make("playground/CartpoleBalance", episode_length=5, action_repeat=2)
     assert env.max_episode_steps() == 3
+
+
+def test_an_action_is_repeated_at_least_once():
+    with pytest.raises(ValueError, match="action_repeat=0 must be at least 1"):
+        ja.make("playground/CartpoleBalance", action_repeat=0)
