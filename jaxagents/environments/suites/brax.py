@@ -35,17 +35,26 @@ class BraxEnvironment(Environment):
 
     Args:
         env: The library's environment, without wrappers.
-        episode_length: The time limit, in steps of the actor.
+        episode_length: The time limit, in steps of the library.
         action_repeat: Steps of the library for each of the actor's; rewards are summed.
+
+    Raises:
+        ValueError: one of both is less than 1.
     """
 
     n_actors = 1
 
     def __init__(self, env: Any, episode_length: int, action_repeat: int = 1):
+        if min(episode_length, action_repeat) < 1:
+            raise ValueError(
+                f"episode_length={episode_length} and action_repeat={action_repeat} must be at "
+                "least 1"
+            )
         self.env = env
         self.name = type(env).__name__
         self.episode_length = episode_length
         self.action_repeat = action_repeat
+        self._n_steps_allowed = -(-episode_length // action_repeat)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -55,12 +64,12 @@ class BraxEnvironment(Environment):
     @property
     def truncation_rule(self) -> str:
         """Description of when episodes are truncated."""
-        return f"time limit: episode_length = {self.episode_length} steps"
+        return f"time limit: {self._n_steps_allowed} steps"
 
     def max_episode_steps(self, params: PyTree = None) -> int | None:
         """Return the time limit; see `Environment.max_episode_steps`."""
         del params
-        return self.episode_length
+        return self._n_steps_allowed
 
     def action_space(self, params: PyTree = None) -> Box:
         """Return the actions."""
@@ -89,7 +98,7 @@ class BraxEnvironment(Environment):
             BraxState(after, n_steps),
             jnp.asarray(reward, jnp.float32).reshape(1),
             terminated,
-            (n_steps >= self.episode_length) & ~terminated,
+            (n_steps >= self._n_steps_allowed) & ~terminated,
             {name: value for name, value in infos.items() if value.ndim == 0},
         )
 

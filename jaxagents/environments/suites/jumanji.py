@@ -47,6 +47,8 @@ class JumanjiEnvironment(Environment):
         self.n_actors = 1 if n_agents is None else int(n_agents)
         if self.max_episode_steps() is not None and self.name not in _TRUNCATED:
             self.time_limits = "terminal"
+        # A blocked actor has ended, and pays for every step until all actors have.
+        self.rewards_after_death = self.name == "Connector"
         self._has_actors = n_agents is not None
         self._counts = _counts(spec)
         mask_spec = env.observation_spec._specs.get("action_mask")

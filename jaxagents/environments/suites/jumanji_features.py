@@ -14,6 +14,7 @@ _NOT_OBSERVED = ("action_mask", "step_count", "step", "positions")
 _NO_GRIDS = ("GraphColoring", "JobShop")  # whose matrices are no pictures
 _MOST_CATEGORIES = 64
 _SMALLEST_IMAGE = 4  # cells in each direction
+_FRIGHTENED = 30  # steps that a power-up of PacMan lasts
 
 
 class Field(NamedTuple):
@@ -142,7 +143,8 @@ def _pacman(observation: Any, n_actors: int) -> Array:
     )
     # Ghosts and pellets are named as (column, row); those that are eaten as the corner.
     planes = [_marked(shape, each[:, 1], each[:, 0]).at[0, 0].set(0) for each in lists]
-    frightened = jnp.full(shape, observation.frightened_state_time)
+    # The library counts on below 0.
+    frightened = jnp.full(shape, jnp.maximum(observation.frightened_state_time, 0) / _FRIGHTENED)
     planes = [observation.grid, _marked(shape, player.x, player.y), *planes, frightened]
     return jnp.stack(planes, axis=-1).astype(jnp.float32)[jnp.newaxis]
 

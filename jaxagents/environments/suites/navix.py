@@ -17,6 +17,8 @@ navix: Any = importlib.import_module("navix")  # an extra
 
 # How many kinds, colours and states (or directions) the symbols of the library have.
 _N_SYMBOLS = (11, 6, 4)
+# KeyCorridor's locked door is "open = 2", which the library observes as state -2 in 8 bits.
+_LOCKED, _LOCKED_IN_KEY_CORRIDOR = 2, 254
 
 
 @final
@@ -88,6 +90,9 @@ def _features(observation: Array) -> Array:
     if observation.dtype == jnp.uint8 and observation.shape[-1] == len(_N_SYMBOLS):
         if observation.ndim == 3 and min(observation.shape[:2]) >= 32:  # pixels of 32 per cell
             return observation[jnp.newaxis].astype(jnp.float32) / 255
+        states = observation[..., 2]
+        states = jnp.where(states == _LOCKED_IN_KEY_CORRIDOR, _LOCKED, states)
+        observation = observation.at[..., 2].set(states)
         layers = [jax.nn.one_hot(observation[..., i], n) for i, n in enumerate(_N_SYMBOLS)]
         return jnp.concatenate(layers, axis=-1)[jnp.newaxis]
     return observation[jnp.newaxis].astype(jnp.float32)

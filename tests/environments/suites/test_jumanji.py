@@ -61,6 +61,20 @@ def test_an_actor_of_connector_sees_its_own_path_apart_from_others():
         np.testing.assert_array_equal(features[actor, ..., 3:].sum((0, 1)), [0, 2, 2])
 
 
+def test_a_blocked_actor_of_connector_pays_until_all_actors_have_ended():
+    env, _ = ja.make("jumanji/Connector-v3")
+    assert env.rewards_after_death
+    observation, state = env.reset_env(jax.random.key(0), None)
+    step = jax.jit(lambda state, action: env.step_env(jax.random.key(0), state, action, None))
+    ended, paid_after = np.zeros(10, bool), 0.0
+    while not ended.all():
+        action = jnp.argmax(observation.action_mask.at[:, 0].set(False), axis=-1)
+        observation, state, reward, terminated, truncated, _ = step(state, action)
+        paid_after += float(reward[ended].sum())
+        ended = np.asarray(terminated | truncated)
+    assert paid_after < 0
+
+
 def test_an_actor_of_cleaner_sees_itself():
     env, _ = ja.make("jumanji/Cleaner-v0")
     itself, dirty, walls, everyone = np.moveaxis(steps(env, [])[0][0].features[0], -1, 0)
@@ -109,6 +123,9 @@ def test_pacman_sees_pellets_and_itself_where_there_are_no_walls():
         steps(env, [])[0][0].features[0], -1, 0
     )
     assert (player.sum(), ghosts.sum(), power_ups.sum()) == (1, 4, 4)
+    later = steps(env, jnp.zeros((3, 1), jnp.int32))[-1]
+    assert int(later[1].frightened_state_time) < 0
+    np.testing.assert_array_equal(later[0].features[0, ..., 5], 0)
     for plane in (player, pellets, power_ups):
         assert plane.sum() > 0
         assert np.all(free[plane > 0] == 1)

@@ -1,0 +1,30 @@
+import jax
+import numpy as np
+import pytest
+
+import jaxagents as ja
+
+pytest.importorskip("navix")
+
+
+def test_the_locked_door_of_key_corridor_is_seen_as_locked():
+    env, _ = ja.make("navix/Navix-KeyCorridorS3R1-v0")
+    features, state = env.reset_env(jax.random.key(0), None)
+    kinds, _, states = np.moveaxis(np.asarray(state.observation), -1, 0)
+    assert 254 in states  # the library's own symbol
+    np.testing.assert_array_equal(features.sum(-1), 3)
+    locked = np.asarray(features)[0, ..., 11 + 6 + 2] == 1
+    assert locked.any()
+    np.testing.assert_array_equal(locked & (kinds == 4), states == 254)
+
+
+def test_a_step_at_the_limit_truncates_and_the_library_does_not_reset():
+    env, _ = ja.make("navix/Navix-Empty-5x5-v0", max_steps=2)
+    assert env.max_episode_steps() == 2
+    _, state = env.reset_env(jax.random.key(0), None)
+    for expected in (False, True):
+        _, state, _, terminated, truncated, _ = env.step_env(
+            jax.random.key(0), state, jax.numpy.zeros(1, int), None
+        )
+        assert (bool(terminated[0]), bool(truncated[0])) == (False, expected)
+    assert int(state.t) == 2
