@@ -184,10 +184,12 @@ def make_jumanji(
     """
     if scenario is not None:
         env_kwargs = {**arguments_of_scenario(name, scenario), **env_kwargs}
-    constructor = inspect.signature(type(jumanji.make(name)).__init__).parameters
-    of_generator = {each: env_kwargs.pop(each) for each in env_kwargs.keys() - constructor.keys()}
-    if of_generator:
-        env_kwargs["generator"] = _generator(jumanji.make(name), of_generator)
+    if env_kwargs:
+        default = jumanji.make(name)
+        constructor = inspect.signature(type(default).__init__).parameters
+        others = {each: env_kwargs.pop(each) for each in env_kwargs.keys() - constructor.keys()}
+        if others:
+            env_kwargs["generator"] = _generator(default, others)
     return DrawnJumanjiEnvironment(jumanji.make(name, **env_kwargs))
 
 
@@ -239,7 +241,8 @@ def _generator_of(env: Any) -> Any:
 
 def _arguments_of(generator: Any) -> dict[str, Any]:
     """Return the arguments that a generator was made with, None where it does not keep one."""
-    names = [*inspect.signature(type(generator).__init__).parameters][1:]
+    parameters = [*inspect.signature(type(generator).__init__).parameters.values()][1:]
+    names = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
     return {each: getattr(generator, each, getattr(generator, f"_{each}", None)) for each in names}
 
 
@@ -247,14 +250,14 @@ def _generator(env: Any, changes: dict[str, Any]) -> Any:
     """Make the environment's generator with other arguments.
 
     Raises:
-        TypeError: the generator lacks one.
+        TypeError: neither the environment nor its generator has one.
     """
     generator = _generator_of(env)
     own = {} if generator is None else _arguments_of(generator)
-    unknown = sorted(changes.keys() - own.keys())
-    if unknown:
+    if unknown := sorted(changes.keys() - own.keys()):
+        arguments = [*inspect.signature(type(env).__init__).parameters][1:]
         raise TypeError(
-            f"unexpected keyword argument {', '.join(map(repr, unknown))}; its generator has "
-            f"{', '.join(own)}"
+            f"unexpected keyword argument {', '.join(map(repr, unknown))}; "
+            f"there are {', '.join([*arguments, *own])}"
         )
     return type(generator)(**{**own, **changes})
