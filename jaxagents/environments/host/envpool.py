@@ -60,9 +60,10 @@ class EnvPoolVector:
         """Start an episode in each environment."""
         if seed is not None or self._pool is None:
             self.close()
-            with warnings.catch_warnings():  # as above
+            self._pool = self._make(seed=(seed or 0) % _SEEDS)
+            with warnings.catch_warnings():  # as above; the pool keeps the space
                 warnings.simplefilter("ignore")
-                self._pool = self._make(seed=(seed or 0) % _SEEDS)
+                _ = self._pool.observation_space
         observations, infos = self._pool.reset(options=options)
         return observations, _of_environments(infos)
 
