@@ -207,7 +207,7 @@ def both_plays(env_id: str, n_envs: int, n_steps: int) -> dict[str, tuple[Any, A
     }
 
 
-def measure(env_ids: list[str], n_envs: int, n_steps: int, rounds: int) -> dict[str, Any]:
+def measure(env_ids: list[str], n_envs: int, n_steps: int, rounds: int) -> dict[Any, float]:
     """Return each side's median microseconds per step of one environment."""
     plays, states, seconds = {}, {}, {}
     for env_id in env_ids:
