@@ -141,7 +141,7 @@ def _playground(playground: Any, name: str, kwargs: dict[str, Any]) -> Batch:
         playground.registry.load(name, config=config), config.episode_length, config.action_repeat
     )
     return Batch(
-        env.reset,
+        lambda keys: env.reset(jax.random.key_data(keys)),  # it splits keys of words
         lambda keys, states, action: env.step(states, action[:, 0]),
         lambda states: states.reward,
     )
