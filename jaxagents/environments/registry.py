@@ -111,7 +111,7 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
         env_id: One of `registered_ids`; or ``gymnasium/`` and an id of Gymnasium's registry, or a
             module, a colon and an id that it registers or a constructor; or ``pettingzoo/``, a
             package with PettingZoo's interface, a colon and a module, such as
-            ``pettingzoo/mpe2:simple_spread_v3``.
+            ``pettingzoo/mpe2:simple_spread_v3``; or ``envpool/`` and an id of EnvPool.
         env_kwargs: Arguments of the library's constructor; with Gymnasium and PettingZoo also
             ``n_workers``, ``timeout``, ``on_worker_failure``, ``teams``, ``time_limits`` and
             ``vectorized`` of `HostEnvironment`; ``wrappers``, each a name ``module:name`` or a
@@ -257,6 +257,12 @@ def _make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> Any:
     )
 
 
+def _make_envpool(name: str, env_kwargs: dict[str, Any]) -> Any:
+    from jaxagents.environments.host.envpool import make_envpool
+
+    return _construct(f"envpool/{name}", lambda **kwargs: make_envpool(name, kwargs), env_kwargs)
+
+
 def _make_of_suite(suite: str, name: str, env_kwargs: dict[str, Any]) -> Any:
     env_id = f"{suite}/{name}"
     if name not in SUITES[suite].names:
@@ -279,6 +285,7 @@ _MAKERS: dict[str, Callable[[str, dict[str, Any]], Any]] = {
     "hunting": _make_hunting,
     "gymnasium": _make_gymnasium,
     "pettingzoo": _make_pettingzoo,
+    "envpool": _make_envpool,
     **{suite: partial(_make_of_suite, suite) for suite in SUITES},
 }
 
