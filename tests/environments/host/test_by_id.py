@@ -209,6 +209,7 @@ def test_another_version_of_pettingzoos_environment_is_suggested(tmp_path, monke
         ja.make("pettingzoo/zoo_of_tests:pursuit_v4")
 
 
+@pytest.mark.slow
 def test_a_run_of_a_file_with_wrappers_is_resumed(tmp_path):
     (tmp_path / "config.yaml").write_text(f"""
 name: wrapped

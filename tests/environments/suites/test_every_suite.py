@@ -32,7 +32,11 @@ ALL = [each for each in ids_of_extras() if not each.startswith(("jaxmarl/", *ONE
 # Of the 168 matrix games, which differ in their payoffs only, a few.
 ALL = [each for each in ALL if not each.startswith("matrax/") or "-1-" in each or "-25-" in each]
 EVERY = [
-    *(pytest.param(env_id, kwargs, id=env_id) for env_id, kwargs in ONE_OF_EACH.items()),
+    *(
+        # Matrax has Jumanji's adapter.
+        pytest.param(env_id, kwargs, id=env_id, marks=[pytest.mark.slow] * ("jumanji/" in env_id))
+        for env_id, kwargs in ONE_OF_EACH.items()
+    ),
     *(pytest.param(env_id, {}, id=env_id, marks=pytest.mark.slow) for env_id in ALL),
 ]
 MUJOCO = ("brax/", "playground/")  # which draw without a screen only if told to

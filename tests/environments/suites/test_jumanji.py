@@ -117,6 +117,7 @@ def test_a_tile_of_2048_is_seen_by_its_exponent():
     np.testing.assert_array_equal(jnp.argmax(observation.features[0], axis=-1), state.board)
 
 
+@pytest.mark.slow
 def test_pacman_sees_pellets_and_itself_where_there_are_no_walls():
     env, _ = ja.make("jumanji/PacMan-v1")
     free, player, ghosts, pellets, power_ups, _ = np.moveaxis(

@@ -56,6 +56,7 @@ def test_who_begins_is_drawn():
     assert set(np.asarray(states.current_player)) == {0, 1}
 
 
+@pytest.mark.slow
 def test_one_side_learns_against_a_random_opponent():
     env, params = ja.make("pgx/tic_tac_toe")
     config = ja.AgentConfig(
