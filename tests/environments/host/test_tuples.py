@@ -165,6 +165,7 @@ def test_workers_step_them_and_begin_new_episodes(n_workers):
         assert frame["alive"].all()
 
 
+@pytest.mark.slow
 def test_they_train_and_are_drawn():
     env = ja.HostEnvironment(functools.partial(Crew, limit=3), n_workers=0)
     assert env.frames_per_second == 7

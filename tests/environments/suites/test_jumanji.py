@@ -36,6 +36,7 @@ def test_observations_tell_the_time_that_the_library_counts():
     assert [int(step[0].elapsed) for step in steps(env, jnp.zeros((2, 2), jnp.int32))] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_reward_of_the_team_counts_for_every_actor():
     env, _ = ja.make("jumanji/Cleaner-v0")
     # Two actors beside each other's start clean new tiles: all three earn the sum less the penalty.
@@ -61,6 +62,7 @@ def test_an_actor_of_connector_sees_its_own_path_apart_from_others():
         np.testing.assert_array_equal(features[actor, ..., 3:].sum((0, 1)), [0, 2, 2])
 
 
+@pytest.mark.slow
 def test_a_blocked_actor_of_connector_pays_until_all_actors_have_ended():
     env, _ = ja.make("jumanji/Connector-v3")
     assert env.rewards_after_death
@@ -75,6 +77,7 @@ def test_a_blocked_actor_of_connector_pays_until_all_actors_have_ended():
     assert paid_after < 0
 
 
+@pytest.mark.slow
 def test_an_actor_of_cleaner_sees_itself():
     env, _ = ja.make("jumanji/Cleaner-v0")
     itself, dirty, walls, everyone = np.moveaxis(steps(env, [])[0][0].features[0], -1, 0)
@@ -94,6 +97,7 @@ def test_choices_with_one_mask_become_one_choice():
     np.testing.assert_array_equal(after.grid_padded, direct.grid_padded)
 
 
+@pytest.mark.slow
 def test_choices_with_a_mask_each_stay_several_choices():
     env, _ = ja.make("jumanji/JobShop-v0")
     observation, state = env.reset_env(jax.random.key(0), None)
