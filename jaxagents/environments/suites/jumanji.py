@@ -22,6 +22,11 @@ jumanji: Any = importlib.import_module("jumanji")  # an extra
 _TRUNCATED = ("Connector", "LevelBasedForaging")
 _VIEWERS = ("_viewer", "_env_viewer", "viewer")  # attributes of the library's environments
 _SIZES = {"tiny": (1, 3), "small": (2, 3), "medium": (2, 5), "large": (3, 5)}  # rows, columns
+_SCENARIOS = {
+    "RobotWarehouse": "tiny-2ag, small-4ag-hard",
+    "LevelBasedForaging": "15x15-4p-3f, 2s-8x8-2p-2f-coop",
+    "Connector": "con-10x10x10a",
+}
 _REQUESTS = {"-easy": 2.0, "": 1.0, "-hard": 0.5}  # per robot
 
 
@@ -224,7 +229,9 @@ def arguments_of_scenario(name: str, scenario: str) -> dict[str, Any]:
             }
     elif name.startswith("Connector") and (found := re.fullmatch(r"con-(\d+)x\1x(\d+)a", scenario)):
         return {"grid_size": int(found[1]), "num_agents": int(found[2])}
-    raise ValueError(f"jumanji/{name} has no scenario {scenario!r}")
+    examples = _SCENARIOS.get(name.partition("-")[0])
+    remedy = f"write one such as {examples}" if examples else "leave it out"
+    raise ValueError(f"jumanji/{name} has no scenario {scenario!r}; {remedy}")
 
 
 def _counts(spec: Any) -> tuple[int, ...]:

@@ -164,7 +164,7 @@ def test_scenarios_are_those_that_papers_name(env_id, scenario, expected):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"scenario": "huge-2ag"}, "no scenario 'huge-2ag'"),
+        ({"scenario": "huge-2ag"}, "no scenario 'huge-2ag'; write one such as tiny-2ag"),
         (
             {"shelf_row": 2},
             r"unexpected keyword argument 'shelf_row'; there are .*shelf_rows",
