@@ -8,22 +8,19 @@ from jaxtyping import Array, Bool, PyTree
 
 from jaxagents.compiler.tuned_forms import tunes_for_cpu
 
-_MOST_PARTS = 8  # 16 are no faster
-
 
 def apply_where(
     needed: Bool[Array, "*batch"],
     function: Callable[[PyTree], PyTree],
     samples: PyTree,
     others: PyTree,
-    smallest_part: int,
+    part_size: int,
 ) -> PyTree:
     """Apply a function to the samples that need it.
 
-    On a CPU these samples are gathered and computed in parts of ``smallest_part`` samples or an
-    eighth of the batch, whichever is more. On other devices the function is applied to the whole
-    batch, whether a sample needs it or not: for a condition a GPU would wait for the host, which
-    costs more than most functions do.
+    On a CPU these samples are gathered and computed in parts. On other devices the function is
+    applied to the whole batch, whether a sample needs it or not: for a condition a GPU would wait
+    for the host, which costs more than most functions do.
 
     Args:
         needed: Which samples need it.
@@ -31,14 +28,13 @@ def apply_where(
             Its results for samples that do not need it are discarded.
         samples: ``[*batch, ...]``.
         others: The results of the samples that do not need it, ``[*batch, ...]``.
-        smallest_part: The fewest samples worth an iteration. Gathering takes a fraction of a second
-            to compile: a batch of at most this size is one part.
+        part_size: Samples computed at a time. A batch of at most this size is computed as a whole,
+            without gathering, if any sample needs it.
 
     Returns:
         The results ``[*batch, ...]``, of the shapes and dtypes of ``others``.
     """
     batch_shape, flat = needed.shape, needed.reshape(-1)
-    part_size = max(smallest_part, -(-flat.size // _MOST_PARTS))
     samples, others = _reshape((samples, others), needed.ndim, (flat.size,))
 
     if not tunes_for_cpu():

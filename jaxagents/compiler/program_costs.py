@@ -1,4 +1,4 @@
-"""Costs of a function, counted in its trace: matrix products, and exchanges between devices."""
+"""Costs of a function, counted in its trace: work, and exchanges between devices."""
 
 import itertools
 import math
@@ -18,6 +18,7 @@ class Costs(NamedTuple):
     flops: int = 0  # of its matrix products; products of two vectors do not count
     n_calls: int = 0  # collective operations; XLA combines those of one tree
     n_bytes: int = 0  # that a device contributes to them
+    n_numbers: int = 0  # that all operations write
 
     def __add__(self, other: "Costs") -> "Costs":  # type: ignore[override]
         return Costs(*map(sum, zip(self, other, strict=True)))
@@ -70,12 +71,18 @@ def _bytes_read(equation: JaxprEqn) -> int:
 def _of_equation(equation: JaxprEqn, n_iterations: int) -> Costs:
     name = equation.primitive.name
     if name == "dot_general":
-        return Costs(flops=_flops_of_product(equation))
+        return Costs(flops=_flops_of_product(equation), n_numbers=_numbers_written(equation))
     inner = [_costs(each, n_iterations) for each in _inner_programs(equation)]
+    if not inner:
+        return Costs(n_numbers=_numbers_written(equation))
     if name == "cond":
         return max(inner)
     n_times = {"scan": equation.params.get("length"), "while": n_iterations}.get(name, 1)
     return sum(inner, Costs()).times(n_times)
+
+
+def _numbers_written(equation: JaxprEqn) -> int:
+    return sum(getattr(variable.aval, "size", 0) for variable in equation.outvars)
 
 
 def _flops_of_product(equation: JaxprEqn) -> int:

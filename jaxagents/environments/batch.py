@@ -6,7 +6,7 @@ vmapped by `JaxEnvironmentBatch`; those of other libraries are in the package ``
 
 import abc
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import apply_where
 from jaxagents.compiler.devices import keys_of_environments, n_devices
+from jaxagents.compiler.program_costs import count_costs
 from jaxagents.compiler.random_keys import THREEFRY, is_key, key_of, to_draw, to_store
 from jaxagents.compiler.tuned_forms import tunes_for_cpu
 from jaxagents.environments.observation_features import (
@@ -36,7 +37,9 @@ from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
 _NO_INFOS = ("final_observation", "shaped_reward")  # which have a place of their own
-_FEW_RESETS = 32  # environments; see benchmarks/RESULTS.md
+# Environments that are reset at a time: at most so many, and few if their resets compute much; see
+# benchmarks/RESULTS.md.
+_MOST_RESETS, _NUMBERS_OF_RESETS = 32, 2**20
 _VECTOR = 8  # floats that a CPU computes at once
 _NO_LIMIT = TimeLimit(n_steps=None, is_terminal=False, is_observed=False)
 
@@ -499,12 +502,21 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             lambda envs: self._reset_each(keys_of_environments(rng, n_envs)[envs]),
             jnp.arange(n_envs),
             others,
-            smallest_part=_FEW_RESETS,
+            part_size=self._resets_at_a_time(n_envs),
         )
 
+    def _resets_at_a_time(self, n_envs: int) -> int:
+        work = count_costs(self._reset, jax.random.key(0), self._env_params, n_iterations=1)
+        part = min(_MOST_RESETS, max(1, _NUMBERS_OF_RESETS // max(1, work.n_numbers)))
+        # Where resets cost little, two parts cost more than the whole batch.
+        return n_envs if n_envs <= 2 * _MOST_RESETS and part == _MOST_RESETS else part
+
+    @property
+    def _reset(self) -> Callable[..., Any]:
+        return self._env.reset_env if self._resets_as_batch else self._env.reset
+
     def _reset_each(self, rngs: Key[Array, " envs"]) -> tuple[Observation, PyTree]:
-        reset = self._env.reset_env if self._resets_as_batch else self._env.reset
-        observation, env_state = jax.vmap(reset, in_axes=(0, None))(rngs, self._env_params)
+        observation, env_state = jax.vmap(self._reset, in_axes=(0, None))(rngs, self._env_params)
         observation = as_flat_observation(observation, n_batch_axes=2)
         return self._prepare(observation, jnp.zeros(len(rngs), jnp.int32)), env_state
 

@@ -37,7 +37,9 @@ from jaxagents.types import (
 )
 
 _MANY_PARAMETERS = 10_000_000  # of one network
-_FEW_VALUES = 2_048  # time steps of environments; see benchmarks/RESULTS.md
+# Time steps of environments whose bootstrap values are computed at a time: at least so many, and
+# this share of all; see benchmarks/RESULTS.md.
+_FEW_VALUES, _SHARE_OF_VALUES = 2_048, 8
 
 
 @final
@@ -252,12 +254,13 @@ class ActorCritic(Frozen):
 
         memory = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 2), memory)
         zeros = self._policies.to_policies(jnp.zeros(transitions.truncated.shape), axis=2)
+        is_truncated = jnp.any(transitions.truncated, axis=-1)
         value = apply_where(
-            jnp.any(transitions.truncated, axis=-1),
+            is_truncated,
             values,
             (transitions.final_observation, memory),
             jnp.moveaxis(zeros, 0, 2),
-            smallest_part=_FEW_VALUES,
+            part_size=max(_FEW_VALUES, -(-is_truncated.size // _SHARE_OF_VALUES)),
         )
         return jnp.moveaxis(value, 2, 0)
 

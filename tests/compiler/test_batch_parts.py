@@ -12,7 +12,7 @@ on_cpu = pytest.mark.skipif(
 )
 
 
-def apply(needed, samples, others):
+def apply(needed, samples, others, part_size=32):
     """Double the samples that need it; also return how many were doubled at each call."""
     calls = []
 
@@ -20,9 +20,9 @@ def apply(needed, samples, others):
         jax.debug.callback(lambda n: calls.append(int(n)), len(samples), ordered=True)
         return 2.0 * samples
 
-    results = jax.jit(lambda *arguments: apply_where(arguments[0], double, *arguments[1:], 32))(
-        needed, samples, others
-    )
+    results = jax.jit(
+        lambda needed, *values: apply_where(needed, double, *values, part_size=part_size)
+    )(needed, samples, others)
     jax.effects_barrier()
     return results, calls
 
@@ -33,10 +33,9 @@ def apply(needed, samples, others):
     [([], 0), ([0], 1), ([319], 1), ([1, 2, 16, 318], 1), (range(40), 1), (range(41), 2)],
 )
 def test_parts_are_computed_until_no_sample_needs_one(numbers, n_calls):
-    # Of 10 x 32 samples a part is 40.
     needed = np.isin(np.arange(320), list(numbers)).reshape(10, 32)
     samples, others = np.arange(960.0).reshape(10, 32, 3), np.full((10, 32, 3), -1.0)
-    results, calls = apply(needed, samples, others)
+    results, calls = apply(needed, samples, others, part_size=40)
     np.testing.assert_array_equal(results, np.where(needed[..., None], 2 * samples, -1))
     assert calls == [40] * n_calls
 

@@ -274,7 +274,7 @@ def test_without_rewards_after_death_each_actor_has_its_own_end(kind):
 @any_kind
 @pytest.mark.parametrize("n_over", [1, 33, 70])
 def test_of_many_environments_only_those_with_finished_episodes_are_reset(kind, n_over):
-    # On a CPU they are reset 32 at a time.
+    # On a CPU they are reset 32 at a time: they are more than 64.
     over = np.isin(np.arange(70), np.linspace(0, 69, n_over, dtype=int))
     first, _, [(step, state)] = play(kind, [np.where(over[:, None], DIE, GO_ON)])
     np.testing.assert_array_equal(step.episode_over, over)
@@ -398,24 +398,30 @@ def test_a_state_has_the_same_structure_and_types_before_and_after_a_step(kind):
     assert jax.typeof(first_observation.features) == jax.typeof(step.observation.features)
 
 
-def test_a_batch_of_subclasses_is_reset_only_on_steps_that_end_an_episode():
+@pytest.mark.parametrize(
+    ("n_numbers", "n_resets"), [(0, 6), (10_000, 6), (200_000, 2), (2_000_000, 1)]
+)
+def test_a_batch_is_reset_as_a_whole_or_in_parts_by_what_a_reset_computes(n_numbers, n_resets):
     resets = []
 
     class Counting(Obedient):
         def reset_env(self, rng, params):
             observation, state = super().reset_env(rng, params)
+            mark = jnp.sort(jnp.full(n_numbers, state.mark)).min(initial=jnp.inf)
+            state = state._replace(mark=jnp.minimum(state.mark, mark))
             jax.debug.callback(lambda _: resets.append(1), state.mark)
             return observation, state
 
     environments = JaxEnvironmentBatch(Counting(), None)
     step = jax.jit(environments.step)
-    _, state = environments.reset(jax.random.key(0), 2)
+    _, state = environments.reset(jax.random.key(0), 6)
     jax.effects_barrier()
-    resets.clear()
-    for actions, n_resets in (([NOBODY_ENDS, [DIE, GO_ON]], 0), ([NOBODY_ENDS, BOTH_DIE], 2)):
-        _, state = step(jax.random.key(1), state, jnp.array(actions))
+    for ends in ([GO_ON, GO_ON], [DIE, GO_ON], [DIE, DIE]):
+        resets.clear()
+        over = [NOBODY_ENDS] * 3 + [ends] + [NOBODY_ENDS] * 2
+        _, state = step(jax.random.key(1), state, jnp.array(over))
         jax.effects_barrier()
-        assert len(resets) == n_resets
+        assert len(resets) == (n_resets if ends == [DIE, DIE] else 0)
 
 
 @pytest.mark.parametrize("max_episode_steps", [None, 2])

@@ -70,6 +70,8 @@ class NavixEnvironment(Environment):
     ) -> StepResult:
         """Step without a reset; see `Environment.step_env`."""
         del rng, params
+        # The library's step resets an ended episode; a constant says that none has ended.
+        state = state.replace(step_type=jnp.zeros((), state.step_type.dtype))
         state = without_weak_types(self.env.step(state, action[0]))
         return (
             _features(state.observation),

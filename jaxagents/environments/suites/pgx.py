@@ -57,6 +57,8 @@ class PgxEnvironment(Environment):
     ) -> StepResult:
         """Step without a reset; see `Environment.step_env`."""
         del params
+        # The library's step leaves an ended game as it is; constants say that none has ended.
+        state = state.replace(terminated=jnp.array(False), truncated=jnp.array(False))
         state = without_weak_types(self.env.step(state, action[state.current_player], rng))
         terminated = jnp.broadcast_to(state.terminated, self.n_actors)
         return (
