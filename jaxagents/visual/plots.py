@@ -22,8 +22,8 @@ from jaxagents.visual.style import (
     METADATA,
     colour_of,
     draw_line,
-    draw_random,
     draw_spread,
+    fit_to_curves,
     new_figure,
     set_title,
     style_axes,
@@ -87,8 +87,10 @@ def plot_learning_curve(
     curves = _curves(returns, np.asarray(metrics["n_environment_steps"]), actor_names)
     named = returns.shape[2] > 1 or actor_names is not None
     figure = _draw(curves, title, legend=named)
-    if random_returns is not None:
-        draw_random(figure.axes[0], float(np.mean(random_returns)))
+    random = None if random_returns is None else float(np.mean(random_returns))
+    fit_to_curves(
+        figure.axes[0], [part for each in curves for part in (each.mean, each.band)], random
+    )
     _explain_spread(figure, n_episodes=returns.shape[1], n_curves=len(curves))
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as new:
@@ -317,7 +319,7 @@ def _n_columns(n_panels: Sequence[int]) -> int:
 
 
 def _draw_panel(axes: Any, panel: Panel, groups: Mapping[str, Sequence[Run]]) -> None:
-    labels = list(groups)
+    labels, shown = list(groups), []
     for label, curve in panel.curves.items():
         i, x = labels.index(label), curve.n_environment_steps
         if curve.extremes is not None and len(labels) == 1:
@@ -325,9 +327,10 @@ def _draw_panel(axes: Any, panel: Panel, groups: Mapping[str, Sequence[Run]]) ->
         # Bands over episodes and bands over runs mean different things: never draw both.
         if curve.band is not None and (len(groups[label]) > 1 or not _has_several_runs(groups)):
             draw_spread(axes, x, curve.band, color=colour_of(i), alpha=0.2)
+            shown.append(curve.band)
         draw_line(axes, x, curve.line, label, i, len(labels))
-    if panel.random is not None:
-        draw_random(axes, panel.random)
+        shown.append(curve.line)
+    fit_to_curves(axes, shown, panel.random)
 
 
 def _has_several_runs(groups: Mapping[str, Sequence[Run]]) -> bool:

@@ -54,16 +54,53 @@ def colour_of(curve_index: int) -> str:
     return COLOURS[curve_index % len(COLOURS)]
 
 
-def draw_random(axes: Any, value: float) -> None:
-    """Draw the return of random actions as a level line."""
-    axes.axhline(value, color=INK, linewidth=1.0, linestyle=":", alpha=0.6, zorder=2)
+def fit_to_curves(
+    axes: Any, curves: Sequence[Float[np.ndarray, "*rows evaluations"]], random: float | None = None
+) -> None:
+    """Let the vertical axis follow the curves, so that what comes first does not squeeze the rest.
+
+    The first evaluation, and the return of random actions, leave the axis where they would take
+    more than half of it. Draws that return as a level line, or says where it is.
+
+    Args:
+        axes: The axes, on which the curves are drawn.
+        curves: Lines and the bounds of their bands; NaN where there are none.
+        random: Mean return of random actions; None: not drawn.
+    """
+    later = [curve[..., 1:] if curve.shape[-1] > 2 else curve for curve in curves]
+    low, high = _range(later)
+    for values in (*curves, *([] if random is None else [np.array(random)])):
+        wider = _range([values, np.array([low, high])])
+        if wider[1] - wider[0] <= 2 * (high - low) or low == high:
+            low, high = wider
+    margin = 0.05 * (high - low) or 0.05 * max(abs(high), 1.0)
+    axes.set_ylim(low - margin, high + margin)
+    if random is not None:
+        _draw_random(axes, random)
+
+
+def _range(curves: Sequence[np.ndarray]) -> tuple[float, float]:
+    values = np.concatenate([np.ravel(curve) for curve in curves])
+    values = values[np.isfinite(values)]
+    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+
+
+def _draw_random(axes: Any, value: float) -> None:
+    low, high = axes.get_ylim()
+    is_below, is_above = value < low, value > high
+    text = "random actions"
+    if is_below or is_above:
+        text = f"{text}: {value:.3g}, {'below' if is_below else 'above'}"
+    else:
+        axes.axhline(value, color=INK, linewidth=1.0, linestyle=":", alpha=0.6, zorder=2)
     axes.annotate(
-        "random actions",
-        (1.0, value),
+        text,
+        (1.0, min(max(value, low), high)),
         xycoords=("axes fraction", "data"),
-        xytext=(-2, 2),
+        xytext=(-2, -2 if is_above else 2),
         textcoords="offset points",
         ha="right",
+        va="top" if is_above else "baseline",
         fontsize=8,
         color=INK,
         alpha=0.8,

@@ -201,3 +201,36 @@ print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "True", "False"]
+
+
+def curve_from(first, *later):
+    """Make the metrics of equal episodes of one actor."""
+    return training(
+        np.broadcast_to(
+            np.array([[[first]], *[[[each]] for each in later]]), (len(later) + 1, 4, 1)
+        )
+    )
+
+
+def test_a_first_evaluation_far_below_leaves_the_axis_to_the_rest(drawn):
+    low, high = drawn(curve_from(-120, -20, -15, -12)).axes[0].get_ylim()
+    assert (low, high) == pytest.approx((-20.4, -11.6))  # 5 % more than the curve's -20 to -12
+
+
+@pytest.mark.parametrize(("random", "low"), [(None, -28.0), (-27.0, -28.0)])
+def test_a_first_evaluation_that_takes_half_of_the_axis_stays_on_it(drawn, random, low):
+    figure = drawn(curve_from(-28, -20, -15, -12), random_returns=random and [random])
+    assert figure.axes[0].get_ylim() == pytest.approx((low - 0.8, -11.2))
+    assert any(line.get_linestyle() == ":" for line in figure.axes[0].lines) == (random is not None)
+
+
+@pytest.mark.parametrize(("random", "text"), [(-121.25, "below"), (60.0, "above")])
+def test_random_actions_beyond_the_axis_are_named_at_its_edge(drawn, random, text):
+    axes = drawn(curve_from(-120, -20, -15, -12), random_returns=[random]).axes[0]
+    assert axes.get_ylim() == pytest.approx((-20.4, -11.6))
+    assert [each.get_text() for each in axes.texts] == [f"random actions: {random:.3g}, {text}"]
+
+
+def test_a_level_curve_has_an_axis_of_some_height(drawn):
+    low, high = drawn(curve_from(500, 500, 500, 500)).axes[0].get_ylim()
+    assert low < 500 < high
