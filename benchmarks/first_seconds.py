@@ -63,7 +63,7 @@ PAIRS: dict[str, tuple[Side, Side]] = {
     ),
     "simple_spread": (
         Side("JaxMARL's recipe", "recipe_update.py", ()),
-        _ours("jaxagents", CONFIGS / "simple_spread.yaml"),
+        _ours("jaxagents", HERE / "peers" / "jaxmarl_spread.yaml"),
     ),
     "gru": (
         Side("JaxMARL's recurrent recipe", "recipe_update.py", ("--recurrent",)),

@@ -1,7 +1,7 @@
 """Learning results: a configuration trained from several seeds, and its returns afterwards.
 
 python benchmarks/learning.py configs/cartpole.yaml --seeds 3
-python benchmarks/learning.py configs/simple_spread.yaml --seeds 8 --sampled \
+python benchmarks/learning.py benchmarks/peers/jaxmarl_spread.yaml --seeds 8 --sampled \
         --agent.n_steps 488
 """
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-CONFIG = Path(__file__).parent.parent / "configs" / "simple_spread.yaml"
+CONFIG = Path(__file__).parent / "peers" / "jaxmarl_spread.yaml"
 N_UPDATES = {"short": 50, "long": 340}
 N_EVALS = 16
 

@@ -52,7 +52,7 @@ def main() -> None:
     if args.recurrent:
         config_path, recipe = "configs/simple_spread_recurrent.yaml", jaxmarl_recurrent_recipe
     else:
-        config_path, recipe = "configs/simple_spread.yaml", jaxmarl_recipe
+        config_path, recipe = "benchmarks/peers/jaxmarl_spread.yaml", jaxmarl_recipe
     trains = {
         "jaxagents": make_ours(config_path, overrides),
         "recipe": jax.jit(recipe.make_train(N_UPDATES)),

@@ -27,7 +27,7 @@ _ENVIRONMENTS = (16, 1_024, 4_096, 16_384, 64, 256)
 _MEMBERS = 8
 _MEMBERS_OF_ACCELERATOR = 64
 _UPDATES_OF_MEMBERS = 20
-SPREAD, RECURRENT = "configs/simple_spread.yaml", "configs/simple_spread_recurrent.yaml"
+SPREAD, RECURRENT = "benchmarks/peers/jaxmarl_spread.yaml", "configs/simple_spread_recurrent.yaml"
 SMAX, HUNTING = "configs/smax_3m.yaml", "configs/hunting_discrete.yaml"
 # As in the configuration. The recipe has no masks: units may choose what has no effect.
 _SMAX_RECIPE = dataclasses.replace(

@@ -113,7 +113,7 @@ def test_kernels_are_counted_as_often_as_they_run():
     ("path", "expected"),
     [
         ("benchmarks/peers/cartpole.yaml", Costs(540, 10_947, 17.66, 6.335)),
-        ("configs/simple_spread.yaml", Costs(530, 13_872, 171.2, 46.57)),
+        ("benchmarks/peers/jaxmarl_spread.yaml", Costs(530, 13_872, 171.2, 46.57)),
     ],
 )
 def test_an_update_costs_what_it_did(path, expected):
