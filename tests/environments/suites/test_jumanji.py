@@ -12,11 +12,17 @@ from jaxagents.environments.suites.jumanji import arguments_of_scenario  # noqa:
 
 def steps(env, actions, seed=0):
     """Step through actions ``[time, actors, ...]`` without resets."""
-    observation, state = env.reset_env(jax.random.key(seed), None)
-    results = [(observation, state)]
+    reset, step = compiled(env)
+    results = [reset(jax.random.key(seed))]
     for action in actions:
-        results.append(env.step_env(jax.random.key(0), results[-1][1], action, None))
+        results.append(step(results[-1][1], action))
     return results
+
+
+def compiled(env):
+    """Return the environment's reset from a key and its step, which need no parameters here."""
+    step = jax.jit(lambda state, action: env.step_env(jax.random.key(0), state, action, None))
+    return jax.jit(lambda rng: env.reset_env(rng, None)), step
 
 
 def test_the_time_limit_of_lbf_truncates_and_that_of_a_warehouse_terminates():
@@ -50,7 +56,7 @@ def test_a_reward_of_the_team_counts_for_every_actor():
 
 def test_an_actor_of_connector_sees_its_own_path_apart_from_others():
     env, _ = ja.make("jumanji/Connector-v3", scenario="con-5x5x3a")
-    observation, state = env.reset_env(jax.random.key(3), None)
+    ((observation, state),) = steps(env, [], seed=3)
     features = np.asarray(observation.features)
     assert features.shape == (3, 5, 5, 6)
     for actor in range(3):
@@ -66,8 +72,8 @@ def test_an_actor_of_connector_sees_its_own_path_apart_from_others():
 def test_a_blocked_actor_of_connector_pays_until_all_actors_have_ended():
     env, _ = ja.make("jumanji/Connector-v3")
     assert env.rewards_after_death
-    observation, state = env.reset_env(jax.random.key(0), None)
-    step = jax.jit(lambda state, action: env.step_env(jax.random.key(0), state, action, None))
+    reset, step = compiled(env)
+    observation, state = reset(jax.random.key(0))
     ended, paid_after = np.zeros(10, bool), 0.0
     while not ended.all():
         action = jnp.argmax(observation.action_mask.at[:, 0].set(False), axis=-1)
@@ -88,12 +94,11 @@ def test_an_actor_of_cleaner_sees_itself():
 
 def test_choices_with_one_mask_become_one_choice():
     env, _ = ja.make("jumanji/Tetris-v0")
-    observation, state = env.reset_env(jax.random.key(0), None)
     assert env.action_space() == ja.Discrete(4 * 10)
-    np.testing.assert_array_equal(observation.action_mask[0], state.action_mask.ravel())
     # The number counts rotations of 10 columns: 23 is the third rotation, column 3.
-    after = env.step_env(jax.random.key(0), state, jnp.array([23]), None)[1]
-    direct, _ = env.env.step(state, jnp.array([2, 3]))
+    (observation, state), (_, after, *_) = steps(env, jnp.array([[23]]))
+    np.testing.assert_array_equal(observation.action_mask[0], state.action_mask.ravel())
+    direct, _ = jax.jit(env.env.step)(state, jnp.array([2, 3]))
     np.testing.assert_array_equal(after.grid_padded, direct.grid_padded)
 
 
@@ -107,17 +112,18 @@ def test_choices_with_a_mask_each_stay_several_choices():
 
 def test_where_the_library_allows_nothing_everything_is_allowed():
     env, _ = ja.make("jumanji/Knapsack-v1", total_budget=0.5)
-    observation, state = env.reset_env(jax.random.key(0), None)
+    reset, step = compiled(env)
+    observation, state = reset(jax.random.key(0))
     while not bool(jnp.all(observation.action_mask)):
         assert bool(jnp.any(observation.action_mask))
         action = jnp.argmax(observation.action_mask, axis=-1)
-        observation, state, _, terminated, *_ = env.step_env(jax.random.key(0), state, action, None)
+        observation, state, _, terminated, *_ = step(state, action)
     assert bool(terminated[0])
 
 
 def test_a_tile_of_2048_is_seen_by_its_exponent():
     env, _ = ja.make("jumanji/Game2048-v1")
-    observation, state = env.reset_env(jax.random.key(0), None)
+    ((observation, state),) = steps(env, [])
     np.testing.assert_array_equal(jnp.argmax(observation.features[0], axis=-1), state.board)
 
 
