@@ -57,6 +57,7 @@ OTHERS = (
 )
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "jaxagents"]
+COMPILED = "caches/jaxagents"
 
 
 class Commands(NamedTuple):
@@ -67,6 +68,11 @@ class Commands(NamedTuple):
     output: str
     repeated_run: Path
     compiled: list[dict[str, int]]  # after each command, the times of the cached programs by name
+
+    @property
+    def compiled_programs(self) -> Path:
+        """Folder of the cached programs, for later trainings."""
+        return self.folder / COMPILED
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +103,7 @@ def output_of(command: list[str], folder: Path) -> str:
 
 
 def cached_programs(folder: Path) -> dict[str, int]:
-    paths = (folder / "caches" / "jaxagents").iterdir()
+    paths = (folder / COMPILED).iterdir()
     return {path.name: path.stat().st_mtime_ns for path in paths}
 
 
@@ -410,13 +416,20 @@ runpy.run_module("jaxagents", run_name="__main__")
 
 
 @contextlib.contextmanager
-def training_process(folder: Path, eval_frequency: int) -> Iterator[subprocess.Popen]:
-    """Start a training and wait for its first evaluation."""
+def training_process(
+    folder: Path, eval_frequency: int, compiled: Path
+) -> Iterator[subprocess.Popen]:
+    """Start a training with some compiled programs, and wait for its first evaluation."""
     (folder / "tiny.yaml").write_text(TINY)
     command = [sys.executable, "-c", TRAINING, "train", "tiny.yaml", "--agent.n_steps=100000"]
     command += [f"--agent.eval_frequency={eval_frequency}"]
     with subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(compiled)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             assert process.stdout is not None
@@ -427,8 +440,8 @@ def training_process(folder: Path, eval_frequency: int) -> Iterator[subprocess.P
             process.kill()
 
 
-def test_a_signal_ends_a_training_after_a_block(tmp_path):
-    with training_process(tmp_path, eval_frequency=2) as process:
+def test_a_signal_ends_a_training_after_a_block(tmp_path, commands):
+    with training_process(tmp_path, 2, commands.compiled_programs) as process:
         process.send_signal(signal.SIGINT)
         output, error = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -469,9 +482,9 @@ def test_a_training_ended_by_a_signal_can_be_resumed(tmp_path, monkeypatch, capf
 
 
 @pytest.mark.slow
-def test_a_second_signal_ends_a_training_at_once(tmp_path):
+def test_a_second_signal_ends_a_training_at_once(tmp_path, commands):
     # The first block alone takes tens of seconds.
-    with training_process(tmp_path, eval_frequency=100000) as process:
+    with training_process(tmp_path, 100000, commands.compiled_programs) as process:
         assert process.stderr is not None
         process.send_signal(signal.SIGTERM)
         while "a second signal" not in process.stderr.readline():
