@@ -49,6 +49,7 @@ LEAST = {  # two updates and an evaluation: nearly all of the time is compilatio
     "progress_bar": "false",
 }
 
+ONE_LAYER = ja.Layers(hidden_sizes=(8,))
 TINY_AGENT = ja.AgentConfig(
     n_steps=3,
     batch_size=4,
@@ -59,6 +60,8 @@ TINY_AGENT = ja.AgentConfig(
     eval_frequency=1,
     n_evals=3,
     progress_bar=False,
+    actor_layers=ONE_LAYER,
+    critic_layers=ONE_LAYER,
 )
 
 

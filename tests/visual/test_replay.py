@@ -24,8 +24,16 @@ def _walk():
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory):
+    one_layer = ja.Layers(hidden_sizes=(8,))
     agent = ja.AgentConfig(
-        n_steps=1, batch_size=2, minibatch_size=2, rollout_length=4, n_evals=2, progress_bar=False
+        n_steps=1,
+        batch_size=2,
+        minibatch_size=2,
+        rollout_length=4,
+        n_evals=2,
+        progress_bar=False,
+        actor_layers=one_layer,
+        critic_layers=one_layer,
     )
     config = ExperimentConfig(
         name="walk",
