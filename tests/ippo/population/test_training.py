@@ -66,8 +66,9 @@ def test_each_member_is_its_run_alone():
     assert_members_are_runs(agent, runner, metrics, [FAST] * 3)
 
 
-def test_members_are_runs_alone_and_may_differ_in_hyperparameters():
-    changes = {"recurrent": "gru", "parameter_sharing": "independent"}
+@pytest.mark.parametrize("recurrent", [None, pytest.param("gru", marks=pytest.mark.slow)])
+def test_members_are_runs_alone_and_may_differ_in_hyperparameters(recurrent):
+    changes = {"recurrent": recurrent, "parameter_sharing": "independent"}
     agent = shared_agent(COORDINATION, **EVALUATED, **changes)
     rates, clips = [0.9, 0.95, 0.99], [[0.1, 0.2], [0.3, 0.4], [0.2, 0.2]]
     runner, metrics = agent.train(KEYS, FAST.replace(gamma=rates, eps_clip=clips))
