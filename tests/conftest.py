@@ -34,7 +34,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 _tests = count(1)
 _MAPPINGS = Path("/proc/self/maps")  # one line each; Linux permits a process 65,530
-_MOST_MAPPINGS = 40_000
+_MOST_MAPPINGS = 50_000
 
 
 # Started first, so that no worker is left alone with them at the end.
