@@ -402,7 +402,7 @@ def test_without_evaluation_only_training_metrics_remain():
 
 
 def test_without_the_initial_evaluation_the_first_row_is_the_first_block():
-    _, metrics = trained(shared_agent(**OTHER_EVALUATIONS))
+    _, metrics = trained(shared_agent(initial_evaluation=False))
     np.testing.assert_array_equal(metrics["n_updates_done"], [2, 3])
 
 
