@@ -43,6 +43,8 @@ agent:
   critic_epochs: 1
   eval_frequency: 2
   n_evals: 3
+  actor_layers: {hidden_sizes: [16]}
+  critic_layers: {hidden_sizes: [16]}
 hyperparams:
   gamma: 0.9
 evaluation:
@@ -352,7 +354,7 @@ def test_a_run_with_another_network_is_not_resumed_and_left_unchanged(own_run, c
         ["resume", str(own_run), "--quiet", "--agent.actor_layers.hidden_sizes=[8]"], capsys
     )
     assert line.rstrip().endswith(
-        "belongs to another agent: its actor_layers.hidden_sizes is (64, 64), and this agent's is "
+        "belongs to another agent: its actor_layers.hidden_sizes is (16,), and this agent's is "
         "(8,). Leave it unchanged, or train a new run."
     )
     after = sorted((path, path.read_bytes()) for path in own_run.rglob("*") if path.is_file())
