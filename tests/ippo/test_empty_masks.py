@@ -8,7 +8,7 @@ import pytest
 import jaxagents as ja
 from jaxagents.evaluation.diagnosis import Task, diagnose
 from jaxagents.types import Observation
-from tests.agents import opinionated_runner
+from tests.agents import SMALL, opinionated_runner
 
 
 class Corner(ja.Environment):
@@ -50,6 +50,8 @@ def agent_of(space, **changes):
         rollout_length=4,
         n_evals=2,
         progress_bar=False,
+        actor_layers=SMALL,
+        critic_layers=SMALL,
         **changes,
     )
     return kind(Corner(space), None, config)

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import jaxagents as ja
+from tests.agents import SMALL
 
 _CONFIG = ja.AgentConfig(
     n_steps=2,
@@ -20,6 +21,8 @@ _CONFIG = ja.AgentConfig(
     eval_frequency=1,
     n_evals=3,
     progress_bar=False,
+    actor_layers=SMALL,
+    critic_layers=SMALL,
 )
 
 

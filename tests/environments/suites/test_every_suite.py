@@ -40,6 +40,7 @@ EVERY = [
     *(pytest.param(env_id, {}, id=env_id, marks=pytest.mark.slow) for env_id in ALL),
 ]
 MUJOCO = ("brax/", "playground/")  # which draw without a screen only if told to
+ONE_LAYER = ja.Layers(hidden_sizes=(8,))
 CONFIG = ja.AgentConfig(
     n_steps=2,
     batch_size=2,
@@ -52,6 +53,8 @@ CONFIG = ja.AgentConfig(
     initial_evaluation=False,
     max_episode_steps=20,
     progress_bar=False,
+    actor_layers=ONE_LAYER,
+    critic_layers=ONE_LAYER,
 )
 
 
