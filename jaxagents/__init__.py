@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jaxagents.environments.sides.opponents import Opponent, RandomOpponent, Scripted
     from jaxagents.environments.sides.side import PastSelves, Side
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
+    from jaxagents.environments.success import Success
     from jaxagents.evaluation.payoffs import CrossPlay, Payoffs, cross_play, payoffs
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
@@ -80,6 +81,7 @@ _MODULE_OF = {
     "Scripted": "environments.sides.opponents",
     "Side": "environments.sides.side",
     "StopAtReturn": "training.callbacks",
+    "Success": "environments.success",
     "SuccessiveHalving": "ippo.population.selection",
     "Tracker": "training.trackers",
     "check_environment": "environments.environment_check",
@@ -141,6 +143,7 @@ __all__ = [
     "Scripted",
     "Side",
     "StopAtReturn",
+    "Success",
     "SuccessiveHalving",
     "Tracker",
     "check_environment",

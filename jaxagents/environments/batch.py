@@ -27,16 +27,17 @@ from jaxagents.environments.observation_features import (
 )
 from jaxagents.environments.protocol import (
     ACTS_NEXT,
+    NO_INFOS,
     Environment,
     as_flat_observation,
     as_observation,
 )
 from jaxagents.environments.protocol_check import examine
 from jaxagents.environments.spaces import ActionSpace, Box
+from jaxagents.environments.success import Success
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
-_NO_INFOS = ("final_observation", "shaped_reward")  # which have a place of their own
 # Environments that are reset at a time: at most so many, and few if their resets compute much; see
 # benchmarks/RESULTS.md.
 _MOST_RESETS, _NUMBERS_OF_RESETS = 32, 2**20
@@ -102,11 +103,13 @@ class EnvironmentBatch(abc.ABC):
         has_hidden_infos: True if episodes have infos that stay on the host.
         has_idle_steps: True if a reset can take a step of its own, in which no actor is active.
         time_limit: What truncation means, and whether the time is observed.
+        success: The info that evaluations report as success, or None.
         can_be_vmapped: True if `reset` and `step` can be a part of a `jax.vmap`.
         can_be_divided: True if environments can be divided among devices.
         one_device_per_process: True if only devices of different processes can divide them.
     """
 
+    success: Success | None = None
     rewards_after_death: bool = False
     has_shaped_reward: bool = False
     has_hidden_infos: bool = False
@@ -384,6 +387,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self._whole_numbers = interface.whole_numbers
         self.has_shaped_reward = interface.has_shaped_reward
         self.rewards_after_death = getattr(env, "rewards_after_death", False)
+        self.success = getattr(env, "success", None)
         super().__init__(
             interface.observation,
             interface.space,
@@ -523,6 +527,6 @@ class JaxEnvironmentBatch(EnvironmentBatch):
 
 def _is_info(name: str, value: Any, n_actors: int) -> bool:
     """Return True for a number of each environment, or of each of its actors."""
-    if name in _NO_INFOS or not isinstance(value, jax.Array) or is_key(value):
+    if name in NO_INFOS or not isinstance(value, jax.Array) or is_key(value):
         return False
     return value.ndim == 1 or value.shape[1:] == (n_actors,)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxagents.config import TimeLimits
+from jaxagents.environments.success import Success
 from jaxagents.types import Observation, PyTree
 
 StepResult = tuple[
@@ -23,6 +24,8 @@ StepResult = tuple[
 
 ACTS_NEXT = "acts_next"
 """Info of environments whose actors come back: which actors are alive after a step."""
+NO_INFOS = ("final_observation", "shaped_reward")
+"""Entries of an environment's infos that have a place of their own, and are no metrics."""
 
 
 class Environment(abc.ABC):
@@ -43,12 +46,14 @@ class Environment(abc.ABC):
             all actors, as in team games.
         time_limits: "terminal" if the time limit is a part of the task, so that truncation ends the
             return; "bootstrap" if not. See ``AgentConfig.time_limits``.
+        success: The info that evaluations report as success; None: the return alone.
     """
 
     n_actors: int
     teams: Sequence[int] | None = None
     rewards_after_death: bool = False
     time_limits: TimeLimits = "bootstrap"
+    success: Success | None = None
 
     @property
     def default_params(self) -> PyTree:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxagents.compiler.random_keys import is_key
-from jaxagents.environments.protocol import ACTS_NEXT, as_flat_observation
+from jaxagents.environments.protocol import ACTS_NEXT, NO_INFOS, as_flat_observation
 from jaxagents.environments.spaces import (
     ActionSpace,
     Box,
@@ -18,6 +18,7 @@ from jaxagents.environments.spaces import (
     mask_size,
     whole_numbers,
 )
+from jaxagents.environments.success import check_has_infos, check_success
 from jaxagents.types import Observation, PyTree
 
 
@@ -43,8 +44,11 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
 
     Raises:
         TypeError: the environment lacks an attribute, or returns wrong values.
+        ValueError: its ``success`` names an info that it does not return, or is wrong itself.
     """
     name = type(env).__name__
+    success = getattr(env, "success", None)
+    check_success(name, success)
     for attribute in ("n_actors", "action_space", "reset", "step"):
         if not hasattr(env, attribute):
             raise TypeError(
@@ -77,6 +81,7 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
     _check_flags(source, step, n_actors)
     if not resets_as_batch:
         _check_final_observation(source, step["info"], observation)
+    check_has_infos(name, success, _reported(step["info"], n_actors))
     return Interface(
         n_actors=n_actors,
         space=space,
@@ -147,6 +152,15 @@ def _check_flags(source: str, step: dict[str, Any], n_actors: int) -> None:
             f"{source} returns {ACTS_NEXT} of shape {kind[0]} and dtype {kind[1]}; it must be "
             f"({n_actors},) and bool, one value per actor."
         )
+
+
+def _reported(info: dict[str, Any], n_actors: int) -> dict[str, Any]:
+    """Return the infos that evaluations report: numbers, and one number per actor."""
+    return {
+        name: value
+        for name, value in info.items()
+        if name not in NO_INFOS and getattr(value, "shape", None) in ((), (n_actors,))
+    }
 
 
 def _check_final_observation(source: str, info: dict[str, Any], observation: Observation) -> None:

@@ -10,6 +10,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
+from jaxagents.environments.sides.games import results_of_games
+from jaxagents.environments.success import Success, with_success
+from jaxagents.evaluation.infos import Infos, after_step, no_infos, of_episodes
 from jaxagents.training.named_arrays import strip_keys
 from jaxagents.types import Observation, PyTree, TimeStep
 
@@ -33,25 +36,33 @@ class Episodes(NamedTuple):
     terminated: Bool[Array, "episodes actors"]  # how the actor's own episode ended, or last life
     truncated: Bool[Array, "episodes actors"]
     episode_lengths: Int[Array, "episodes"]
-    # Scalar infos of the last step, [episodes], or of each actor's last step, [episodes actors].
-    info: dict[str, Array]
+    infos: Infos  # scalar ones, of the last step or of all, as the environments' success says
 
-    def as_metrics(self) -> dict[str, Array]:
+    @property
+    def info(self) -> dict[str, Array]:
+        """Return the infos by name, ``[episodes]`` or ``[episodes, actors]``."""
+        return self.infos.value
+
+    def as_metrics(self, success: Success | None = None) -> dict[str, Array]:
         """Return the fields by name, and each info as ``info_<name>``, ``[episodes]``.
 
         Infos of actors are averaged over the actors that have them.
+
+        Args:
+            success: The environments'; its info is the metric ``success``, too.
         """
         metrics = self._asdict()
-        info = metrics.pop("info")
-        return metrics | {
-            f"info_{name}": jnp.nanmean(value, axis=1) if value.ndim == 2 else value
-            for name, value in info.items()
-        }
+        infos = of_episodes(metrics.pop("infos"), success)
+        named = {f"info_{name}": value for name, value in infos.items()}
+        return with_success(metrics | named, success)
 
-    def of_actors(self, actors: Sequence[int]) -> "Episodes":
-        """Return the outcomes of some of the actors."""
-        own = np.asarray(actors)
-        return jax.tree.map(lambda leaf: leaf[:, own] if leaf.ndim == 2 else leaf, self)
+    def of_side(self, actors: Sequence[int], others: Sequence[int]) -> "Episodes":
+        """Return the outcomes of some of the actors, and who has won."""
+        own, theirs = np.asarray(actors), np.asarray(others)
+        margin = self.returns[:, own].mean(axis=1) - self.returns[:, theirs].mean(axis=1)
+        episodes = jax.tree.map(lambda leaf: leaf[:, own] if leaf.ndim == 2 else leaf, self)
+        value = results_of_games(margin) | episodes.infos.value
+        return episodes._replace(infos=episodes.infos._replace(value=value))
 
 
 class Play(NamedTuple):
@@ -138,7 +149,7 @@ def begin_play(
         memory=memory,
         state=state,
         running=jnp.arange(n_envs) < n_episodes,
-        episodes=_empty_episodes(state, first_step),
+        episodes=_empty_episodes(state, jax.eval_shape(first_step).info, environments.success),
     )
 
 
@@ -166,10 +177,7 @@ def advance_play(
         terminated=jnp.where(ends_now, step.terminated, episodes.terminated),
         truncated=jnp.where(ends_now, step.truncated, episodes.truncated),
         episode_lengths=episodes.episode_lengths + goes_on,
-        info={
-            name: jnp.where(ends if old.ndim == 2 else goes_on, step.info[name], old)
-            for name, old in episodes.info.items()
-        },
+        infos=after_step(episodes.infos, step.info, goes_on, ends),
     )
     play = Play(
         rng=rng,
@@ -182,7 +190,9 @@ def advance_play(
     return play, action, step
 
 
-def _empty_episodes(state: BatchState, step: Callable[[], TimeStep]) -> Episodes:
+def _empty_episodes(
+    state: BatchState, info_shapes: dict[str, jax.ShapeDtypeStruct], success: Success | None
+) -> Episodes:
     n_episodes, n_actors = state.active.shape
     zeros, no = jnp.zeros((n_episodes, n_actors)), jnp.zeros((n_episodes, n_actors), bool)
     return Episodes(
@@ -191,14 +201,7 @@ def _empty_episodes(state: BatchState, step: Callable[[], TimeStep]) -> Episodes
         terminated=no,
         truncated=no,
         episode_lengths=jnp.zeros(n_episodes, jnp.int32),
-        info=jax.tree.map(
-            lambda leaf: (
-                jnp.zeros(leaf.shape, leaf.dtype)
-                if leaf.ndim == 1
-                else jnp.full(leaf.shape, jnp.nan)  # until the actor has one
-            ),
-            jax.eval_shape(step).info,
-        ),
+        infos=no_infos(info_shapes, success),
     )
 
 

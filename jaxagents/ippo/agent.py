@@ -296,7 +296,7 @@ class Agent(Frozen, abc.ABC):
 
             Of evaluations: ``returns``, ``final_rewards``, ``terminated``, ``truncated``
             ``[n_evaluations, n_evals, n_actors]``; ``episode_lengths``, ``info_<name>``
-            ``[n_evaluations, n_evals]``.
+            ``[n_evaluations, n_evals]``, and ``success`` if the environment has one.
 
             Counts: ``n_updates_done`` ``[n_evaluations]``, ``n_updates_skipped``
             ``[n_evaluations, n_policies]``.
@@ -548,7 +548,8 @@ class Agent(Frozen, abc.ABC):
         Returns:
             ``returns`` (undiscounted sums of the environment's rewards), ``final_rewards``,
             ``terminated`` and ``truncated`` ``[n_evals, n_actors]``; ``episode_lengths`` and the
-            last step's scalar infos, as ``info_<name>``, ``[n_evals]``.
+            last step's scalar infos, as ``info_<name>``, ``[n_evals]``; and ``success``,
+            ``[n_evals]``, if the environment has one, see `Success`.
 
         Raises:
             ValueError: ``n_evals`` is below 1; or no runner is given and no training collected.

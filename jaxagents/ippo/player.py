@@ -14,6 +14,7 @@ from jaxagents.compiler.random_keys import to_draw
 from jaxagents.compiler.waiting import reporting, wait_for
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.sides.opponents import random_actions
+from jaxagents.environments.success import with_success
 from jaxagents.evaluation.episodes import (
     Act,
     Episode,
@@ -130,6 +131,7 @@ class Player(Frozen):
         wait_for(metrics)
         infos = self._environments.infos_of_episodes(is_divided=is_divided)
         named = {f"info_{name}": values for name, values in infos.items()}
+        named = with_success(named, self._environments.success)
         return {name: values for name, values in named.items() if name not in metrics}
 
     @compiled_quickly(static_argnames=("n_evals", "greedy"))
@@ -144,7 +146,7 @@ class Player(Frozen):
             n_evals,
             reset_memory=self._networks.actor.reset_memory,
         )
-        return episodes.as_metrics()
+        return episodes.as_metrics(self._environments.success)
 
     def evaluate_random(self, rng: PRNGKeyArray, n_evals: int, max_steps: int | None) -> Metrics:
         """Play whole episodes by random actions; see the agent's `eval_random`."""
@@ -165,7 +167,7 @@ class Player(Frozen):
         episodes = play_episodes(
             self._environments, act, lambda _: (), to_draw(rng), n_evals, max_steps
         )
-        return episodes.as_metrics()
+        return episodes.as_metrics(self._environments.success)
 
     # Compiled as `evaluate` is, whose episodes these are.
     @compiled_quickly(static_argnames=("n_evals", "greedy"))

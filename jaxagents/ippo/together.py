@@ -19,6 +19,7 @@ from jaxagents.compiler.random_keys import as_key, to_draw
 from jaxagents.compiler.tuned_forms import scan_over_time
 from jaxagents.compiler.waiting import wait_for
 from jaxagents.environments.sides.batch import SideBatch
+from jaxagents.environments.success import with_success
 from jaxagents.errors import CheckpointError
 from jaxagents.evaluation.episodes import play_episodes
 from jaxagents.hyperparameters import HyperParameters
@@ -416,7 +417,8 @@ class _Group(Frozen):
         """Return the infos of a side's actors that stay on the host."""
         assert self.whole_for_evaluation is not None
         infos = self.whole_for_evaluation.infos_of_episodes(self.sides[name].side.actors)
-        return {f"info_{info}": jnp.asarray(values) for info, values in infos.items()}
+        named = {f"info_{info}": jnp.asarray(values) for info, values in infos.items()}
+        return with_success(named, self.sides[name].success)
 
     @compiled_quickly()
     def _evaluate_sides(
@@ -459,6 +461,6 @@ class _Group(Frozen):
             reset_memory=reset,
         )
         return {
-            name: episodes.of_actors(batch.side.actors).as_metrics()
+            name: episodes.of_side(batch.side.actors, batch.side.others).as_metrics(batch.success)
             for name, batch in self.sides.items()
         }

@@ -91,6 +91,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         self._max_episode_steps = max_episode_steps
         self._n_drawn = n_drawn
         self.has_hidden_infos = keeps_infos
+        self.success = env.success
         self._info_names: dict[str, None] = {}  # seen so far, in this order
         self._pool: WorkerPool | None = None
         self._envs = range(0)  # of the pool, counted over all processes

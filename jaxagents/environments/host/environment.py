@@ -23,6 +23,7 @@ from jaxagents.environments.host.stepper import EnvironmentSettings, InfoFunctio
 from jaxagents.environments.host.tuples import is_of_agents
 from jaxagents.environments.host.vectors import SingleOfVector, autoreset_mode
 from jaxagents.environments.spaces import ActionSpace
+from jaxagents.environments.success import Success, check_success
 from jaxagents.errors import stacklevel_of_caller
 
 _OWN_STATISTICS = {
@@ -67,6 +68,7 @@ class HostEnvironment:
             `gymnasium.vector.VectorEnv`, which the training process steps.
         infos: Metrics of evaluations besides the scalars in infos: by name, a function of an
             actor's info at its last step that returns a number, or None if the actor has none.
+        success: The info that evaluations report as success, of the last step.
         explored_steps: Steps that are played at construction, to find masks that a reset does not
             show, agents that come back, and episodes that end. Fewer make the construction of slow
             environments shorter.
@@ -106,12 +108,14 @@ class HostEnvironment:
         make_drawn: Callable[[], Any] | None = None,
         vectorized: bool = False,
         infos: InfoFunctions | None = None,
+        success: Success | None = None,
         explored_steps: int = 32,
     ):
         import cloudpickle
 
         _check(n_workers, timeout, on_worker_failure)
         _check_infos(infos)
+        _check_success(success)
         if not isinstance(explored_steps, int | np.integer) or explored_steps < 0:
             raise ValueError(
                 f"explored_steps={explored_steps!r}; give a whole number of at least 0."
@@ -134,6 +138,7 @@ class HostEnvironment:
         self._timeout = timeout
         self.on_worker_failure: OnWorkerFailure = on_worker_failure
         self.time_limits: TimeLimits = time_limits
+        self.success = success
         self._pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
         adapter = self._construct()
         _warn_of_own_statistics(adapter)
@@ -381,6 +386,15 @@ def _check_infos(infos: InfoFunctions | None) -> None:
     for name, function in (infos or {}).items():
         if not callable(function):
             raise TypeError(f"infos[{name!r}] is {function!r}; give a function of an actor's info.")
+
+
+def _check_success(success: Any) -> None:
+    check_success("HostEnvironment", success)
+    if success is not None and success.of_episode != "last":
+        raise ValueError(
+            f"success has of_episode={success.of_episode!r}; outside of JAX infos are those of the "
+            "last step: sum them in the environment."
+        )
 
 
 def _as_size(image_size: Sequence[int] | None) -> tuple[int, int] | None:

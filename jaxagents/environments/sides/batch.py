@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
+from jaxagents.environments.sides.games import results_of_games, success_of_side
 from jaxagents.environments.sides.opponents import (
     Opponent,
     Pool,
@@ -44,9 +45,9 @@ class SideState(NamedTuple):
 class SideBatch(EnvironmentBatch):
     """The side's actors of a batch of environments; members of a pool play the others.
 
-    Steps have two more infos: ``opponent``, the member's place in the pool, and
-    ``beat_opponent``, which is 1 if the learner's return exceeds the opponent's at the end of the
-    episode, and 1/2 if they are equal.
+    Steps have more infos: ``opponent``, the member's place in the pool; and, of the episode so far,
+    ``beat_opponent``, which is 1 if the learner's return exceeds the opponent's, and 1/2 if they
+    are equal, and `results_of_games`.
 
     Args:
         side: The side.
@@ -74,6 +75,7 @@ class SideBatch(EnvironmentBatch):
         self._is_for_evaluation = is_for_evaluation
         self._past_selves = None if is_for_evaluation else side.past_selves
         self._learner: Opponent | None = None
+        self.success = success_of_side(side, whole.success)
         self.rewards_after_death = whole.rewards_after_death
         self.has_shaped_reward = whole.has_shaped_reward
         self.has_hidden_infos = whole.has_hidden_infos
@@ -189,6 +191,7 @@ class SideBatch(EnvironmentBatch):
         infos = {
             "opponent": side.member.astype(jnp.float32),
             "beat_opponent": (1 + jnp.sign(margin)) / 2,
+            **results_of_games(margin),
         }
         step = step._replace(info={**step.info, **infos})
         return self.view(self._as_batch_state(following), step, whole)

@@ -29,6 +29,7 @@ class WholeBatch(EnvironmentBatch):
             global_state=global_state,
         )
         self._environments = environments
+        self.success = environments.success
         self.rewards_after_death = environments.rewards_after_death
         self.has_shaped_reward = environments.has_shaped_reward
         self.has_hidden_infos = environments.has_hidden_infos

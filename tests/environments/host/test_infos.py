@@ -180,3 +180,17 @@ def test_infos_of_a_jax_environments_actors_are_averaged():
     np.testing.assert_array_equal(metrics["info_time"], [1.5] * 3)
     np.testing.assert_array_equal(metrics["info_pace"], [1.0] * 3)
     assert "info_map" not in metrics
+
+
+def test_an_info_can_be_the_success():
+    success = ja.Success("is_success", "races won")
+    with ja.HostEnvironment(Race, n_workers=0, success=success) as env:
+        agent = ja.IPPO(env, None, _CONFIG)
+        runner, metrics = agent.train(jax.random.key(0), ja.HyperParameters())
+        np.testing.assert_array_equal(metrics["success"], np.ones((3, 3)))
+        np.testing.assert_array_equal(agent.eval(jax.random.key(0), 2, runner=runner)["success"], 1)
+
+
+def test_infos_of_several_steps_cannot_be_the_success():
+    with pytest.raises(ValueError, match=r"of_episode='sum'.*sum them in the environment"):
+        ja.HostEnvironment(Race, success=ja.Success("time", "steps", "count", "sum"))
