@@ -14,10 +14,10 @@ from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray
 from jaxagents.environments.jaxmarl.families import (
     FAMILIES,
     Family,
-    Step,
     family_of,
     supported_family,
 )
+from jaxagents.environments.jaxmarl.outcomes import Step
 from jaxagents.environments.protocol import Environment, StepResult, without_weak_types
 from jaxagents.environments.quiet_import import SILENCE, load
 from jaxagents.environments.spaces import (
@@ -52,6 +52,7 @@ class JaxMARLEnvironment(Environment):
         teams: Each actor's team; actors whose names differ only in a number are in the same team.
         rewards_after_death: True if actors that are done earn rewards until the episode is over.
         time_limits: "terminal" if the time limit is a part of the task, "bootstrap" if not.
+        success: The info by which the family is judged; None: the return alone.
 
     Raises:
         ValueError: the environment belongs to no supported family, or its actors differ in ways
@@ -66,6 +67,7 @@ class JaxMARLEnvironment(Environment):
         self.teams = teams_by_name(env.agents)
         self.rewards_after_death = family.rewards_after_death
         self.time_limits = family.time_limits
+        self.success = family.success
         self._spaces = [as_space(env.action_space(name)) for name in env.agents]
         self._space = common_space(f"JaxMARL's {env.name}", self._spaces)
         # Some of the library's declared observation spaces are wrong.
@@ -112,7 +114,7 @@ class JaxMARLEnvironment(Environment):
             observation, next_state, reward, done, info = self.env.step_env(
                 rng, state, self._family.pack(actions)
             )
-        step = Step(previous_state=state, actions=actions, state=next_state)
+        step = Step(previous_state=state, actions=actions, state=next_state, reward=reward)
         truncated = jnp.broadcast_to(self._family.truncated(self.env, step), self.n_actors)
         over = jnp.stack([done.get(name, False) | done["__all__"] for name in self.env.agents])
         shapes = ((), (self.n_actors,))

@@ -9,19 +9,35 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxagents.config import TimeLimits
+from jaxagents.environments.jaxmarl.outcomes import (
+    BATTLES_WON,
+    BATTLES_WON_BY_ALLIES,
+    COOPERATION,
+    GOALS_REACHED,
+    ORDERS_DELIVERED,
+    OWN_COINS,
+    POINTS,
+    RIGHT_ORDERS_DELIVERED,
+    TOLD_RIGHT,
+    Step,
+    coin_game_infos,
+    hanabi_infos,
+    jaxnav_infos,
+    overcooked_infos,
+    overcooked_v2_infos,
+    riddle_infos,
+    riddle_told,
+    smax_battle,
+    smax_infos,
+    smax_sides,
+    storm_infos,
+)
 from jaxagents.environments.quiet_import import load
+from jaxagents.environments.success import Success
 from jaxagents.errors import pip_install
 from jaxagents.types import PyTree
 
 _LIBRARY = "jaxmarl.environments"
-
-
-class Step(NamedTuple):
-    """One step of the library's environment, for the rules of a family."""
-
-    previous_state: Any
-    actions: Mapping[Any, Array]  # by the actors' names in the library
-    state: Any
 
 
 def _by_name(env: Any, values: Mapping[Any, Array]) -> list[Array]:
@@ -48,6 +64,7 @@ class Family(NamedTuple):
     global_state: Callable[[Any, PyTree], Array] | None = None
     pack: Callable[[dict], Any] = lambda actions: actions  # into the argument of step_env
     infos: Callable[[Any, Step], dict[str, Array]] = lambda env, step: {}  # additional infos
+    success: Success | None = None
     rewards_after_death: bool = False
     silent_keywords: frozenset[str] = frozenset()  # accepted through **kwargs
     silent_class: str | None = None  # whose keywords are accepted through **kwargs
@@ -88,28 +105,12 @@ def _mpe_truncated(env: Any, step: Step) -> Array:
     return step.previous_state.step >= env.max_steps
 
 
-def _smax_battle(state: Any) -> Any:
-    """Return the state of the battle, without the state of a built-in enemy policy."""
-    return getattr(state, "state", state)
-
-
-def _smax_sides(env: Any, state: Any) -> tuple[Array, Array]:
-    """Return which allies and which enemies are alive."""
-    alive = _smax_battle(state).unit_alive
-    return alive[: env.num_allies], alive[env.num_allies :]
-
-
 def _smax_truncated(env: Any, step: Step) -> Array:
-    allies, enemies = _smax_sides(env, step.state)
+    allies, enemies = smax_sides(env, step.state)
     # As in MPE, the library compares the step count before incrementing it.
-    time_up = _smax_battle(step.previous_state).step >= env.max_steps
+    time_up = smax_battle(step.previous_state).step >= env.max_steps
     alive = jnp.concatenate([allies, enemies])[: len(env.agents)]
     return time_up & jnp.any(allies) & jnp.any(enemies) & alive
-
-
-def _smax_infos(env: Any, step: Step) -> dict[str, Array]:
-    allies, enemies = _smax_sides(env, step.state)
-    return {"won": (jnp.any(allies) & ~jnp.any(enemies)).astype(jnp.float32)}
 
 
 def _smax_global_state(env: Any, state: Any) -> Array:
@@ -121,9 +122,7 @@ def _smax_available(env: Any, state: Any) -> list[Array]:
 
 
 def _riddle_truncated(env: Any, step: Step) -> Array:
-    in_room = step.previous_state.agent_in_room
-    told = jnp.stack(_by_name(env, step.actions))[in_room] == env.game_actions["TELL"]
-    return (step.state.step >= env.max_steps) & ~told
+    return (step.state.step >= env.max_steps) & ~riddle_told(env, step)
 
 
 def _riddle_available(env: Any, state: Any) -> list[Array]:
@@ -147,7 +146,7 @@ def _steps_in_state(env: Any, state: Any) -> Array:
 
 def _steps_of_battle(env: Any, state: Any) -> Array:
     del env
-    return _smax_battle(state).step
+    return smax_battle(state).step
 
 
 def _steps_of_repetitions(env: Any, state: Any) -> Array:
@@ -215,11 +214,8 @@ _MPE = Family(
     ),
 )
 _SMAX = Family(
-    constructors={
-        "SMAX": "smax.smax_env.SMAX",
-        "HeuristicEnemySMAX": "smax.heuristic_enemy_smax_env.HeuristicEnemySMAX",
-    },
-    base=("smax.smax_env.SMAX", "smax.heuristic_enemy_smax_env.EnemySMAX"),
+    constructors={"HeuristicEnemySMAX": "smax.heuristic_enemy_smax_env.HeuristicEnemySMAX"},
+    base=("smax.heuristic_enemy_smax_env.EnemySMAX",),
     truncated=_smax_truncated,
     truncation_rule=(
         "time limit: the step after max_steps = {env.max_steps} steps is the last, "
@@ -230,7 +226,8 @@ _SMAX = Family(
     elapsed=_steps_of_battle,
     available=_smax_available,
     global_state=_smax_global_state,
-    infos=_smax_infos,
+    infos=smax_infos,
+    success=BATTLES_WON,
     rewards_after_death=True,
     silent_class="smax.smax_env.SMAX",
     values={"scenario": "smax.smax_env.MAP_NAME_TO_SCENARIO"},
@@ -243,12 +240,16 @@ _SWITCH_RIDDLE = Family(
     max_episode_steps=lambda env: env.max_steps,
     elapsed=_steps_in_state,
     available=_riddle_available,
+    infos=riddle_infos,
+    success=TOLD_RIGHT,
 )
 _HANABI = Family(
     constructors={"hanabi": "hanabi.hanabi.HanabiEnv"},
     truncated=lambda env, step: jnp.array(False),
     truncation_rule="never: the deck runs out",
     available=_hanabi_available,
+    infos=hanabi_infos,
+    success=POINTS,
 )
 _OVERCOOKED = Family(
     constructors={"overcooked": "overcooked.overcooked.Overcooked"},
@@ -257,9 +258,11 @@ _OVERCOOKED = Family(
     time_limits="terminal",
     max_episode_steps=lambda env: env.max_steps,
     elapsed=_steps_in_state,
+    infos=overcooked_infos,
+    success=ORDERS_DELIVERED,
     values={"layout": "overcooked.layouts.overcooked_layouts"},
 )
-_REPEATED_GAME = Family(
+_COIN_GAME = Family(
     constructors={"coin_game": "coin_game.coin_game.CoinGame"},
     truncated=_repeated_game_truncated,
     truncation_rule=(
@@ -269,6 +272,14 @@ _REPEATED_GAME = Family(
     time_limits="terminal",
     max_episode_steps=lambda env: env.num_inner_steps * env.num_outer_steps,
     elapsed=_steps_of_repetitions,
+    infos=coin_game_infos,
+    success=OWN_COINS,
+)
+_STORM = _COIN_GAME._replace(
+    constructors={"storm": "storm.storm_env.InTheGrid"},
+    features=_storm_features,
+    infos=storm_infos,
+    success=COOPERATION,
 )
 _JAXNAV = Family(
     constructors={"jaxnav": "jaxnav.jaxnav_env.JaxNav"},
@@ -278,6 +289,8 @@ _JAXNAV = Family(
     ),
     max_episode_steps=lambda env: env.max_steps,
     elapsed=_steps_in_state,
+    infos=jaxnav_infos,
+    success=GOALS_REACHED,
     rewards_after_death=True,  # a part of them is shared by the team
 )
 
@@ -299,25 +312,29 @@ _MABRAX = Family(
 )
 FAMILIES = (
     _MPE,
+    _SMAX._replace(
+        constructors={"SMAX": "smax.smax_env.SMAX"},
+        base=("smax.smax_env.SMAX",),
+        success=BATTLES_WON_BY_ALLIES,
+    ),
     _SMAX,
     _SWITCH_RIDDLE,
     _HANABI,
     _OVERCOOKED,
     _OVERCOOKED._replace(
         constructors={"overcooked_v2": "overcooked_v2.overcooked.OvercookedV2"},
+        infos=overcooked_v2_infos,
+        success=RIGHT_ORDERS_DELIVERED,
         values={"layout": "overcooked_v2.layouts.overcooked_v2_layouts"},
     ),
-    _REPEATED_GAME,
-    _REPEATED_GAME._replace(
-        constructors={"storm": "storm.storm_env.InTheGrid"},
-        features=_storm_features,
-    ),
-    _REPEATED_GAME._replace(
+    _COIN_GAME,
+    _STORM,
+    _STORM._replace(
         constructors={"storm_2p": "storm.storm_2p.InTheGrid_2p"},
         features=_storm_2p_features,
         pack=lambda actions: tuple(actions.values()),
     ),
-    _REPEATED_GAME._replace(
+    _STORM._replace(
         constructors={"storm_np": "storm.storm.InTheMatrix"},
         features=lambda env, observation: list(observation),
     ),

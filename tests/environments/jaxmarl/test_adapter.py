@@ -584,15 +584,18 @@ def test_shaped_rewards_are_stacked_separately_from_the_rewards(name):
     np.testing.assert_array_equal(reward, [0, 0])
 
 
-NAVIGATION_INFOS = ("AgentC", "GoalR", "MapC", "NumC", "Return", "TimeO", "terminated")
+NAVIGATION_INFOS = (
+    *("AgentC", "GoalR", "MapC", "NumC", "Return", "TimeO", "terminated"),
+    *("reached_goal", "collided", "timed_out"),
+)
 
 
 @pytest.mark.parametrize(
     ("name", "infos"),
     [
         (SPREAD, {}),
-        ("coin_game", {"inner_episode_done": ()}),
-        ("storm_np", {"discount": (), "coin_ratio": ()}),
+        ("coin_game", {"inner_episode_done": (), "own_coins": (2,)}),
+        ("storm_np", {"discount": (), "coin_ratio": (), "cooperated": (2,)}),
         ("jaxnav", dict.fromkeys(NAVIGATION_INFOS, (2,))),
     ],
 )
