@@ -9,6 +9,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.environments.protocol import Environment, StepResult, without_weak_types
 from jaxagents.environments.spaces import Discrete
+from jaxagents.environments.success import Success
 from jaxagents.types import PyTree
 
 craftax_env: Any = importlib.import_module("craftax.craftax_env")  # an extra
@@ -21,6 +22,7 @@ class CraftaxEnvironment(Environment):
     """Craftax with one actor.
 
     Each achievement is an info, 100 in episodes that unlocked it, so that its mean is a percentage.
+    The info ``achievements`` is how many an episode has unlocked so far.
     Parameters are the library's own.
 
     Args:
@@ -32,6 +34,8 @@ class CraftaxEnvironment(Environment):
     def __init__(self, env: Any):
         self.env = env
         self.name = env.name
+        n_achievements = 22 if "Classic" in env.name else 67
+        self.success = Success("achievements", f"achievements of {n_achievements}", "count")
 
     @property
     def default_params(self) -> PyTree:
@@ -65,6 +69,7 @@ class CraftaxEnvironment(Environment):
         # The library does not tell both ends apart; at any other time only death ends an episode.
         terminated = self.env.is_terminal(state.replace(timestep=0), params)
         infos = {name.partition("/")[2]: info[name] for name in info if "/" in name}
+        infos["achievements"] = jnp.sum(state.achievements).astype(jnp.float32)
         return (
             observation[jnp.newaxis],
             without_weak_types(state),

@@ -14,6 +14,7 @@ from jaxagents.environments.protocol import Environment, StepResult, without_wea
 from jaxagents.environments.quiet_import import SILENCE
 from jaxagents.environments.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from jaxagents.environments.suites.jumanji_features import features_of, observed_fields
+from jaxagents.environments.suites.jumanji_success import SUCCESSES, infos_of_step
 from jaxagents.types import Observation, PyTree
 
 jumanji: Any = importlib.import_module("jumanji")  # an extra
@@ -54,6 +55,7 @@ class JumanjiEnvironment(Environment):
             self.time_limits = "terminal"
         # A blocked actor has ended, and pays for every step until all actors have.
         self.rewards_after_death = self.name == "Connector"
+        self.success = SUCCESSES.get(self.name)
         self._has_actors = n_agents is not None
         self._counts = _counts(spec)
         mask_spec = env.observation_spec._specs.get("action_mask")
@@ -107,6 +109,7 @@ class JumanjiEnvironment(Environment):
             for each in (timestep.discount == 0, timestep.reward)
         )
         infos = {name: value for name, value in timestep.extras.items() if jnp.ndim(value) == 0}
+        infos |= infos_of_step(self.name, state, timestep)
         return (
             self._observe(timestep.observation),
             without_weak_types(state),

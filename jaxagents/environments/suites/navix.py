@@ -11,6 +11,7 @@ from jaxtyping import Array, PRNGKeyArray
 from jaxagents.environments.protocol import Environment, StepResult, without_weak_types
 from jaxagents.environments.quiet_import import SILENCE
 from jaxagents.environments.spaces import Discrete
+from jaxagents.environments.success import Success
 from jaxagents.types import PyTree
 
 navix: Any = importlib.import_module("navix")  # an extra
@@ -32,6 +33,8 @@ class NavixEnvironment(Environment):
     """
 
     n_actors = 1
+    # Tasks earn 1 at the goal; other ends earn nothing, or less.
+    success = Success("reached_goal", "goals reached")
 
     def __init__(self, env: Any):
         self.env = env
@@ -73,13 +76,14 @@ class NavixEnvironment(Environment):
         # The library's step resets an ended episode; a constant says that none has ended.
         state = state.replace(step_type=jnp.zeros((), state.step_type.dtype))
         state = without_weak_types(self.env.step(state, action[0]))
+        reached = state.is_termination() & (state.reward > 0)
         return (
             _features(state.observation),
             state,
             jnp.asarray(state.reward, jnp.float32).reshape(1),
             state.is_termination().reshape(1),
             state.is_truncation().reshape(1),
-            {},
+            {"reached_goal": reached.astype(jnp.float32)},
         )
 
     def draw(self, state: PyTree, params: PyTree) -> np.ndarray:

@@ -10,6 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.environments.protocol import Environment, StepResult, without_weak_types
 from jaxagents.environments.spaces import Discrete
+from jaxagents.environments.success import Success
 from jaxagents.types import PyTree
 
 xminigrid: Any = importlib.import_module("xminigrid")  # an extra
@@ -30,6 +31,8 @@ class XMiniGridEnvironment(Environment):
     """
 
     n_actors = 1
+    # Episodes terminate at the goal alone.
+    success = Success("reached_goal", "goals reached")
 
     def __init__(self, env: Any, params: PyTree, observe_rules: bool = False):
         self.env = env
@@ -73,7 +76,7 @@ class XMiniGridEnvironment(Environment):
             jnp.asarray(state.reward, jnp.float32).reshape(1),
             terminated.reshape(1),
             (state.last() & ~terminated).reshape(1),
-            {},
+            {"reached_goal": terminated.astype(jnp.float32)},
         )
 
     def draw(self, state: PyTree, params: PyTree) -> np.ndarray:
