@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 import jaxagents as ja
+from jaxagents.evaluation.success_rates import success_of_episodes, success_text
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig
 from jaxagents.experiments.make_agent import agent_class, make_environment
@@ -39,6 +40,9 @@ def final_return(agent: ja.IPPOBase, config: ExperimentConfig, seed: int, greedy
     mean = float(np.asarray(metrics["returns"]).sum(axis=1).mean())
     infos = {name: np.mean(value) for name, value in metrics.items() if name.startswith("info_")}
     text = "".join(f"   {name} {value:.2f}" for name, value in infos.items())
+    success = agent.environments.success
+    if success is not None and "success" in metrics:
+        text = f"   {success_text(success_of_episodes(success, jax.device_get(metrics)))}{text}"
     print(f"  seed {seed}: return {mean:9.2f}{text}   trained in {seconds:6.1f} s", flush=True)
     for sentence in agent.diagnose(runner, history):
         print(f"    {sentence}", flush=True)

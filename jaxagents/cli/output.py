@@ -114,6 +114,7 @@ def described(experiment: "Experiment") -> str:
 
 def summary_text(summary: dict[str, Any]) -> str:
     """Format an evaluation's statistics as a table."""
+    from jaxagents.evaluation.success_rates import success_text
     from jaxagents.experiments.report.sentences import episodes_of
 
     evaluation, checkpoint, returns = (
@@ -127,6 +128,7 @@ def summary_text(summary: dict[str, Any]) -> str:
         rows = [["return" if n_actors == 1 else f"return of each of {n_actors} actors", *values[0]]]
     else:
         rows = [[f"return of actor {i}", *each] for i, each in enumerate(values)]
+    success = summary.get("success")
     rows += _info_rows(summary["means"], len(titles))
     length = _number(summary["means"]["episode_lengths"])
     n_seeds = len(summary.get("members", ()))
@@ -142,6 +144,7 @@ def summary_text(summary: dict[str, Any]) -> str:
             f"{checkpoint['n_environment_steps']:,} environment steps",
             f"{episodes_of(evaluation)} of {length} steps on average{of_seeds}\n",
             table([titles, *rows], right_from=1),
+            *([] if success is None else [f"\n{success_text(success)}"]),
         ]
     )
 
@@ -221,6 +224,7 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 def comparison_text(comparisons: Sequence["Comparison"]) -> str:
     """Format the returns of groups of runs as a table, with a sentence for each pair."""
     from jaxagents.evaluation.comparison import describe_comparison
+    from jaxagents.evaluation.success_rates import comparable, success_number
 
     groups = {group.label: group for each in comparisons for group in (each.first, each.second)}
     rows = [
@@ -228,6 +232,10 @@ def comparison_text(comparisons: Sequence["Comparison"]) -> str:
         for label, group in groups.items()
     ]
     titles = ["", "runs", "mean", "iqm", "lowest", "highest"]
+    successes = comparable([group.success for group in groups.values()])
+    for row, success in zip(rows, successes, strict=False):
+        row.append(success_number(success, success["mean"]))
+        titles[6:] = [success["title"]]
     notes = [
         "Returns are those of the runs' summaries, averaged over actors. Groups are compared by",
         "the difference of their interquartile means (iqm), with bootstrap intervals over seeds.",

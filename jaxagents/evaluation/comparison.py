@@ -24,6 +24,7 @@ from jaxagents.evaluation.bootstrap import (
     resampled_interquartile_means,
 )
 from jaxagents.evaluation.runs import Run
+from jaxagents.evaluation.success_rates import comparable, success_of_members
 
 _SIGNIFICANCE = 0.05
 _N_RESAMPLES = 2_000  # of scores
@@ -36,6 +37,7 @@ class Group(NamedTuple):
 
     label: str
     returns: Float[np.ndarray, "runs"]  # final mean returns, averaged over actors
+    success: dict[str, Any] | None = None  # mean over the runs; None: a run has none
 
     @property
     def iqm(self) -> float:
@@ -153,7 +155,7 @@ def performance_profiles(
 
 def table_of(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     """Return the numbers of comparisons as rows, for a table file."""
-    return [
+    rows = [
         {
             "first": each.first.label,
             "second": each.second.label,
@@ -168,6 +170,11 @@ def table_of(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
         }
         for each in comparisons
     ]
+    groups = [group for each in comparisons for group in (each.first, each.second)]
+    successes = comparable([group.success for group in groups])
+    for row, first, second in zip(rows, successes[::2], successes[1::2], strict=False):
+        row |= {"success_first": first["mean"], "success_second": second["mean"]}
+    return rows
 
 
 def describe_comparison(comparison: Comparison) -> str:
@@ -212,7 +219,9 @@ def _interval(first: Group, second: Group) -> Interval:
 
 
 def _make_group(label: str, runs: Sequence[Run]) -> Group:
-    return Group(label, np.array([final_return(run) for run in runs]))
+    successes = comparable([run.success for run in runs])
+    success = success_of_members(successes) if successes else None
+    return Group(label, np.array([final_return(run) for run in runs]), success)
 
 
 def final_return(run: Run) -> float:

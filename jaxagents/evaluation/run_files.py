@@ -65,6 +65,12 @@ def _are_numbers_or_null(value: Any) -> bool:
     )
 
 
+def _are_numbers_by_name(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        each is None or _is_number(each) for each in value.values()
+    )
+
+
 def _optional(is_met: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or is_met(value)
 
@@ -105,6 +111,19 @@ _OF_SUMMARY = (
     _Rule("versions", "versions by name", _is_mapping),
 )
 """A complete summary has all of these keys."""
+_OF_SUCCESS = (
+    _Rule("success", "keys and their values", _is_mapping),
+    _Rule("success.info", "text", _is_text),
+    _Rule("success.title", "text", _is_text),
+    _Rule("success.kind", "share or count", lambda value: value in ("share", "count")),
+    *(
+        _Rule(f"success.{each}", "a number", _optional(_is_number))
+        for each in ("mean", "low", "high")
+    ),
+    _Rule("success.n_episodes", "an integer", _is_count),
+    _Rule("success.others", "numbers by name", _are_numbers_by_name),
+)
+"""A summary has all of these keys, or none."""
 
 
 def read_run_config(path: Path) -> dict[str, Any]:
@@ -171,7 +190,9 @@ def read_summary(path: Path) -> dict[str, Any]:
         raise _unreadable(path, error) from error
     if not isinstance(summary, dict):
         raise ExperimentError(f"{path}: this is not a summary of keys and values")
-    _check(path, summary, _OF_SUMMARY)
+    _check(path, summary, (*_OF_SUMMARY, *_OF_SUCCESS))
+    if "success" in summary:
+        _check_keys(path, summary, _OF_SUCCESS)
     if _value(summary, "returns.mean") is _MISSING:
         raise _incomplete(path, "returns.mean")
     lengths = {len(value) for value in summary["returns"].values() if type(value) is list}
@@ -191,7 +212,11 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 def check_is_complete(summary: Mapping[str, Any], path: Path) -> None:
     """Raise ExperimentError if a summary lacks what the package writes to it."""
-    for key, _, _ in _OF_SUMMARY:
+    _check_keys(path, summary, _OF_SUMMARY)
+
+
+def _check_keys(path: Path, summary: Mapping[str, Any], rules: Sequence[_Rule]) -> None:
+    for key, _, _ in rules:
         if _value(summary, key) is _MISSING:
             raise _incomplete(path, key)
 

@@ -60,6 +60,12 @@ class Run(NamedTuple):
         return means or None
 
     @property
+    def success(self) -> dict[str, Any] | None:
+        """The success in its final summary; None if there is none, or no episode had it."""
+        found = (self.final_summary or {}).get("success")
+        return found if found and found["mean"] is not None else None
+
+    @property
     def final_summary(self) -> dict[str, Any] | None:
         """The summary, unless the run is unfinished."""
         return None if self.is_unfinished else self.summary

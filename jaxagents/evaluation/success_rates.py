@@ -88,6 +88,13 @@ def success_of_members(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def comparable(successes: Sequence[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """Return the successes of runs, or none at all unless each has one and of the same title."""
+    found = [each for each in successes if each is not None]
+    is_of_all = len(found) == len(successes) and len({each["title"] for each in found}) == 1
+    return found if is_of_all else []
+
+
 def bootstrap_interval(values: Float[np.ndarray, " values"]) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of the mean; the bootstrap is seeded."""
     counts = resampled_counts(len(values), np.random.default_rng(0))

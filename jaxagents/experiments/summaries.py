@@ -15,6 +15,7 @@ from jaxtyping import Float
 import jaxagents
 from jaxagents.environments.host import HostEnvironmentError
 from jaxagents.evaluation.statistics import summarize
+from jaxagents.evaluation.success_rates import success_of_episodes, success_of_members
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.training.atomic_write import write_atomically
 from jaxagents.training.callbacks import mean_of_present
@@ -42,10 +43,16 @@ def evaluate_runner(
 
     Returns:
         Plain data: the run, the checkpoint, the evaluation's settings, statistics of ``returns``
-        per actor, and means over episodes of the other evaluation metrics.
+        per actor; the ``success``, if the environment has one, as by `success_of_episodes`; and
+        means over episodes of the other evaluation metrics.
     """
     metrics = jax.device_get(agent.eval(jax.random.key(how.seed), how.n_evals, how.greedy, runner))
     n_updates_done = int(runner.n_updates_done)
+    success = agent.environments.success
+    found = {}
+    if success is not None and "success" in metrics:
+        found["success"] = success_of_episodes(success, metrics)
+        del metrics["success"]
     return {
         "name": config.name,
         "env": config.env,
@@ -55,6 +62,7 @@ def evaluate_runner(
         },
         "evaluation": asdict(how),
         "returns": _statistics(metrics.pop("returns")),
+        **found,
         "means": {
             name: as_json(_mean_over_episodes(name, values).tolist())
             for name, values in metrics.items()
@@ -75,8 +83,8 @@ def combine(evaluations: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Combine the evaluations of all members.
 
     Returns:
-        As a single run's, except that the statistics of ``returns`` are over the members' mean
-        returns. The evaluations themselves are ``members``.
+        As a single run's, except that the statistics of ``returns`` and ``success`` are over the
+        members' means. The evaluations themselves are ``members``.
     """
     first = evaluations[0]
     means = [[np.nan if x is None else x for x in each["returns"]["mean"]] for each in evaluations]
@@ -85,8 +93,10 @@ def combine(evaluations: Sequence[dict[str, Any]]) -> dict[str, Any]:
         name: as_json(np.mean([each["means"][name] for each in evaluations], axis=0).tolist())
         for name in first["means"]
     }
+    successes = [each["success"] for each in evaluations if "success" in each]
     return {
         **first,
+        **({"success": success_of_members(successes)} if successes else {}),
         "checkpoint": furthest["checkpoint"],
         "returns": _statistics(np.asarray(means, np.float64)),
         "means": averages,

@@ -21,7 +21,7 @@ class Evaluation(NamedTuple):
     n_environment_steps: int
     seconds: float  # since training began or was resumed
     # This evaluation's row of the metrics that `train` returns: `returns` [n_evals, n_actors],
-    # `episode_lengths` [n_evals], `info_<name>` [n_evals], ...; and training metrics such as
+    # `episode_lengths`, `info_<name>` and `success` [n_evals], ...; and training metrics such as
     # `actor_loss` and `kl` [n_policies], which are NaN before training.
     metrics: dict[str, np.ndarray]
     runner: Any  # the `Runner`, as the agent's methods take it
@@ -90,7 +90,8 @@ class Evaluation(NamedTuple):
     def scalars(self) -> dict[str, float]:
         """List the finite numbers of the record under grouped names, as trackers show them.
 
-        ``evaluation/return_mean`` is the mean over episodes and actors. Several actors or policies
+        ``evaluation/return_mean`` is the mean over episodes and actors, and ``evaluation/success``
+        that of the environment's `Success`, if it has one. Several actors or policies
         have a number each: ``evaluation/return_mean_actor_0``, ``training/kl_policy_0``, ....
         Progress and speed are under ``time/``. A population has ``evaluation/return_iqm``, the
         interquartile mean over its members, and each one's numbers under ``member_0/``, ....
@@ -149,7 +150,8 @@ def _group_and_owner(name: str) -> tuple[str, str]:
     if name in _OF_TIME:
         return "time", ""
     stem = name.rsplit("_", 1)[0]
-    evaluated = stem in ("return", "episode_length", *_PER_ACTOR) or stem.startswith("info_")
+    evaluated = stem in ("return", "episode_length", *_PER_ACTOR, "success")
+    evaluated |= stem.startswith("info_")
     return ("evaluation", "actor") if evaluated else ("training", "policy")
 
 
@@ -160,6 +162,8 @@ def _reduce_over_episodes(name: str, values: np.ndarray) -> dict[str, np.ndarray
         return {f"return_{key}": _over_episodes(r, values) for key, r in reductions.items()}
     if name == "episode_lengths":
         return {"episode_length_mean": _over_episodes(np.mean, values)}
+    if name == "success":
+        return {name: _over_episodes(mean_of_present, values)}
     if name in _PER_ACTOR:
         return {f"{name}_mean": _over_episodes(np.mean, values)}
     if name.startswith("info_"):

@@ -137,8 +137,8 @@ class JsonLines(Tracker):
     A line holds ``n_updates_done``, ``n_environment_steps``, ``seconds`` and, from the second
     evaluation on, ``steps_per_second`` since the previous one; ``return_mean``, ``return_min``,
     ``return_max`` and ``return_std`` per actor; means over episodes of the other evaluation
-    metrics (``episode_length_mean``, ``terminated_mean``, ``info_won_mean``, ...); and each
-    training metric per policy. NaN and infinities are null.
+    metrics (``episode_length_mean``, ``terminated_mean``, ``info_won_mean``, ..., and ``success``
+    if the environment has one); and each training metric per policy. NaN and infinities are null.
 
     Each call writes a complete line, so that ``tail -f`` follows training. An existing file is
     continued: a resumed run repeats the evaluations made after its last checkpoint.

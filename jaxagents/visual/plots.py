@@ -301,7 +301,7 @@ def _draw_panels(metrics: Sequence[Sequence[Panel]], groups: Mapping[str, Sequen
         first_axes = first_axes or axes
         _draw_panel(axes, panel, groups)
         style_axes(axes, max_ticks=7 if len(panels) == 1 else 5)
-        set_title(axes, _title(panel), fontsize=10)
+        set_title(axes, _title(panel, groups), fontsize=10)
         axes.tick_params(labelsize=9)
         if i + n_columns >= len(panels):
             axes.set_xlabel("environment steps", color=INK)
@@ -338,8 +338,12 @@ def _has_several_runs(groups: Mapping[str, Sequence[Run]]) -> bool:
     return any(len(group) > 1 for group in groups.values())
 
 
-def _title(panel: Panel) -> str:
+def _title(panel: Panel, groups: Mapping[str, Sequence[Run]]) -> str:
     quantity = _QUANTITIES.get(panel.metric, panel.metric.replace("_", " ").capitalize())
+    if panel.metric == "success":
+        found = [run.success for group in groups.values() for run in group]
+        titles = {each["title"] for each in found if each is not None}
+        quantity = titles.pop().capitalize() if len(titles) == 1 else quantity
     return f"{quantity}: {panel.subject}" if panel.subject else quantity
 
 

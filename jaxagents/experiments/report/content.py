@@ -13,6 +13,7 @@ from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.learning_curves import health_metrics
 from jaxagents.evaluation.run_files import read_run_config
 from jaxagents.evaluation.runs import Run, configs_of, is_population_based, read_lineages
+from jaxagents.evaluation.success_rates import success_number
 from jaxagents.experiments.report.parts import (
     CaptionedTable,
     Code,
@@ -56,8 +57,12 @@ def evaluation_tables(groups: Groups) -> list[Part]:
     if not any(run.summary for run in runs):
         return [_table_of_latest(runs)]
     if len(runs) == 1:
-        return [_table_of_runs(runs, named=False)]
-    return [*_table_of_groups(groups), _table_of_runs(runs, named=True)]
+        return [_table_of_runs(runs, named=False), *_table_of_successes(runs)]
+    return [
+        *_table_of_groups(groups),
+        _table_of_runs(runs, named=True),
+        *_table_of_successes(runs),
+    ]
 
 
 def _table_of_runs(runs: Sequence[Run], named: bool) -> Part:
@@ -75,6 +80,29 @@ def _table_of_runs(runs: Sequence[Run], named: bool) -> Part:
         "the mean, by bootstrap over episodes."
     )
     return CaptionedTable(titles, rows, caption, n_headers=1 + named)
+
+
+def _table_of_successes(runs: Sequence[Run]) -> list[Part]:
+    """Tabulate each run's success, and its other infos, if it has one."""
+    rows = []
+    for run in runs:
+        success = (run.summary or {}).get("success")
+        if success is not None:
+            main = [success["title"], *(success[each] for each in ("mean", "low", "high"))]
+            others = [[name.replace("_", " "), mean] for name, mean in success["others"].items()]
+            for title, *numbers in (main, *others):
+                cells = [
+                    Datum(success_number(success, each), None if each is None else repr(each))
+                    for each in numbers
+                ]
+                cells += [""] * (3 - len(cells))
+                rows.append([name_of(run), title, *cells, str(success["n_episodes"])])
+    titles = ["run", "success", "mean", "CI low", "CI high", "episodes"]
+    caption = (
+        "Success in the same episodes. CI: 95 % interval of the mean, Wilson's for shares, by "
+        "bootstrap over episodes for counts."
+    )
+    return [CaptionedTable(titles, rows, caption, n_headers=2)] if rows else []
 
 
 def _table_of_groups(groups: Groups) -> list[Part]:

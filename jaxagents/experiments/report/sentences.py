@@ -15,6 +15,7 @@ from jaxagents.evaluation.bootstrap import (
 )
 from jaxagents.evaluation.comparison import compare_groups, describe_comparison
 from jaxagents.evaluation.runs import Run, population_of
+from jaxagents.evaluation.success_rates import success_number, success_text
 
 _MAX_NAMES = 3  # in the title
 _MAX_INFOS = 3  # among the key figures
@@ -159,7 +160,7 @@ def summary_sentence(groups: Groups) -> str:
         f"Trained for {training['n_environment_steps']:,} environment steps on {envs}. The "
         f"policies of the {evaluation['mode']} checkpoint (step "
         f"{checkpoint['n_environment_steps']:,}) reach a mean return of {_return_of_run(run)} over "
-        f"{episodes_of(evaluation)}."
+        f"{episodes_of(evaluation)}{_success_of_run(run)}."
     )
 
 
@@ -185,6 +186,11 @@ def _return_of_run(run: Run) -> str:
         return f"{between([mean for _, (mean, *_) in rows])}, depending on the actor,"
     ((_, (mean, low, high)),) = rows
     return f"{number(mean)} (95 % interval {number(low)} to {number(high)})"
+
+
+def _success_of_run(run: Run) -> str:
+    success = (run.summary or {}).get("success")
+    return "" if success is None else f"; {success_text(success)}"
 
 
 def _return_of_group(runs: Sequence[Run]) -> str:
@@ -260,7 +266,14 @@ def _evaluation_figures(summary: Any) -> list[tuple[str, str, str]]:
         figures = [("Return", number(mean), f"95 % CI: {number(low)} to {number(high)}")]
     else:
         figures = [("Return", between([mean for _, (mean, *_) in rows]), "depending on the actor")]
-    for name in [name for name in summary["means"] if name.startswith("info_")][:_MAX_INFOS]:
+    success = summary.get("success")
+    if success is not None and success["mean"] is not None:
+        value = success_number(success, success["mean"])
+        ends = [success_number(success, success[end]).removesuffix(" %") for end in ("low", "high")]
+        figures.append((success["title"].capitalize(), value, f"95 % CI: {' to '.join(ends)}"))
+    told = [] if success is None else [success["info"], *success["others"]]
+    infos = [name for name in summary["means"] if name.startswith("info_")]
+    for name in [each for each in infos if each.removeprefix("info_") not in told][:_MAX_INFOS]:
         title = name.removeprefix("info_").replace("_", " ").capitalize()
         figures.append((title, number(summary["means"][name]), "mean at episode end"))
     length = number(summary["means"]["episode_lengths"])
