@@ -9,8 +9,16 @@ walker with another algorithm, so it has the cheetah's here. Prints the return o
 import argparse
 import time
 
-from brax import envs
-from brax.training.agents.ppo import train as ppo
+import jax
+import jax.numpy as jnp
+
+# Brax 0.14.2 calls a function that jax 0.10 has removed.
+jax.device_put_replicated = lambda tree, devices: jax.tree.map(
+    lambda leaf: jnp.stack([leaf] * len(devices)), tree
+)
+
+from brax import envs  # noqa: E402
+from brax.training.agents.ppo import train as ppo  # noqa: E402
 
 _ANT = {
     "reward_scaling": 10,
