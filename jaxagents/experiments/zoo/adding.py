@@ -19,6 +19,7 @@ from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.runs import Run, read_run
 from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 from jaxagents.experiments.experiment import Experiment
+from jaxagents.experiments.make_agent import checkpoints_of, restored_runner
 from jaxagents.experiments.zoo.places import (
     CARD,
     POLICY,
@@ -68,7 +69,8 @@ def add_entry(
     how = replace(evaluation, mode="last", n_evals=n_evals)
     summary = experiment.evaluate(how)
     with explained():
-        runner, _ = experiment.agent.restore("last", member=experiment._member)
+        _, member = checkpoints_of(run, experiment.config)
+        runner = restored_runner(experiment.agent, run, "last", member)
     card = {"id": entry_id, **_card(found, summary)}
     files = {
         "config.yaml": _config_text(replace(experiment.config, evaluation=how)).encode(),
