@@ -155,14 +155,20 @@ def test_the_card_says_how_the_policy_was_trained_and_evaluated(zoo, runs):
     assert (np.diff(returns, axis=0) >= 0).all()
 
 
-def test_the_success_of_the_summary_is_copied(zoo, runs, tmp_path):
-    run = shutil.copytree(runs[0], tmp_path / "run")
-    path = run / "summary.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "success": 0.75}))
-    add_entry(run, "with/success", zoo)
-    card = read_card(zoo, "with/success")
-    assert card.content["success"] == 0.75
-    assert rows_of_cards([card])[1][2] == "0.75"
+def test_the_card_and_the_table_say_how_often_the_final_policy_succeeds(zoo, runs, tmp_path):
+    class Judged(Coordination):
+        success = ja.Success("fit", "actions that fit")
+
+        def step_env(self, rng, state, action, params):
+            *results, info = super().step_env(rng, state, action, params)
+            return *results, {**info, "fit": jnp.float32(0.75)}
+
+    ja.register_environment("probe/judged", Judged)
+    run = make_run(tmp_path / "runs", env="probe/judged")
+    card = read_card(add_entry(run, folder=zoo).parents[1], "probe/judged")
+    success = card.content["success"]
+    assert (success["mean"], success["n_episodes"]) == (0.75, FEWEST_EPISODES)
+    assert rows_of_cards([card])[1][2] == "actions that fit: 75.0 %"
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends():

@@ -119,8 +119,8 @@ def _card(run: Run, evaluation: Mapping[str, Any]) -> dict[str, Any]:
             name: _rounded_numbers(returns[name]) for name in ("mean", "ci_low", "ci_high", "std")
         },
     }
-    if "success" in (run.summary or {}):
-        card["success"] = (run.summary or {})["success"]
+    if "success" in evaluation:
+        card["success"] = evaluation["success"]
     return card | {"curve": _curve(run.records)}
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.success_rates import success_number
 from jaxagents.experiments.zoo.places import CARD, entry_ids
 
 _STATISTICS = ("mean", "ci_low", "ci_high", "std")
@@ -72,15 +73,11 @@ def _row(card: Card) -> list[str]:
     if len(shown) > _MOST_ACTORS:
         shown = [*shown[:_MOST_ACTORS], "..."]
     steps = f"{card.content['n_environment_steps']:,}"
-    success = _success_text(card.content.get("success"))
+    success = _success_cell(card.content.get("success"))
     return [card.entry_id, ", ".join(shown), success, steps, f"{card.n_bytes / 1000:,.0f}"]
 
 
-def _success_text(success: Any) -> str:
-    if isinstance(success, dict):
-        success = success.get("mean", success.get("rate"))
+def _success_cell(success: dict[str, Any] | None) -> str:
     if success is None:
         return "-"
-    if isinstance(success, float):
-        return f"{success:.3g}"
-    return str(success)
+    return f"{success['title']}: {success_number(success, success['mean'])}"
