@@ -54,40 +54,12 @@ def add_config(command: argparse.ArgumentParser) -> None:
 
 def add_run(command: argparse.ArgumentParser) -> None:
     """Add the argument RUN."""
-    command.add_argument("run", metavar="RUN", help="the directory of a run, or zoo:ID")
+    command.add_argument("run", metavar="RUN", help="the directory of a run")
 
 
 def add_runs(command: argparse.ArgumentParser) -> None:
     """Add the arguments RUN..."""
-    command.add_argument("runs", metavar="RUN", nargs="+", help="directories of runs, or zoo:ID")
-
-
-def resolve_runs(parsed: argparse.Namespace) -> None:
-    """Replace zoo:ID in the arguments RUN by the directory of the entry.
-
-    Raises:
-        ExperimentError: there is no zoo, or no such entry.
-    """
-    given = [parsed.run] if hasattr(parsed, "run") else getattr(parsed, "runs", [])
-    if not any(each.startswith("zoo:") for each in given):
-        return
-    from jaxagents.experiments.zoo.places import resolved_run
-
-    if hasattr(parsed, "run"):
-        parsed.run = resolved_run(parsed.run)
-    else:
-        parsed.runs = [resolved_run(each) for each in parsed.runs]
-
-
-def output_folder(runs: Sequence[str]) -> str:
-    """Return the folder of files about runs: a single run's own, or the current one.
-
-    Args:
-        runs: Directories of runs. Nothing is written into an entry of the zoo.
-    """
-    from jaxagents.experiments.zoo.places import folder_for_output
-
-    return str(folder_for_output(runs[0])) if len(runs) == 1 else "."
+    command.add_argument("runs", metavar="RUN", nargs="+", help="the directories of runs")
 
 
 def add_mode(command: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, final
 
 import jaxagents
-from jaxagents.cli.arguments import add_imports, importing, resolve_runs
+from jaxagents.cli.arguments import add_imports, importing
 from jaxagents.cli.costs import add_cost_commands
 from jaxagents.cli.first_steps import add_first_commands
 from jaxagents.cli.results import add_result_commands
@@ -23,7 +23,6 @@ from jaxagents.cli.streams import (
     guarded_streams,
 )
 from jaxagents.cli.training import add_training_commands
-from jaxagents.cli.zoo import add_zoo_commands
 from jaxagents.training.interruption import ending_stuck_calls
 
 _TRAINING = {"train", "resume", "demo", "sweep"}
@@ -61,7 +60,6 @@ def _run(arguments: Sequence[str] | None, command: list[str]) -> int:
         if overrides and not parsed.takes_overrides:
             parser.error(f"unrecognized arguments: {' '.join(overrides)}")
         parsed.overrides = overrides
-        resolve_runs(parsed)
         with (
             _warnings_in_one_line(),
             ending_stuck_calls(INTERRUPTED, _complain_of_ctrl_c),
@@ -176,13 +174,7 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, dest="command_name"
     )
-    for add in (
-        add_first_commands,
-        add_training_commands,
-        add_cost_commands,
-        add_result_commands,
-        add_zoo_commands,
-    ):
+    for add in (add_first_commands, add_training_commands, add_cost_commands, add_result_commands):
         add(commands)
     for command in commands.choices.values():
         add_imports(command)

@@ -6,14 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxagents.cli.arguments import (
-    Commands,
-    add_command,
-    add_mode,
-    add_run,
-    add_runs,
-    output_folder,
-)
+from jaxagents.cli.arguments import Commands, add_command, add_mode, add_run, add_runs
 from jaxagents.cli.output import shown_path, summary_text
 
 if TYPE_CHECKING:
@@ -96,7 +89,7 @@ def plot(parsed: argparse.Namespace) -> None:
     from jaxagents.evaluation.runs import read_groups
     from jaxagents.visual.plots import check_replaceable, check_suffix, plot_runs
 
-    directory = output_folder(parsed.runs)
+    directory = parsed.runs[0] if len(parsed.runs) == 1 else "."
     path = Path(parsed.to or os.path.join(directory, "curves.png"))
     check_suffix(path)
     groups = read_groups(parsed.runs)
@@ -207,7 +200,7 @@ def _cross_play(parsed: argparse.Namespace) -> None:
     )
     from jaxagents.visual.plots import check_replaceable, check_suffix
 
-    directory = output_folder(parsed.runs)
+    directory = parsed.runs[0] if len(parsed.runs) == 1 else "."
     path = Path(parsed.to or os.path.join(directory, "crossplay.png"))
     check_suffix(path)
     check_replaceable(path)
@@ -317,6 +310,6 @@ def export(parsed: argparse.Namespace) -> None:
     """
     from jaxagents.experiments.experiment import Experiment
 
-    directory = parsed.to or os.path.join(output_folder([parsed.run]), "export")
+    directory = parsed.to or os.path.join(parsed.run, "export")
     for path in Experiment.of_run(parsed.run).export(directory, parsed.mode):
         print(path)

@@ -45,7 +45,6 @@ from jaxagents.experiments.make_agent import (
     make_environment,
     open_trackers,
     require_trackers,
-    restored_runner,
 )
 from jaxagents.experiments.members import MemberRuns, SingleRun
 from jaxagents.experiments.run_directory import (
@@ -66,7 +65,6 @@ from jaxagents.experiments.summaries import (
     read_training_summary,
     write_summary,
 )
-from jaxagents.experiments.zoo.places import folder_for_output
 from jaxagents.hyperparameters import check_hyperparams
 from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
 from jaxagents.training.trackers import Tracker, Trackers
@@ -356,11 +354,8 @@ class Experiment:
             ExperimentError: there is no such checkpoint.
         """
         with explained():
-            self._restored(mode or self.config.evaluation.mode)
+            self.agent.restore(mode or self.config.evaluation.mode, member=self._member)
         return self.agent
-
-    def _restored(self, mode: str) -> Any:
-        return restored_runner(self.agent, self.directory, mode, self._member)
 
     def export(self, directory: str | PathLike[str], mode: str | None = None) -> list[Path]:
         """Write the policies of a checkpoint as safetensors and JSON; see `policy_export`.
@@ -378,7 +373,7 @@ class Experiment:
         from jaxagents.experiments.policy_export import export_policy
 
         with explained():
-            runner = self._restored(mode or self.config.evaluation.mode)
+            runner, _ = self.agent.restore(mode or self.config.evaluation.mode, member=self._member)
             return export_policy(self.agent, runner, Path(directory), self.config.env)
 
     def replay(
@@ -395,7 +390,7 @@ class Experiment:
 
         Args:
             directory: Directory of the files; None takes the run's ``replay``, or if that exists
-                ``replay-2``, ...; for an entry of the zoo those of the current directory.
+                ``replay-2``, ....
             n_episodes: Number of episodes.
             greedy: Take the most probable actions instead of sampling; None: as configured.
             mode: As for `restore`.
@@ -413,7 +408,7 @@ class Experiment:
         """
         from jaxagents.visual.replay import MAX_FRAMES, check_replay, write_replay
 
-        replays = folder_for_output(self.directory) / "replay"
+        replays = self.directory / "replay"
         folder = numbered_if_taken(replays) if directory is None else Path(directory)
         n_frames = MAX_FRAMES if max_frames is None else max_frames
         with explained():

@@ -20,7 +20,6 @@ from jaxagents.errors import ExperimentError, explained, pip_install
 from jaxagents.evaluation.runs import path_of_config, population_of
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, SideConfig, to_plain
-from jaxagents.experiments.zoo.places import POLICY, is_entry
 from jaxagents.training.trackers import TRACKERS, MLflow, TensorBoard, Tracker, WandB
 
 if typing.TYPE_CHECKING:
@@ -62,32 +61,8 @@ def restored_agent(directory: str | PathLike[str]) -> "tuple[IPPOBase, Runner]":
     checkpoints, member = checkpoints_of(directory, config)
     agent_config = dataclasses.replace(config.agent, checkpoint_dir=checkpoints)
     agent = agent_class(env, params, config.agent_class)(env, params, agent_config)
-    return agent, restored_runner(agent, directory, config.evaluation.mode, member)
-
-
-def restored_runner(
-    agent: "IPPOBase", directory: str | PathLike[str], mode: str, member: int | str | None
-) -> "Runner":
-    """Read a run's checkpoint, or the policy of an entry of the zoo, and let the agent play it.
-
-    Args:
-        agent: The run's agent.
-        directory: The run's directory.
-        mode: "best" or "last"; an entry has only the last policy.
-        member: Which member of a population plays; None: a single run, or all.
-
-    Raises:
-        ValueError: there is no such checkpoint.
-    """
-    if not is_entry(directory):
-        return agent.restore(mode, member=member)[0]
-    from jaxagents.experiments.zoo.policy_files import read_policy
-
-    if mode != "last":
-        raise ValueError(f"{directory} is an entry of the zoo: it has only the last policy.")
-    runner = read_policy(Path(directory, POLICY), agent.runners.shapes())
-    agent.collect_training(runner)
-    return runner
+    runner, _ = agent.restore(config.evaluation.mode, member=member)
+    return agent, runner
 
 
 def checkpoints_of(

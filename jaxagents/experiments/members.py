@@ -18,7 +18,6 @@ from jaxagents.experiments.config_files.schema import (
     ExperimentConfig,
     PopulationBasedTrainingConfig,
 )
-from jaxagents.experiments.make_agent import restored_runner
 from jaxagents.experiments.run_directory import METRICS, keep_config
 from jaxagents.experiments.summaries import (
     RandomReturns,
@@ -84,7 +83,7 @@ class SingleRun:
             ExperimentError: there is no such checkpoint.
         """
         with explained():
-            runner = restored_runner(agent, self.folders[0], how.mode, self._member)
+            runner, _ = agent.restore(how.mode, member=self._member)
         return evaluate_runner(agent, runner, how, self._config)
 
     def summarize(

@@ -91,18 +91,6 @@ def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
     return jax.tree_util.tree_map_with_path(restore, template)
 
 
-def zeros_like_shapes(template: PyTree) -> PyTree:
-    """Build a tree of zeros from shapes and dtypes, typed random keys included."""
-
-    def zeros(leaf: Any) -> jax.Array:
-        typed = is_key(leaf)
-        data = jax.eval_shape(jax.random.key_data, leaf) if typed else leaf
-        array = jax.device_put(np.zeros(data.shape, data.dtype))
-        return jax.random.wrap_key_data(array, impl=_key_impl(leaf)) if typed else array
-
-    return jax.tree.map(zeros, template)
-
-
 def subtree(leaves: Leaves, prefix: str, like: PyTree) -> PyTree:
     """Build a tree structured like ``like`` from the leaves below ``prefix``, of any shape."""
     return jax.tree_util.tree_map_with_path(

@@ -30,7 +30,6 @@ from jaxagents.experiments.report.sentences import (
     title,
     unfinished_notes,
 )
-from jaxagents.experiments.zoo.places import folder_for_output
 from jaxagents.training.atomic_write import write_atomically
 
 _GENERATOR = "jaxagents report"
@@ -70,7 +69,7 @@ def write_report(
 def _target(directories: Sequence[str | PathLike[str]], path: str | PathLike[str] | None) -> Path:
     """Return the path of the report, and check it before anything is drawn."""
     if path is None:
-        folder = folder_for_output(directories[0]) if len(directories) == 1 else "."
+        folder = directories[0] if len(directories) == 1 else "."
         path = Path(folder, "report.html")
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
