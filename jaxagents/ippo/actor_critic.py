@@ -110,6 +110,30 @@ class ActorCritic(Frozen):
             jax.lax.map(init_critic_state, (rngs_critic, hyperparams.critic_optimizer_params)),
         )
 
+    def init_from(
+        self,
+        actor: PyTree,
+        critic: PyTree,
+        hyperparams: HyperParameters,
+        optimizer: Callable[[OptimizerParams], optax.GradientTransformation],
+    ) -> tuple[NetworkState, NetworkState]:
+        """Pair given parameters, ``[policies, ...]``, with optimizers that begin anew.
+
+        Args:
+            actor: Of all policies' actors.
+            critic: Of all policies' critics.
+            hyperparams: One value per policy.
+            optimizer: Builds the optimizer of a network.
+        """
+
+        def begin(args: tuple[PyTree, OptimizerParams]) -> NetworkState:
+            return init_network(args[0], optimizer(args[1]))
+
+        return (
+            jax.lax.map(begin, (actor, hyperparams.actor_optimizer_params)),
+            jax.lax.map(begin, (critic, hyperparams.critic_optimizer_params)),
+        )
+
     def init_actor(self, rng: PRNGKeyArray) -> PyTree:
         """Draw one policy's actor parameters."""
         return self._distribution.with_own_params(self.actor.init(rng))

@@ -51,7 +51,7 @@ from jaxagents.ippo.rollout import (
     check_rollout,
     with_structure,
 )
-from jaxagents.ippo.runners import Runners
+from jaxagents.ippo.runners import Runners, check_can_train
 from jaxagents.ippo.training_run import TrainingRun
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.networks.network import Network
@@ -331,6 +331,8 @@ class Agent(Frozen, abc.ABC):
             rng = as_key(rng)
             training, metrics = train_under_vmap(self.member_run, rng, self.checked(hyperparams))
             return training.runner, metrics
+        if runner is not None:
+            check_can_train(runner)
         given = rng if runner is None else runner.rng
         n_members = count_members(given, hyperparams)
         self.recorder.prepare(given)
@@ -377,8 +379,13 @@ class Agent(Frozen, abc.ABC):
             n_updates_done = int(runner.n_updates_done)
             return self.run.train(runner, n_updates_done, initial=False, history=history)
 
-    def init(self, rng: PRNGKeyArray | None, hyperparams: HyperParameters) -> Runner:
-        """Build the initial runner.
+    def init(
+        self,
+        rng: PRNGKeyArray | None,
+        hyperparams: HyperParameters,
+        start: Runner | None = None,
+    ) -> Runner:
+        """Build the initial runner; `train` continues it if given as ``runner``.
 
         If several processes divide environments outside of JAX, all of them call this, and each
         runner has zeros in place of the other processes' environments.
@@ -386,14 +393,19 @@ class Agent(Frozen, abc.ABC):
         Args:
             rng: Random key.
             hyperparams: Each leaf a scalar or one value per policy.
+            start: A trained runner, of this agent or of another one. Its actor, critic and
+                normalizers are the initial ones; optimizers, schedules and environments begin anew.
+                None: new networks.
 
         Raises:
-            TypeError: as for `train`.
-            ValueError: a hyperparameter is out of range.
+            TypeError: as for `train`; or ``start`` is no runner.
+            ValueError: a hyperparameter is out of range, or ``start`` does not fit the agent.
             HostEnvironmentError: an environment outside of JAX failed.
         """
+        trained = None if start is None else self.runners.start_from(start)
+        hyperparams = self.checked(hyperparams)
         with self.environments.raising_faults():
-            return self.run.shared(self.runners.begin(as_key(rng), self.checked(hyperparams)))
+            return self.run.shared(self.runners.begin(as_key(rng), hyperparams, trained))
 
     def step(self, runner: Runner) -> tuple[Runner, Metrics]:
         """Do one update: collect a rollout and learn from it.
@@ -437,6 +449,7 @@ class Agent(Frozen, abc.ABC):
         Raises:
             ValueError: the rollout is complete, or the observation has another shape.
         """
+        check_can_train(runner)
         self.environments.check_mask(observation)
         observation = self.environments.as_prepared(observation)
         acting: Acting = self._begin_rollout(runner) if carry is None else carry

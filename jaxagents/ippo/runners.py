@@ -2,10 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.errors import FlaxError
 from jaxtyping import PRNGKeyArray
 
@@ -23,7 +24,10 @@ from jaxagents.ippo.replay import Replay
 from jaxagents.ppo.normalization import init_normalizers
 from jaxagents.ppo.optimization import optimizer_of
 from jaxagents.ppo.policy_map import PolicyMap
+from jaxagents.training.saved_policy import Trained, begun_from, is_resumable, trained_part
 from jaxagents.types import PyTree, Runner, Training
+
+_MOST_MISFITS = 3  # in an error message
 
 
 @final
@@ -60,24 +64,40 @@ class Runners(Frozen):
         self._shapes: dict[int | None, Runner] = {}  # by the number of members
         self._freeze()
 
-    def begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
-        """Build the runner with which training starts."""
-        return self.of_this_length(self._begin(rng, hyperparams))
+    def begin(
+        self, rng: PRNGKeyArray, hyperparams: HyperParameters, start: Trained | None = None
+    ) -> Runner:
+        """Build the runner with which training starts; see `build`."""
+        return self.of_this_length(self._begin(rng, hyperparams, start))
 
     def of_this_length(self, runner: Runner) -> Runner:
         """Return a runner whose schedules anneal over the configured number of updates.
 
         The number is a part of the runner, because a program that had it as a constant would be
         compiled again for every other one.
+
+        Raises:
+            ValueError: the runner is of a policy alone.
         """
+        check_can_train(runner)
         return runner.replace(n_steps=jnp.asarray(self._config.n_steps, jnp.int32))
 
     @compiled_quickly(optimized=False)
-    def _begin(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
-        return self.build(rng, hyperparams)
+    def _begin(
+        self, rng: PRNGKeyArray, hyperparams: HyperParameters, start: Trained | None
+    ) -> Runner:
+        return self.build(rng, hyperparams, start)
 
-    def build(self, rng: PRNGKeyArray, hyperparams: HyperParameters) -> Runner:
-        """Build the runner with which training starts; traceable."""
+    def build(
+        self, rng: PRNGKeyArray, hyperparams: HyperParameters, start: Trained | None = None
+    ) -> Runner:
+        """Build the runner with which training starts; traceable.
+
+        Args:
+            rng: Random key.
+            hyperparams: Each leaf a scalar or one value per policy.
+            start: Networks and normalizers to begin with, which fit the agent; None: new ones.
+        """
         config, n_policies = self._config, self._policies.n_policies
         rng = key_of(rng, config.prng_impl)
         rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
@@ -85,19 +105,26 @@ class Runners(Frozen):
             rng_env, config.batch_size, config.devices
         )
         params = per_policy(hyperparams, n_policies)
-        actor, critic = self._networks.init(rng_actor, rng_critic, params, optimizer_of(config))
+        optimizer = optimizer_of(config)
+        normalizers = init_normalizers(
+            config,
+            observation_shape=self._networks.actor.observation.shape,
+            critic_shape=self._networks.critic.observation.shape,
+            policies_shape=(n_policies, self._policies.n_members),
+        )
+        if start is None:
+            actor, critic = self._networks.init(rng_actor, rng_critic, params, optimizer)
+        else:
+            given = start.actor.params, start.critic.params
+            actor, critic = self._networks.init_from(*given, params, optimizer)
+            normalizers = begun_from(start, normalizers)
         runner = Runner(
             actor=actor,
             critic=critic,
             env_state=env_state,
             observation=observation,
             memory=self._networks.initial_memory(config.batch_size, self._policies.n_actors),
-            normalizers=init_normalizers(
-                config,
-                observation_shape=self._networks.actor.observation.shape,
-                critic_shape=self._networks.critic.observation.shape,
-                policies_shape=(n_policies, self._policies.n_members),
-            ),
+            normalizers=normalizers,
             learning_rate=(
                 params.actor_optimizer_params.learning_rate
                 if config.learning_rate_schedule == "kl"
@@ -133,6 +160,35 @@ class Runners(Frozen):
                 build, keys = jax.vmap(build, in_axes=(0, None)), jax.random.split(keys, n_members)
             self._shapes[n_members] = jax.eval_shape(build, keys, as_arrays(self._hyperparams))
         return self._shapes[n_members]
+
+    def start_from(self, runner: Runner) -> Trained:
+        """Return what a runner of this or a similar agent has learnt, to begin a training with.
+
+        Raises:
+            TypeError: it is no runner.
+            ValueError: an array has another shape than this agent's.
+        """
+        if not isinstance(runner, Runner):
+            raise TypeError(f"start is {type(runner).__name__}; pass a Runner, as restore returns.")
+        if np.ndim(runner.n_updates_done):
+            raise ValueError(
+                f"start is a population of {len(runner.n_updates_done)}; choose a member by "
+                "agent.member(runner, index)."
+            )
+        trained, own = trained_part(runner), trained_part(self.shapes())
+        misfits = misfits_of(own._asdict(), trained._asdict())
+        if misfits:
+            n_more = max(0, len(misfits) - _MOST_MISFITS)
+            shown = ", ".join(
+                f"{name} is {given} there and {own} here"
+                for name, own, given in misfits[:_MOST_MISFITS]
+            )
+            more = f", and {n_more} more differ" if n_more else ""
+            raise ValueError(
+                f"start does not fit this agent: {shown}{more}. Configure the networks, "
+                "normalizers and parameter sharing that it was trained with."
+            )
+        return trained
 
     @contextlib.contextmanager
     def explaining(self, runner: Runner, n_members: int | None = None) -> Iterator[None]:
@@ -172,16 +228,40 @@ def foreign_part(own: Mapping[str, PyTree], given: Mapping[str, PyTree]) -> str 
         own: The agent's arrays, or their shapes, by name.
         given: Those of a runner.
     """
-    own_shapes, given_shapes = _shapes_of(own), _shapes_of(given)
-    for name in sorted(own_shapes.keys() | given_shapes.keys()):
-        here, there = own_shapes.get(name, "missing"), given_shapes.get(name, "missing")
-        if here != there:
-            return (
-                f"the runner is of another agent: {name} is {there} there and {here} in this "
-                "agent; build the agent of the environment and configuration that the runner was "
-                "trained with."
-            )
+    for name, here, there in misfits_of(own, given)[:1]:
+        return (
+            f"the runner is of another agent: {name} is {there} there and {here} in this "
+            "agent; build the agent of the environment and configuration that the runner was "
+            "trained with."
+        )
     return None
+
+
+class Misfit(NamedTuple):
+    """An array whose shape is another than the agent's, or that one of both lacks."""
+
+    name: str
+    own: str  # the agent's shape, or "missing"
+    given: str  # that of the runner
+
+
+def misfits_of(own: Mapping[str, PyTree], given: Mapping[str, PyTree]) -> list[Misfit]:
+    """List the arrays that do not fit; see `foreign_part`."""
+    here, there = _shapes_of(own), _shapes_of(given)
+    pairs = [
+        Misfit(name, here.get(name, "missing"), there.get(name, "missing"))
+        for name in sorted(here.keys() | there.keys())
+    ]
+    return [each for each in pairs if each.own != each.given]
+
+
+def check_can_train(runner: Runner) -> None:
+    """Raise ValueError if a runner is a policy alone, as an entry of the zoo is."""
+    if not is_resumable(runner):
+        raise ValueError(
+            "the runner is a policy without the state of its training; begin a new one from it by "
+            "agent.init(rng, hyperparams, start=runner)."
+        )
 
 
 def _shapes_of(parts: Mapping[str, PyTree]) -> dict[str, str]:

@@ -121,6 +121,7 @@ class Recorder:
         """
         check_has_threads()
         self.interruption.wait_for_abandoned_work()
+        self.saved.refuse_policy()
         if self.saved.checkpoints.directory.exists():
             with self.holding():
                 yield
@@ -159,7 +160,7 @@ class Recorder:
             )
 
     def _check_is_new(self) -> None:
-        if self.saved.checkpoints.steps():
+        if self.saved.checkpoints.steps() or self.saved.policy() is not None:
             raise ValueError(
                 f"checkpoint_dir={str(self._config.checkpoint_dir)!r} already holds a run; "
                 "continue it with agent.resume(), load it with agent.restore(), or train into "

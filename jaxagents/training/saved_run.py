@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -12,6 +13,7 @@ from jaxagents.errors import CheckpointError
 from jaxagents.training import best_members
 from jaxagents.training.checkpoints import Checkpoints, DamagedError
 from jaxagents.training.named_arrays import Leaves, from_leaves, subtree
+from jaxagents.training.saved_policy import POLICY, read_policy, read_structure
 from jaxagents.types import Runner
 
 BestFn = Callable[[Leaves], int]
@@ -49,6 +51,8 @@ _STRUCTURE = (
 class SavedRun:
     """Reads the checkpoints in an agent's directory, of a single run or of a population.
 
+    In their place there may be a policy alone; see `saved_policy`.
+
     Args:
         config: The agent's; its ``checkpoint_dir`` names the directory.
         metadata: The agent's structure, and its population's; other runs are refused.
@@ -74,6 +78,26 @@ class SavedRun:
         if self._checkpoints is None:
             raise ValueError("the agent has checkpoint_dir=None; configure the run's directory.")
         return self._checkpoints
+
+    @property
+    def structure(self) -> dict[str, Any]:
+        """The agent's structure, as checkpoints hold it."""
+        return dict(self._metadata)
+
+    def policy(self) -> Path | None:
+        """Return the file of a policy, if it is in the place of checkpoints."""
+        if self._checkpoints is None or self._checkpoints.steps():
+            return None
+        path = self._checkpoints.directory / POLICY
+        return path if path.is_file() else None
+
+    def refuse_policy(self) -> None:
+        """Raise CheckpointError if there is a policy in the place of checkpoints."""
+        if (path := self.policy()) is not None:
+            raise CheckpointError(
+                f"{path.parent} holds a policy without the state of its training, so it cannot be "
+                "resumed; begin a new run from it, with `--from` or by agent.init(start=...)."
+            )
 
     def read_to_resume(self, template: Runner) -> tuple[Runner, Leaves]:
         """Read the last checkpoint.
@@ -102,6 +126,8 @@ class SavedRun:
             ValueError: There is no checkpoint, or it belongs to an agent of another structure.
         """
         checkpoints = self.checkpoints
+        if (path := self.policy()) is not None:
+            return self._read_policy(path, template, mode), {}
         last, history = checkpoints.read_latest(checkpoints.read_history)
         self._refuse_another_structure(checkpoints.read_metadata(last))
         best, step = mode == "best", last
@@ -131,6 +157,8 @@ class SavedRun:
             ValueError: There is no checkpoint.
         """
         checkpoints = self.checkpoints
+        if self.policy() is not None:
+            return None
         return checkpoints.read_latest(checkpoints.read_metadata)[1].get("n_members")
 
     def read_step(self, template: Runner, step: int) -> tuple[Runner, Leaves]:
@@ -150,6 +178,15 @@ class SavedRun:
         self._refuse_another_structure(saved)
         self._check_n_evals(history)
         return self._as_runner(template, leaves), history
+
+    def _read_policy(self, path: Path, template: Runner, mode: str) -> Runner:
+        if mode == "best":
+            raise CheckpointError(
+                f"{path} is the policy at the end of a training, and not its best checkpoint; "
+                "restore mode='last'."
+            )
+        self._refuse_another_structure(read_structure(path))
+        return read_policy(path, template)
 
     def _check_n_evals(self, history: Leaves) -> None:
         n_evals = history["returns"].shape[-2] if "returns" in history else 0
