@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxagents.experiments.experiment import Experiment
     from jaxagents.experiments.planning import Links, Plan, plan
     from jaxagents.experiments.profiling import Profile, profile
+    from jaxagents.experiments.zoo import load_policy
     from jaxagents.hyperparameters import HyperParameters, OptimizerParams, PerPolicy
     from jaxagents.ippo.agent_classes import IPPO, ContinuousIPPO, DiscreteIPPO, register_agent
     from jaxagents.ippo.base import IPPOBase
@@ -89,6 +90,7 @@ _MODULE_OF = {
     "draw_cross_play": "visual.population_plots",
     "draw_payoffs": "visual.population_plots",
     "load_config": "experiments.config_files.file",
+    "load_policy": "experiments.zoo",
     "make": "environments.registry",
     "payoffs": "evaluation.payoffs",
     "plain_jax": "compiler.tuned_forms",
@@ -151,6 +153,7 @@ __all__ = [
     "draw_cross_play",
     "draw_payoffs",
     "load_config",
+    "load_policy",
     "make",
     "payoffs",
     "plain_jax",

@@ -20,6 +20,7 @@ def add_command(
     run: Callable[[argparse.Namespace], int | None],
     usage: str = "",
     takes_overrides: bool = False,
+    of: str = "",
     **options: Any,
 ) -> argparse.ArgumentParser:
     """Add a command, which the docstring of its function describes.
@@ -31,6 +32,7 @@ def add_command(
             help all of it.
         usage: Its arguments; empty: as argparse lists them.
         takes_overrides: True if it takes --KEY VALUE.
+        of: The command whose action it is; empty: it is a command itself.
         **options: Of argparse's parser.
     """
     description = inspect.cleandoc(run.__doc__ or "")  # none with python -OO
@@ -39,7 +41,7 @@ def add_command(
         name,
         help=summary[:1].lower() + summary[1:].rstrip("."),
         description=description,
-        usage=f"jaxagents {name} {usage}" if usage else None,
+        usage=" ".join(["jaxagents", *([of] if of else []), name, usage]) if usage else None,
         **options,
     )
     command.set_defaults(command=run, takes_overrides=takes_overrides)
@@ -54,12 +56,12 @@ def add_config(command: argparse.ArgumentParser) -> None:
 
 def add_run(command: argparse.ArgumentParser) -> None:
     """Add the argument RUN."""
-    command.add_argument("run", metavar="RUN", help="the directory of a run")
+    command.add_argument("run", metavar="RUN", help="the directory of a run, or zoo:ID")
 
 
 def add_runs(command: argparse.ArgumentParser) -> None:
     """Add the arguments RUN..."""
-    command.add_argument("runs", metavar="RUN", nargs="+", help="the directories of runs")
+    command.add_argument("runs", metavar="RUN", nargs="+", help="directories of runs, or zoo:ID")
 
 
 def add_mode(command: argparse.ArgumentParser) -> None:
@@ -124,13 +126,19 @@ def join_processes(parsed: argparse.Namespace) -> None:
         parsed.overrides += ["--agent.devices", str(n_devices)]
 
 
-def add_imports(command: argparse.ArgumentParser) -> None:
-    """Add the option --import."""
+def add_imports(command: argparse.ArgumentParser, default: Any = None) -> None:
+    """Add the option --import.
+
+    Args:
+        command: The command.
+        default: Without the option; None: no modules. `argparse.SUPPRESS` keeps those that were
+            given before an action's name.
+    """
     command.add_argument(
         "--import",
         dest="imports",
         action="append",
-        default=[],
+        default=[] if default is None else default,
         metavar="MODULE",
         help="first import a Python module, which registers environments, networks, ...; may be "
         "repeated",

@@ -23,6 +23,8 @@ from jaxagents.cli.streams import (
     guarded_streams,
 )
 from jaxagents.cli.training import add_training_commands
+from jaxagents.cli.zoo import add_zoo_commands
+from jaxagents.evaluation.zoo import is_entry_name
 from jaxagents.training.interruption import ending_stuck_calls
 
 _TRAINING = {"train", "resume", "demo", "sweep"}
@@ -113,7 +115,11 @@ def _check_is_one_run(
     parser: argparse.ArgumentParser, parsed: argparse.Namespace, others: Sequence[str]
 ) -> None:
     """Refuse further runs after RUN, such as those of a shell pattern."""
-    more = list(itertools.takewhile(os.path.isdir, others))
+
+    def is_run(name: str) -> bool:
+        return os.path.isdir(name) or is_entry_name(name)
+
+    more = list(itertools.takewhile(is_run, others))
     if more and hasattr(parsed, "run"):
         runs = ", ".join([parsed.run, *more])
         parser.error(f"{parsed.command_name} takes one run, but several were given: {runs}")
@@ -174,7 +180,13 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, dest="command_name"
     )
-    for add in (add_first_commands, add_training_commands, add_cost_commands, add_result_commands):
+    for add in (
+        add_first_commands,
+        add_training_commands,
+        add_cost_commands,
+        add_result_commands,
+        add_zoo_commands,
+    ):
         add(commands)
     for command in commands.choices.values():
         add_imports(command)

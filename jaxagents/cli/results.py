@@ -87,10 +87,10 @@ def plot(parsed: argparse.Namespace) -> None:
     from jaxagents.errors import explained
     from jaxagents.evaluation.learning_curves import health_metrics
     from jaxagents.evaluation.runs import read_groups
+    from jaxagents.evaluation.zoo import folder_of_results
     from jaxagents.visual.plots import check_replaceable, check_suffix, plot_runs
 
-    directory = parsed.runs[0] if len(parsed.runs) == 1 else "."
-    path = Path(parsed.to or os.path.join(directory, "curves.png"))
+    path = Path(parsed.to or folder_of_results(parsed.runs) / "curves.png")
     check_suffix(path)
     groups = read_groups(parsed.runs)
     metrics = parsed.metrics.split(",") if parsed.metrics else ["return", *health_metrics(groups)]
@@ -187,12 +187,13 @@ def _draw_profiles(
 
 
 def _cross_play(parsed: argparse.Namespace) -> None:
-    """Let the policies of seeds play with each other.
+    """Let trained policies play with each other.
 
-    The runs differ only in their seed, or are a population. Each row plays one actor and each
-    column the others, for every actor in turn.
+    They are of runs, of a population's seeds, or of the zoo, and all play the same environment.
+    Each row plays one actor and each column the others, for every actor in turn.
     """
     from jaxagents.cli.output import cross_play_text
+    from jaxagents.evaluation.zoo import folder_of_results
     from jaxagents.experiments.cross_play import (
         cross_play_of_runs,
         table_beside,
@@ -200,8 +201,7 @@ def _cross_play(parsed: argparse.Namespace) -> None:
     )
     from jaxagents.visual.plots import check_replaceable, check_suffix
 
-    directory = parsed.runs[0] if len(parsed.runs) == 1 else "."
-    path = Path(parsed.to or os.path.join(directory, "crossplay.png"))
+    path = Path(parsed.to or folder_of_results(parsed.runs) / "crossplay.png")
     check_suffix(path)
     check_replaceable(path)
     table_beside(path)
@@ -308,8 +308,9 @@ def export(parsed: argparse.Namespace) -> None:
 
     The files are policy.safetensors, and policy.json, which describes how to act with them.
     """
+    from jaxagents.evaluation.zoo import folder_of_results
     from jaxagents.experiments.experiment import Experiment
 
-    directory = parsed.to or os.path.join(parsed.run, "export")
+    directory = parsed.to or folder_of_results([parsed.run]) / "export"
     for path in Experiment.of_run(parsed.run).export(directory, parsed.mode):
         print(path)

@@ -217,7 +217,7 @@ class CrossPlay(NamedTuple):
 def cross_play(
     env: Any,
     env_params: PyTree,
-    players: Opponent,
+    players: Opponent | Sequence[Opponent],
     rng: PRNGKeyArray,
     n_episodes: int = 100,
     parts: Sequence[Sequence[int]] | None = None,
@@ -228,7 +228,8 @@ def cross_play(
     Args:
         env: The environment, whose actors cooperate.
         env_params: Its parameters.
-        players: Their members are the players; each plays any of the actors.
+        players: Their members are the players, whose names are unique; each plays any of the
+            actors.
         rng: Random key; every pair plays with the same.
         n_episodes: Number of episodes per pair and part.
         parts: The actors that the row plays, once for each part; None: each actor alone.
@@ -237,8 +238,10 @@ def cross_play(
     Raises:
         ValueError: there are fewer than two players or actors; or as `payoffs`.
     """
-    if len(players.names) < 2:
-        raise ValueError(f"{len(players.names)} player(s) have no others to play with; give 2.")
+    players = [players] if isinstance(players, Opponent) else list(players)
+    names = tuple(name for each in players for name in each.names)
+    if len(names) < 2:
+        raise ValueError(f"{len(names)} player(s) have no others to play with; give 2.")
     if env.n_actors < 2:
         raise ValueError("an environment of one actor has no partners.")
     if parts is None:
@@ -250,4 +253,4 @@ def cross_play(
         table = payoffs(side, env_params, players, players, rng, n_episodes, max_episode_steps)
         n_actors = np.array([len(side.actors), len(side.others)])
         returns.append((table.returns * n_actors).sum(axis=-1) / n_actors.sum())
-    return CrossPlay(tuple(players.names), np.concatenate(returns, axis=-1))
+    return CrossPlay(names, np.concatenate(returns, axis=-1))

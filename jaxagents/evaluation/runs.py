@@ -18,6 +18,7 @@ from jaxagents.evaluation.run_files import (
     read_run_config,
     read_summary,
 )
+from jaxagents.evaluation.zoo import directory_of
 
 MEMBERS = "members"
 """A population's folder of its members' directories, each that of a run."""
@@ -179,11 +180,13 @@ def population_of(directory: str | PathLike[str]) -> tuple[Path, int] | None:
 def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Run]]:
     """Read runs, and all independent members of populations, and group them by `group_runs`.
 
+    Entries of the zoo are runs too, without records and a summary.
+
     Raises:
         ExperimentError: As for `read_run`; or two runs of a group have the same seed, and thus
             are not independent samples.
     """
-    every = [each for given in directories for each in independent_runs(given)]
+    every = [each for given in directories for each in independent_runs(directory_of(given))]
     groups = group_runs([read_run(directory) for directory in every])
     for group in groups.values():
         by_seed: dict[Any, Run] = {}

@@ -1,7 +1,7 @@
-"""Cross-play of runs that differ only in their seed."""
+"""Cross-play of runs that play the same environment."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -9,9 +9,9 @@ import jax
 
 from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.payoffs import CrossPlay, cross_play
-from jaxagents.evaluation.runs import path_of_config, read_groups
+from jaxagents.evaluation.runs import Run, path_of_config, read_groups
 from jaxagents.experiments.config_files.file import load_config
-from jaxagents.experiments.config_files.schema import EvaluationConfig
+from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.experiments.make_agent import make_environment, restored_agent
 from jaxagents.training.atomic_write import replacing
 from jaxagents.visual.population_plots import draw_cross_play
@@ -40,38 +40,61 @@ def cross_play_of_runs(
     """Let the policies of runs play with each other, as each run's evaluation does.
 
     Args:
-        directories: Of populations, or of runs that differ only in their seed.
+        directories: Of populations, of runs, or entries of the zoo as ``zoo:ID``.
         n_episodes: Per pair and part; None: as the runs are evaluated.
 
     Raises:
-        ExperimentError: a directory holds no run; the runs differ in more than the seed; there is
+        ExperimentError: a directory holds no run; the runs play different environments; there is
             only one; or the actors are no team.
     """
     from jaxagents.ippo.opponents import FrozenPolicies
 
     groups = read_groups(directories)
-    if len(groups) > 1:
-        raise ExperimentError(
-            f"{', '.join(groups)} differ in more than the seed; partners must play the same game."
-        )
-    (runs,) = groups.values()
+    runs = [run for group in groups.values() for run in group]
     config = load_config(path_of_config(runs[0].directory))
+    _check_same_game(config, runs[1:])
     if config.side.actors:
         raise ExperimentError("the runs play one side of an environment; use jaxagents.payoffs.")
     how: EvaluationConfig = config.evaluation
     with explained():
         env, env_params = make_environment(config)
         trained = [restored_agent(run.directory) for run in runs]
-        names = [f"seed {run.config.get('seed', 0)}" for run in runs]
-        runners = dict(zip(names, (runner for _, runner in trained), strict=True))
+        players = [
+            FrozenPolicies(agent, {name: runner}, greedy=how.greedy)
+            for name, (agent, runner) in zip(_names_of(groups), trained, strict=True)
+        ]
         return cross_play(
             env,
             env_params,
-            FrozenPolicies(trained[0][0], runners, greedy=how.greedy),
+            players,
             jax.random.key(how.seed),
             how.n_evals if n_episodes is None else n_episodes,
             max_episode_steps=config.agent.max_episode_steps,
         )
+
+
+def _check_same_game(config: ExperimentConfig, others: Sequence[Run]) -> None:
+    """Raise ExperimentError if a run plays another environment than a configuration's."""
+    for run in others:
+        other = load_config(path_of_config(run.directory))
+        for name in ("env", "env_kwargs", "env_params", "side"):
+            own, its = getattr(config, name), getattr(other, name)
+            if own != its:
+                raise ExperimentError(
+                    f"{run.directory}: its {name} is {its!r}, and that of the first run is "
+                    f"{own!r}; partners must play the same game."
+                )
+
+
+def _names_of(groups: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Name the players: by their seeds, and by the groups' labels if there are several."""
+    names = []
+    for label, runs in groups.items():
+        seeds = [f"seed {run.config.get('seed', 0)}" for run in runs]
+        if len(groups) > 1:
+            seeds = [label] if len(runs) == 1 else [f"{label}, {seed}" for seed in seeds]
+        names += seeds
+    return names
 
 
 def write_cross_play(table: CrossPlay, path: Path, title: str = "") -> list[Path]:

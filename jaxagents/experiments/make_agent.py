@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxagents.errors import ExperimentError, explained, pip_install
 from jaxagents.evaluation.runs import path_of_config, population_of
+from jaxagents.evaluation.zoo import directory_of, is_entry_name, is_policy_alone
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, SideConfig, to_plain
 from jaxagents.training.trackers import TRACKERS, MLflow, TensorBoard, Tracker, WandB
@@ -35,7 +36,8 @@ def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
     """Make the configured environment, or a side of it, and its parameters.
 
     Raises:
-        ExperimentError: the environment cannot be made; or an opponent's directory holds no run.
+        ExperimentError: the environment cannot be made; or an opponent's directory holds no run,
+            or its id is unknown in the zoo.
         ValueError: a parameter is unknown, not finite, or not of its default's shape; or the actors
             are no side of the environment.
         TypeError: the value of a parameter is not a number.
@@ -47,21 +49,28 @@ def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
         return _side(env, config.side), params
 
 
-def restored_agent(directory: str | PathLike[str]) -> "tuple[IPPOBase, Runner]":
-    """Build the agent of a run, and read the checkpoint that its configuration chooses.
+def restored_agent(
+    directory: str | PathLike[str], mode: str | None = None
+) -> "tuple[IPPOBase, Runner]":
+    """Build the agent of a run or of an entry of the zoo, and read a checkpoint.
 
     Of a population it is the best member.
+
+    Args:
+        directory: Directory of the run, or ``zoo:ID``.
+        mode: "best" or "last"; None: as the run's configuration chooses.
 
     Raises:
         ExperimentError: the directory holds no run.
         ValueError: there is no checkpoint.
     """
+    directory = directory_of(directory)
     config = load_config(path_of_config(directory))
     env, params = make_environment(config)
     checkpoints, member = checkpoints_of(directory, config)
     agent_config = dataclasses.replace(config.agent, checkpoint_dir=checkpoints)
     agent = agent_class(env, params, config.agent_class)(env, params, agent_config)
-    runner, _ = agent.restore(config.evaluation.mode, member=member)
+    runner, _ = agent.restore(mode or config.evaluation.mode, member=member)
     return agent, runner
 
 
@@ -70,8 +79,11 @@ def checkpoints_of(
 ) -> tuple[Path, int | str | None]:
     """Return a run's folder of checkpoints, and the member that plays for it.
 
-    The best member plays for a population; None: a single run.
+    The best member plays for a population; None: a single run. An entry of the zoo has a policy in
+    place of that folder.
     """
+    if is_policy_alone(directory):
+        return Path(directory).absolute(), None
     member = population_of(directory)
     if member is not None:
         return member[0] / CHECKPOINTS, member[1]
@@ -89,7 +101,8 @@ def _side(env: Any, config: SideConfig) -> Any:
             opponents.append(RandomOpponent())
         else:
             agent, runner = restored_agent(name)
-            opponents.append(FrozenPolicies(agent, {Path(name).name: runner}))
+            shown = name if is_entry_name(name) else Path(name).name
+            opponents.append(FrozenPolicies(agent, {shown: runner}))
     every = config.past_selves_every
     selves = None if every is None else PastSelves(every, config.n_past_selves)
     return Side(env, config.actors, opponents, selves, config.prioritized)

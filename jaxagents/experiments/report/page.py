@@ -9,6 +9,7 @@ from pathlib import Path
 import jaxagents
 from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.runs import check_can_be_reported, read_groups
+from jaxagents.evaluation.zoo import folder_of_results
 from jaxagents.experiments.report.content import (
     complete_configurations,
     episodes,
@@ -69,8 +70,7 @@ def write_report(
 def _target(directories: Sequence[str | PathLike[str]], path: str | PathLike[str] | None) -> Path:
     """Return the path of the report, and check it before anything is drawn."""
     if path is None:
-        folder = directories[0] if len(directories) == 1 else "."
-        path = Path(folder, "report.html")
+        path = folder_of_results(directories) / "report.html"
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise ExperimentError(f"{path} does not end in .html, which browsers need to show it.")
