@@ -45,9 +45,19 @@ def add_training_commands(commands: Commands) -> None:
 
 def _add_train(commands: Commands) -> None:
     command = add_command(
-        commands, "train", train, usage="CONFIG [--quiet] [--KEY VALUE ...]", add_help=False
+        commands,
+        "train",
+        train,
+        usage="CONFIG [--from RUN] [--quiet] [--KEY VALUE ...]",
+        add_help=False,
     )
     add_config(command)
+    command.add_argument(
+        "--from",
+        dest="start",
+        metavar="RUN",
+        help="begin with the policy of a run, or of the zoo by zoo:ID; init_from",
+    )
     add_quiet(command)
     add_processes(command)
     command.add_argument("--help", "-h", action=_TrainHelp, nargs=0, help="show this and exit")
@@ -82,6 +92,8 @@ def train(parsed: argparse.Namespace) -> int:
     from jaxagents.experiments.experiment import Experiment
 
     join_processes(parsed)
+    if parsed.start is not None:
+        parsed.overrides += ["--init_from", parsed.start]
     config = load_config(parsed.config, parsed.overrides)
     quiet = parsed.quiet or not is_first()
     if not quiet:

@@ -27,6 +27,7 @@ from jaxagents.compiler.processes import (
 )
 from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.runs import path_of_config, population_of
+from jaxagents.evaluation.zoo import directory_of, folder_of_results
 from jaxagents.experiments.config_files.file import (
     is_one_line,
     load_config,
@@ -58,6 +59,7 @@ from jaxagents.experiments.run_directory import (
     numbered_if_taken,
     warn_of_stretched_schedules,
 )
+from jaxagents.experiments.starting_point import read_starting_point
 from jaxagents.experiments.summaries import (
     about_training,
     describe_training,
@@ -86,7 +88,8 @@ class Experiment:
     * ``checkpoints/``: loaded by `restore`;
     * ``metrics.jsonl``: one line per evaluation, see `jaxagents.training.trackers.JsonLines`;
     * ``tensorboard/``, and the files of the other trackers in ``config.tracking``;
-    * ``environment.json``: versions, device, command and git revision of each start of training;
+    * ``environment.json``: versions, device, command and git revision of each start of training,
+      and the policy that it began from, if any;
     * ``learning_curve.png`` and ``summary.json``, once training has ended;
     * ``replay/``: written by `replay`.
 
@@ -164,18 +167,19 @@ class Experiment:
         progress_bar: bool = True,
         trackers: Sequence[Tracker] = (),
     ) -> "Experiment":
-        """Rebuild the experiment of an existing run.
+        """Rebuild the experiment of an existing run, or of an entry of the zoo.
 
         Args:
-            directory: Directory of the run.
+            directory: Directory of the run, or ``zoo:ID``.
             overrides: Changes to the run's configuration, as for `load_config`.
             callbacks: As for the class.
             progress_bar: As for the class.
             trackers: As for the class.
 
         Raises:
-            ExperimentError: the directory holds no run.
+            ExperimentError: the directory holds no run, or the zoo no such entry.
         """
+        directory = directory_of(directory)
         path = path_of_config(directory)
         with explained(kinds=(OSError,)):
             text = path.read_bytes()
@@ -192,7 +196,8 @@ class Experiment:
             The summary, as in ``summary.json``.
 
         Raises:
-            ExperimentError: the directory exists already, or cannot be written.
+            ExperimentError: the directory exists already, or cannot be written; or the policy of
+                ``config.init_from`` does not fit.
         """
         require_trackers(self.config)
         if not is_one_line(self.directory):
@@ -205,13 +210,18 @@ class Experiment:
                 self._selection.check(self.config.seeds)
         rng, hyperparams = self._runs.keys(), self._runs.initial_hyperparams()
         self._check_start()
-        together(lambda: self._create_directory() if is_first() else None)
-        with explained(kinds=OF_FILES), self.agent.recorder.holding():
-            return self._finish(
-                lambda: self.agent.train(rng, hyperparams, selection=self._selection)
-            )
+        start = read_starting_point(self.agent, self.config)
+        about_start = {} if start is None else start.description
+        together(lambda: self._create_directory(about_start) if is_first() else None)
 
-    def _create_directory(self) -> None:
+        def train() -> tuple[Any, Mapping[str, Any]]:
+            runner = None if start is None else self._runs.begin(self.agent, start.runner)
+            return self.agent.train(rng, hyperparams, runner, self._selection)
+
+        with explained(kinds=OF_FILES), self.agent.recorder.holding():
+            return self._finish(train)
+
+    def _create_directory(self, about_start: Mapping[str, Any]) -> None:
         if self.directory.exists():
             raise ExperimentError(
                 f"{self.directory} exists already; name another directory, or continue the run "
@@ -222,7 +232,7 @@ class Experiment:
             save_config(self.config, self.directory / "config.yaml")
             self._runs.write_configs()
             metrics = self._runs.open_metrics()
-        append_start(self.directory / "environment.json", describe_start())
+        append_start(self.directory / "environment.json", {**describe_start(), **about_start})
         self._track([metrics])
 
     def _check_start(self) -> None:
@@ -247,6 +257,8 @@ class Experiment:
                 seed is not the run's; another process trains in the directory.
         """
         require_trackers(self.config)
+        with explained():
+            self.agent.recorder.saved.refuse_policy()
         if (population := population_of(self.directory)) is not None:
             raise ExperimentError(
                 f"{self.directory} is a member of a population; resume {population[0]}."
@@ -390,7 +402,7 @@ class Experiment:
 
         Args:
             directory: Directory of the files; None takes the run's ``replay``, or if that exists
-                ``replay-2``, ....
+                ``replay-2``, .... For an entry of the zoo these are in the current folder.
             n_episodes: Number of episodes.
             greedy: Take the most probable actions instead of sampling; None: as configured.
             mode: As for `restore`.
@@ -408,7 +420,7 @@ class Experiment:
         """
         from jaxagents.visual.replay import MAX_FRAMES, check_replay, write_replay
 
-        replays = self.directory / "replay"
+        replays = folder_of_results([self.directory]) / "replay"
         folder = numbered_if_taken(replays) if directory is None else Path(directory)
         n_frames = MAX_FRAMES if max_frames is None else max_frames
         with explained():

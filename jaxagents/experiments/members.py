@@ -58,6 +58,10 @@ class SingleRun:
         """Return the hyperparameters to begin with."""
         return self._config.hyperparams
 
+    def begin(self, agent: "IPPOBase", start: Runner) -> Runner:
+        """Return the runner to begin with, from a trained one."""
+        return agent.init(self.keys(), self.initial_hyperparams(), start)
+
     def hyperparams_to_resume(self, runner: Runner) -> HyperParameters:
         """Return the hyperparameters to resume with."""
         return self._config.hyperparams
@@ -154,6 +158,14 @@ class MemberRuns:
         if self._selection is None:
             return config.hyperparams
         return self._selection.spread(config.hyperparams, config.seeds, self._n_policies)
+
+    def begin(self, agent: "IPPOBase", start: Runner) -> Runner:
+        """Return the runners to begin with, ``[members, ...]``, from a trained one."""
+        from jaxagents.ippo.population.members import split_hyperparams, stack
+
+        each = split_hyperparams(self.initial_hyperparams(), len(self.seeds), self._n_policies)
+        keys = self.keys()
+        return stack([agent.init(keys[i], own, start) for i, own in enumerate(each)])
 
     def hyperparams_to_resume(self, runner: Runner) -> HyperParameters:
         """Return the hyperparameters to resume with; members have their own of what is varied."""

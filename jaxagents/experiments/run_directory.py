@@ -47,7 +47,7 @@ def numbered_if_taken(path: Path) -> Path:
 def check_same_beginning(
     config: ExperimentConfig, directory: Path, varied: Sequence[str] = ()
 ) -> None:
-    """Check that a run began with a configuration's environment and seed.
+    """Check that a run began with a configuration's environment, seed and starting point.
 
     Args:
         config: The configuration.
@@ -65,6 +65,11 @@ def check_same_beginning(
                 f"{name}={now!r}, but the run began with {before!r} and has learnt from that; "
                 f"leave {name} out, or train another run."
             )
+    if config.init_from != original.get("init_from"):
+        raise ExperimentError(
+            f"init_from={config.init_from!r}, but the run began with "
+            f"{original.get('init_from')!r}; leave init_from out, or train another run."
+        )
     own, first = dict(flat_keys(to_plain(config))), dict(flat_keys(original))
     for name in (f"hyperparams.{each}" for each in varied):
         if own[name] != first.get(name, own[name]):

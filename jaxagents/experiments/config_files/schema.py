@@ -71,8 +71,8 @@ class SideConfig:
 
     Attributes:
         actors: The actors that the agent plays. Empty: all, without opponents.
-        opponents: Players of the other actors: "random", or directories of runs, whose best
-            checkpoints play.
+        opponents: Players of the other actors: "random", directories of runs, whose best
+            checkpoints play, or policies of the zoo as zoo:ID.
         past_selves_every: Also train against past versions of the agent, added after every so many
             updates. None: without them.
         n_past_selves: Largest number of past versions.
@@ -164,6 +164,9 @@ class ExperimentConfig:
         env_kwargs: Arguments of the environment's constructor.
         env_params: Parameters of the environment to change, by name.
         side: The actors that the agent plays, if opponents play the others.
+        init_from: Directory of a run, or zoo:ID, whose actor, critic and normalizers are the
+            initial ones; of a run, those of the checkpoint that its evaluation chooses. All must
+            fit the agent. Optimizers and schedules begin anew. None begins with new networks.
         agent_class: Name of a class of agents added by `jaxagents.register_agent`. None chooses
             by the action space.
         seed: Seed of the training.
@@ -184,6 +187,7 @@ class ExperimentConfig:
     env_kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
     env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
     side: SideConfig = dataclasses.field(default_factory=SideConfig)
+    init_from: str | None = None
     agent_class: str | None = None
     seed: int = 0
     seeds: int = 1

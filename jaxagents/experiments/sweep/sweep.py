@@ -90,6 +90,11 @@ class Sweep:
             raise ExperimentError(
                 "agent.n_evals=0 leaves a sweep nothing to compare; evaluate in training."
             )
+        if self.config.init_from is not None:
+            raise ExperimentError(
+                f"init_from={self.config.init_from!r}: a sweep's trials begin with new networks; "
+                "leave init_from out."
+            )
         self.space = load_space(space, config, overrides)
         self._agents: dict[str, Any] = {}  # by structure: each is compiled once
         self._agent(self.config, structure_of_trial({}))  # or an error before anything is written
