@@ -27,7 +27,7 @@ SUPPORTED = ("3.11", "3.12", "3.13")
 LEGAL = ("LICENSE",)
 OF_SOURCES = ("README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "CITATION.cff")
 UNWANTED = re.compile(
-    r"(^|/)(tests?|benchmarks|runs|dist|build|\.[^/]+|__pycache__)(/|$)|\.pyc$|~$|\.(npz|gif)$"
+    r"(^|/)(tests?|benchmarks|zoo|runs|dist|build|\.[^/]+|__pycache__)(/|$)|\.pyc$|~$|\.(npz|gif)$"
 )
 
 
