@@ -298,7 +298,7 @@ def _seconds(run: Run, of_last_start: float) -> float:
     return round(sum(ends) + of_last_start, 1)
 
 
-def _curve(records: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+def _curve(records: Sequence[Mapping[str, Any]]) -> dict[str, list[int] | list[float]]:
     """Return environment steps and the mean return, averaged over actors."""
     points = [
         (record["n_environment_steps"], np.mean([float(each) for each in record["return_mean"]]))

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -317,7 +318,7 @@ def test_what_needs_the_state_of_a_training_is_refused(run, in_zoo, capsys):
     for use in (
         lambda: agent.step(runner),
         lambda: agent.train(None, CONFIG.hyperparams, runner),
-        lambda: agent.act(runner, np.zeros(1)),
+        lambda: agent.act(runner, jnp.zeros(1)),
     ):
         with pytest.raises(ValueError, match="a policy without the state of its training"):
             use()
@@ -413,10 +414,10 @@ def test_actors_share_the_probability_of_a_false_alarm():
 def test_a_rare_failure_is_predicted_though_the_card_has_none():
     episodes = np.full(100, 500.0)
     episodes[0] = 300.0
-    returns = {"mean": [episodes.mean()], "std": [episodes.std()]}
+    returns = {"mean": [float(episodes.mean())], "std": [float(episodes.std())]}
     assert predictions(card_of(500.0, 0.0, 100), returns, 100)[0].holds
     episodes[:30] = 300.0
-    returns = {"mean": [episodes.mean()], "std": [episodes.std()]}
+    returns = {"mean": [float(episodes.mean())], "std": [float(episodes.std())]}
     assert not predictions(card_of(500.0, 0.0, 100), returns, 100)[0].holds
 
 
