@@ -147,6 +147,7 @@ def test_partners_of_one_team_win_no_games():
     assert agent_of(ja.Side(env, [1], [heads])).environments.success is None
 
 
+@pytest.mark.slow
 def test_agents_that_train_together_win_games():
     env = Pennies(n_steps=1)
     config = ja.AgentConfig(n_steps=1, n_evals=4, progress_bar=False)

@@ -159,7 +159,7 @@ def test_coins_of_the_own_colour_are_a_share_of_those_collected():
     np.testing.assert_allclose(info["own_coins"], [4 / 5, np.nan])
 
 
-@pytest.mark.parametrize("name", ["storm_2p", "storm_np"])
+@pytest.mark.parametrize("name", ["storm_2p", pytest.param("storm_np", marks=pytest.mark.slow)])
 def test_interactions_with_mostly_cooperation_are_counted_once(name):
     # Each actor is paid for an interaction: 1, and the share of cooperation that it holds.
     payoffs = jnp.array([[[2, 2], [1, 1]], [[2, 1], [2, 1]]])
@@ -243,6 +243,7 @@ def test_each_robot_ends_once_at_its_goal_in_a_wall_or_at_the_time_limit(evapora
     assert ends[2] == [none, none, [0.0, 0.0, 1.0]]
 
 
+@pytest.mark.slow
 def test_the_ends_of_a_robot_sum_to_one():
     env = make("jaxnav", max_steps=40)
     agent = ja.IPPO(env, None, ja.AgentConfig(n_steps=1, n_evals=2, progress_bar=False))

@@ -25,6 +25,7 @@ def test_food_is_eaten_item_by_item_whatever_its_level():
     assert (env.success.info, env.success.kind) == ("food_eaten", "share")
 
 
+@pytest.mark.slow
 def test_every_requested_shelf_at_a_goal_is_delivered_once():
     pytest.importorskip("jumanji")
     env, _ = ja.make("jumanji/RobotWarehouse-v0", scenario="tiny-2ag")
@@ -62,6 +63,7 @@ def test_the_actors_of_connector_that_reach_their_targets_are_connected():
     np.testing.assert_allclose(connected[:, -1], n_connected / 3, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_mazes_cleaners_and_rescuers_report_what_the_library_counts():
     pytest.importorskip("jumanji")
     maze, _ = ja.make("jumanji/Maze-v0")
