@@ -27,6 +27,7 @@ def loops():
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "agent_class", "options"),
     [
