@@ -442,7 +442,6 @@ def training_process(
             process.kill()
 
 
-@pytest.mark.slow
 def test_a_signal_ends_a_training_after_a_block(tmp_path, commands):
     with training_process(tmp_path, 2, commands.compiled_programs) as process:
         process.send_signal(signal.SIGINT)

@@ -27,7 +27,6 @@ def loops():
     return module
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "agent_class", "options"),
     [

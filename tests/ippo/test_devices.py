@@ -26,7 +26,6 @@ def run(*arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

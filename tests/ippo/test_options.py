@@ -52,7 +52,6 @@ def by_gae_and_vtrace():
     return tuple(walking(advantages=name) for name in ("gae", "vtrace"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kl_threshold", "n_epochs"), [pytest.param(1e-9, 1, marks=pytest.mark.slow), (np.inf, 2)]
 )

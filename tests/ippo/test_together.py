@@ -31,7 +31,6 @@ def pennies_agents(folder=None, env=None, **changes):
     }
 
 
-@pytest.mark.slow
 def test_sides_play_each_other():
     results = ja.train_together(pennies_agents(n_evals=4), KEY, FAST)
     (same, same_metrics), (other, other_metrics) = results.values()

@@ -204,7 +204,6 @@ def test_a_study_whose_creator_has_died_is_queued_completely(files, monkeypatch)
     assert len(values) == len(set(values)) == study.n_trials == 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["grid", pytest.param("tpe", marks=pytest.mark.slow)])
 def test_the_trials_of_a_killed_process_are_trained_again(files, sampler, monkeypatch):
     script = (

@@ -66,7 +66,6 @@ def test_each_member_is_its_run_alone():
     assert_members_are_runs(agent, runner, metrics, [FAST] * 3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("recurrent", [None, pytest.param("gru", marks=pytest.mark.slow)])
 def test_members_are_runs_alone_and_may_differ_in_hyperparameters(recurrent):
     changes = {"recurrent": recurrent, "parameter_sharing": "independent"}
