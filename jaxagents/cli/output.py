@@ -114,7 +114,7 @@ def described(experiment: "Experiment") -> str:
 
 def summary_text(summary: dict[str, Any]) -> str:
     """Format an evaluation's statistics as a table."""
-    from jaxagents.evaluation.success_rates import success_text
+    from jaxagents.evaluation.success_rates import success_text, untold_infos
     from jaxagents.experiments.report.sentences import episodes_of
 
     evaluation, checkpoint, returns = (
@@ -129,7 +129,7 @@ def summary_text(summary: dict[str, Any]) -> str:
     else:
         rows = [[f"return of actor {i}", *each] for i, each in enumerate(values)]
     success = summary.get("success")
-    rows += _info_rows(summary["means"], len(titles))
+    rows += _info_rows(untold_infos(summary), len(titles))
     length = _number(summary["means"]["episode_lengths"])
     n_seeds = len(summary.get("members", ()))
     of_seeds = ""
@@ -149,12 +149,12 @@ def summary_text(summary: dict[str, Any]) -> str:
     )
 
 
-def _info_rows(means: Mapping[str, Any], width: int) -> list[list[str]]:
-    """Return a row for each of the environment's scalar infos, such as SMAX's ``won``."""
+def _info_rows(infos: Mapping[str, Any], width: int) -> list[list[str]]:
+    """Return a row for each scalar info of the environment, such as Craftax's achievements."""
     return [
-        [name.removeprefix("info_"), _number(mean), *[""] * (width - 2)]
-        for name, mean in means.items()
-        if name.startswith("info_") and not isinstance(mean, list)
+        [name, _number(mean), *[""] * (width - 2)]
+        for name, mean in infos.items()
+        if not isinstance(mean, list)
     ]
 
 

@@ -18,7 +18,7 @@ class Costs(NamedTuple):
     flops: int = 0  # of its matrix products; products of two vectors do not count
     n_calls: int = 0  # collective operations; XLA combines those of one tree
     n_bytes: int = 0  # that a device contributes to them
-    n_numbers: int = 0  # that all operations write
+    n_numbers: int = 0  # elements of the arrays that all operations write
 
     def __add__(self, other: "Costs") -> "Costs":  # type: ignore[override]
         return Costs(*map(sum, zip(self, other, strict=True)))

@@ -38,9 +38,9 @@ from jaxagents.environments.success import Success
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
-# Environments that are reset at a time: at most so many, and few if their resets compute much; see
+# Resets at a time: at most so many, and no more than compute so many numbers, but one; see
 # benchmarks/RESULTS.md.
-_MOST_RESETS, _NUMBERS_OF_RESETS = 32, 2**20
+_MOST_RESETS, _MOST_NUMBERS = 32, 2**20
 _VECTOR = 8  # floats that a CPU computes at once
 _NO_LIMIT = TimeLimit(n_steps=None, is_terminal=False, is_observed=False)
 
@@ -511,7 +511,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
 
     def _resets_at_a_time(self, n_envs: int) -> int:
         work = count_costs(self._reset, jax.random.key(0), self._env_params, n_iterations=1)
-        part = min(_MOST_RESETS, max(1, _NUMBERS_OF_RESETS // max(1, work.n_numbers)))
+        part = min(_MOST_RESETS, max(1, _MOST_NUMBERS // max(1, work.n_numbers)))
         # Where resets cost little, two parts cost more than the whole batch.
         return n_envs if n_envs <= 2 * _MOST_RESETS and part == _MOST_RESETS else part
 

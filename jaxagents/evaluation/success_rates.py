@@ -105,6 +105,18 @@ def bootstrap_interval(values: Float[np.ndarray, " values"]) -> tuple[float, flo
     return float(low), float(high)
 
 
+def untold_infos(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the means of a summary's infos by name, without those that its success tells."""
+    success = summary.get("success")
+    told = [] if success is None else [success["info"], *success["others"]]
+    infos = {
+        name.removeprefix("info_"): mean
+        for name, mean in summary["means"].items()
+        if name.startswith("info_")
+    }
+    return {name: mean for name, mean in infos.items() if name not in told}
+
+
 def success_text(success: Mapping[str, Any]) -> str:
     """Write a summary's success, as in "battles won: 87.0 % (95 % interval 79.0 to 92.2)"."""
     mean, low, high = (success[name] for name in ("mean", "low", "high"))

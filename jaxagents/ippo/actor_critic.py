@@ -92,23 +92,11 @@ class ActorCritic(Frozen):
             hyperparams: One value per policy.
             optimizer: Builds the optimizer of a network.
         """
-
-        def init_actor_state(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
-            rng, params = args
-            return init_network(self.init_actor(rng), optimizer(params))
-
-        def init_critic_state(args: tuple[PRNGKeyArray, OptimizerParams]) -> NetworkState:
-            rng, params = args
-            return init_network(self.init_critic(rng), optimizer(params))
-
         n_policies = self._policies.n_policies
-        rngs_actor = jax.random.split(rng_actor, n_policies)
-        rngs_critic = jax.random.split(rng_critic, n_policies)
         # Policy by policy: batched LAPACK calls of a user's initializer can deadlock on a CPU.
-        return (
-            jax.lax.map(init_actor_state, (rngs_actor, hyperparams.actor_optimizer_params)),
-            jax.lax.map(init_critic_state, (rngs_critic, hyperparams.critic_optimizer_params)),
-        )
+        actor = jax.lax.map(self.init_actor, jax.random.split(rng_actor, n_policies))
+        critic = jax.lax.map(self.init_critic, jax.random.split(rng_critic, n_policies))
+        return self.init_from(actor, critic, hyperparams, optimizer)
 
     def init_from(
         self,
@@ -126,12 +114,12 @@ class ActorCritic(Frozen):
             optimizer: Builds the optimizer of a network.
         """
 
-        def begin(args: tuple[PyTree, OptimizerParams]) -> NetworkState:
-            return init_network(args[0], optimizer(args[1]))
+        def begin(params: PyTree, of_optimizer: OptimizerParams) -> NetworkState:
+            return init_network(params, optimizer(of_optimizer))
 
         return (
-            jax.lax.map(begin, (actor, hyperparams.actor_optimizer_params)),
-            jax.lax.map(begin, (critic, hyperparams.critic_optimizer_params)),
+            jax.vmap(begin)(actor, hyperparams.actor_optimizer_params),
+            jax.vmap(begin)(critic, hyperparams.critic_optimizer_params),
         )
 
     def init_actor(self, rng: PRNGKeyArray) -> PyTree:

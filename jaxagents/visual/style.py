@@ -69,9 +69,10 @@ def fit_to_curves(
     """
     later = [curve[..., 1:] if curve.shape[-1] > 2 else curve for curve in curves]
     low, high = _range(later)
+    tallest = 2 * (high - low) or np.inf  # a level curve squeezes nothing
     for values in (*curves, *([] if random is None else [np.array(random)])):
         wider = _range([values, np.array([low, high])])
-        if wider[1] - wider[0] <= 2 * (high - low) or low == high:
+        if wider[1] - wider[0] <= tallest:
             low, high = wider
     margin = 0.05 * (high - low) or 0.05 * max(abs(high), 1.0)
     axes.set_ylim(low - margin, high + margin)

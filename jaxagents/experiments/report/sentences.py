@@ -15,7 +15,7 @@ from jaxagents.evaluation.bootstrap import (
 )
 from jaxagents.evaluation.comparison import compare_groups, describe_comparison
 from jaxagents.evaluation.runs import Run, population_of
-from jaxagents.evaluation.success_rates import success_number, success_text
+from jaxagents.evaluation.success_rates import success_number, success_text, untold_infos
 
 _MAX_NAMES = 3  # in the title
 _MAX_INFOS = 3  # among the key figures
@@ -271,11 +271,9 @@ def _evaluation_figures(summary: Any) -> list[tuple[str, str, str]]:
         value = success_number(success, success["mean"])
         ends = [success_number(success, success[end]).removesuffix(" %") for end in ("low", "high")]
         figures.append((success["title"].capitalize(), value, f"95 % CI: {' to '.join(ends)}"))
-    told = [] if success is None else [success["info"], *success["others"]]
-    infos = [name for name in summary["means"] if name.startswith("info_")]
-    for name in [each for each in infos if each.removeprefix("info_") not in told][:_MAX_INFOS]:
-        title = name.removeprefix("info_").replace("_", " ").capitalize()
-        figures.append((title, number(summary["means"][name]), "mean at episode end"))
+    for name, mean in list(untold_infos(summary).items())[:_MAX_INFOS]:
+        title = name.replace("_", " ").capitalize()
+        figures.append((title, number(mean), "mean at episode end"))
     length = number(summary["means"]["episode_lengths"])
     return [*figures, ("Episode length", length, "steps on average")]
 
