@@ -90,7 +90,6 @@ def test_an_environment_without_success_has_no_such_metric():
     assert "success" not in metrics_of(None, 1)
 
 
-@pytest.mark.slow
 def test_training_and_evaluation_return_the_success():
     agent = agent_of(Baskets(ja.Success("hits", "hits", "count", "sum")))
     runner, metrics = agent.train(jax.random.key(0), ja.HyperParameters())

@@ -264,7 +264,6 @@ def test_every_minibatch_unit_takes_the_same_number_of_gradient_steps(unit):
 OTHER_GRADIENTS = {"parameter_sharing": "independent", "advantages": "vtrace", "shared_torso": True}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

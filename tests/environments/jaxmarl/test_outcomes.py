@@ -195,7 +195,6 @@ def test_interactions_with_mostly_cooperation_are_counted_once(name):
         np.testing.assert_array_equal(reward[is_paid] > 1.5, cooperated[is_paid] == 1.0)
 
 
-@pytest.mark.slow
 def test_actors_of_storm_cooperate_by_their_own_coins():
     env = make("storm", num_agents=2)
     _, state = begin(env)
@@ -229,7 +228,6 @@ def robots(**changes):
 NAVIGATION = ("reached_goal", "collided", "timed_out")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("evaporating", [False, True])
 def test_each_robot_ends_once_at_its_goal_in_a_wall_or_at_the_time_limit(evaporating):
     env, state = robots(evaporating=evaporating)

@@ -54,7 +54,6 @@ def test_a_reward_of_the_team_counts_for_every_actor():
     assert float(timestep.reward) == pytest.approx(0.5)  # all three clean the same tile
 
 
-@pytest.mark.slow
 def test_an_actor_of_connector_sees_its_own_path_apart_from_others():
     env, _ = ja.make("jumanji/Connector-v3", scenario="con-5x5x3a")
     ((observation, state),) = steps(env, [], seed=3)
@@ -93,7 +92,6 @@ def test_an_actor_of_cleaner_sees_itself():
     assert dirty.sum() + walls.sum() == 99
 
 
-@pytest.mark.slow
 def test_choices_with_one_mask_become_one_choice():
     env, _ = ja.make("jumanji/Tetris-v0")
     assert env.action_space() == ja.Discrete(4 * 10)

@@ -14,7 +14,6 @@ def step(env, state, action, params=None):
     return info, reward
 
 
-@pytest.mark.slow
 def test_food_is_eaten_item_by_item_whatever_its_level():
     pytest.importorskip("jumanji")
     env, _ = ja.make("jumanji/LevelBasedForaging-v0", scenario="8x8-2p-4f")
