@@ -174,6 +174,7 @@ def check(env: Any) -> list[tuple[str, str]]:
     return [tuple(each) for each in findings if each.level != "ok"]
 
 
+@pytest.mark.slow
 def test_an_environment_without_faults_is_described():
     findings = ja.check_environment(Walk(), None, n_steps=30)
     assert [each.level for each in findings] == ["ok", "ok"]

@@ -11,6 +11,7 @@ from jaxagents.evaluation.success_rates import (
     success_of_episodes,
     success_of_members,
     success_text,
+    untold_infos,
     wilson_interval,
 )
 
@@ -81,3 +82,10 @@ def test_members_of_a_population_count_alike():
     assert (found["low"], found["high"]) == bootstrap_interval(np.array([1.0, 0.5, 0.0]))
     one = success_of_members(members[:1])
     assert (one["mean"], one["low"], one["high"]) == (1.0, None, None)
+
+
+def test_infos_that_the_success_tells_are_not_told_again():
+    means = {"episode_lengths": 3.0, "info_won": 0.5, "info_fled": 0.1, "info_steps": 4.0}
+    assert untold_infos({"means": means}) == {"won": 0.5, "fled": 0.1, "steps": 4.0}
+    success = {"info": "won", "others": {"fled": 0.1}}
+    assert untold_infos({"means": means, "success": success}) == {"steps": 4.0}

@@ -104,6 +104,7 @@ def test_a_folder_that_is_not_installed_is_named(tmp_path, monkeypatch):
     assert (finding.status, finding.is_necessary) == ("missing", True)
 
 
+@pytest.mark.slow
 def test_a_library_that_cannot_be_imported_fails_only_the_checks_that_need_it(
     tmp_path, monkeypatch
 ):

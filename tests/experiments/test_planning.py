@@ -72,6 +72,17 @@ def test_a_function_without_collectives_exchanges_nothing():
     assert (counted.n_calls, counted.n_bytes) == (0, 0)
 
 
+def test_the_numbers_that_a_function_writes_are_counted():
+    def function(x):
+        y = jnp.sin(x) + 1.0  # 5 and 5
+        _, sums = jax.lax.scan(lambda total, each: (total + each, total * 2.0), jnp.zeros(()), y)
+        return sums @ jnp.ones((5, 3))  # 15 of ones, 3 of the product
+
+    counted = count_costs(function, jnp.zeros(5), n_iterations=1)
+    assert counted.n_numbers == 5 + 5 + 5 * 2 + 15 + 3
+    assert counted.flops == 2 * 5 * 3
+
+
 def test_gradients_are_exchanged_in_every_step_of_the_optimizer():
     agent = ja.DiscreteIPPO(Walk(), None, TINY)
     share = ja.DiscreteIPPO(Walk(), None, share_of(TINY, 2))

@@ -424,6 +424,7 @@ def test_a_rare_failure_is_predicted_though_the_card_has_none():
 # Opponents and partners.
 
 
+@pytest.mark.slow
 def test_entries_play_with_each_other_and_with_runs(in_zoo, run, tmp_path, capsys):
     folder = shutil.copytree(in_zoo, tmp_path / "zoo")
     other = shutil.copytree(folder / ID, folder / "other")

@@ -234,3 +234,10 @@ def test_random_actions_beyond_the_axis_are_named_at_its_edge(drawn, random, tex
 def test_a_level_curve_has_an_axis_of_some_height(drawn):
     low, high = drawn(curve_from(500, 500, 500, 500)).axes[0].get_ylim()
     assert low < 500 < high
+
+
+def test_first_evaluations_of_several_actors_do_not_widen_the_axis_in_turn(drawn):
+    # Each first evaluation would double what the ones before have left of the axis.
+    returns = [curve_from(first, -20, -15, -12)["returns"] for first in (-28, -44, -76)]
+    low, high = drawn(training(np.concatenate(returns, axis=2))).axes[0].get_ylim()
+    assert (low, high) == pytest.approx((-28.8, -11.2))

@@ -28,3 +28,21 @@ def test_a_step_at_the_limit_truncates_and_the_library_does_not_reset():
         )
         assert (bool(terminated[0]), bool(truncated[0])) == (False, expected)
     assert int(state.t) == 2
+
+
+def test_a_step_of_several_tasks_computes_no_reset(monkeypatch):
+    env, _ = ja.make("navix/Navix-Empty-5x5-v0")
+    library, resets = type(env.env), []
+    of_library = library.reset
+
+    def counted(self, *arguments):
+        jax.debug.callback(lambda: resets.append(1))
+        return of_library(self, *arguments)
+
+    rngs = jax.random.split(jax.random.key(0), 2)
+    _, state = jax.vmap(env.reset_env, (0, None))(rngs, None)
+    monkeypatch.setattr(library, "reset", counted)
+    step = jax.jit(jax.vmap(env.step_env, (0, 0, 0, None)))
+    step(rngs, state, np.zeros((2, 1), np.int32), None)
+    jax.effects_barrier()
+    assert resets == []

@@ -100,31 +100,24 @@ def test_a_cube_is_solved_if_all_its_faces_have_one_colour():
     assert float(info["solved"]) == float(reward[0]) == 1.0
 
 
-def test_a_goal_of_navix_is_reached_where_it_is_rewarded():
-    pytest.importorskip("navix")
-    env, _ = ja.make("navix/Navix-Empty-5x5-v0")
-    _, state = env.reset_env(jax.random.key(0), None)
-    reached = []
-    for action in (2, 2, 1, 2, 2):  # forward twice, right, forward twice: to the other corner
-        _, state, reward, terminated, _, info = env.step_env(
-            jax.random.key(0), state, jnp.array([action]), None
-        )
-        reached.append(float(info["reached_goal"]))
-        assert reached[-1] == float(reward[0]) == float(terminated[0])
-    assert reached == [0.0, 0.0, 0.0, 0.0, 1.0]
-
-
-def test_a_goal_of_xland_minigrid_is_reached_where_the_episode_terminates():
-    pytest.importorskip("xminigrid")
-    env, params = ja.make("xminigrid/MiniGrid-Empty-5x5")
+@pytest.mark.parametrize(
+    ("library", "env_id", "forward"),
+    [
+        ("navix", "navix/Navix-Empty-5x5-v0", 2),
+        ("xminigrid", "xminigrid/MiniGrid-Empty-5x5", 0),
+    ],
+)
+def test_a_goal_of_a_gridworld_is_reached_where_it_is_rewarded(library, env_id, forward):
+    pytest.importorskip(library)
+    env, params = ja.make(env_id)
     _, state = env.reset_env(jax.random.key(0), params)
-    reached = []
-    for action in (0, 0, 1, 0, 0):  # forward twice, right, forward twice: to the other corner
-        _, state, reward, *_, info = env.step_env(
+    reached, right = [], 1
+    for action in (forward, forward, right, forward, forward):  # to the other corner
+        _, state, reward, terminated, _, info = env.step_env(
             jax.random.key(0), state, jnp.array([action]), params
         )
         reached.append(float(info["reached_goal"]))
-        assert (reached[-1] > 0) == (float(reward[0]) > 0)
+        assert reached[-1] == float(reward[0] > 0) == float(terminated[0])
     assert reached == [0.0, 0.0, 0.0, 0.0, 1.0]
 
 
