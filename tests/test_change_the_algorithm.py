@@ -49,6 +49,7 @@ def test_hyperparameters_that_an_agent_adds_must_be_given(tutorial):
         agent.train(jax.random.key(0), ja.HyperParameters())
 
 
+@pytest.mark.slow
 def test_the_penalty_is_the_kl_divergence_times_an_adapting_coefficient(tutorial):
     agent = tutorial["PenaltyIPPO"](Walk(), None, tiny())
     params, _, batch = minibatch_of(agent)
@@ -102,6 +103,7 @@ def test_the_one_step_estimate_is_the_temporal_difference(tutorial):
     np.testing.assert_array_equal(advantages, [1.0 + 0.5 * 4.0 - 0.5, 1.0 - 0.25])
 
 
+@pytest.mark.slow
 def test_each_actors_entropy_has_its_own_coefficient(tutorial):
     agent_class = tutorial["ExploringIPPO"]
     env = Coordination()

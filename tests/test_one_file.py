@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 import jaxagents as ja
 
@@ -26,6 +27,7 @@ def layers_of(params):
     return {"params": {f"Dense_{i}": layer for i, layer in enumerate(layers)}}
 
 
+@pytest.mark.slow
 def test_the_algorithm_in_one_file_trains_as_the_package_does():
     example = load_example()
     sizes = example.Config(n_envs=4, n_steps=32)

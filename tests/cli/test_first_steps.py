@@ -72,6 +72,7 @@ def test_a_wrong_key_of_the_demo_is_named(opened, capsys):
 BROKEN = "tests.environments.test_environment_check"
 
 
+@pytest.mark.slow
 def test_an_environment_that_breaks_the_protocol_fails_its_check(capsys):
     constructor = f"{BROKEN}:LimitOf"
     assert cli.main(["check", constructor, "--steps", "30", "--env_kwargs.limit", "5"]) == 1

@@ -69,6 +69,7 @@ def test_vtrace_corrects_the_actor_from_its_second_epoch_on_and_the_critic_once_
 STILL = {"actor_optimizer_params": rate(0.0)}
 
 
+@pytest.mark.slow
 def test_vtrace_of_an_actor_that_does_not_move_is_gae():
     (gae, _), (vtrace, _) = (walked(agent, **STILL) for agent in by_gae_and_vtrace())
     assert_trees_close(vtrace.critic.params, gae.critic.params, atol=1e-5)

@@ -159,6 +159,7 @@ def test_coins_of_the_own_colour_are_a_share_of_those_collected():
     np.testing.assert_allclose(info["own_coins"], [4 / 5, np.nan])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["storm_2p", pytest.param("storm_np", marks=pytest.mark.slow)])
 def test_interactions_with_mostly_cooperation_are_counted_once(name):
     # Each actor is paid for an interaction: 1, and the share of cooperation that it holds.

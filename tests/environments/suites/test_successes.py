@@ -14,6 +14,7 @@ def step(env, state, action, params=None):
     return info, reward
 
 
+@pytest.mark.slow
 def test_food_is_eaten_item_by_item_whatever_its_level():
     pytest.importorskip("jumanji")
     env, _ = ja.make("jumanji/LevelBasedForaging-v0", scenario="8x8-2p-4f")
@@ -87,6 +88,7 @@ def test_mazes_cleaners_and_rescuers_report_what_the_library_counts():
     assert float(info["targets_found"]) >= 0.25
 
 
+@pytest.mark.slow
 def test_a_cube_is_solved_if_all_its_faces_have_one_colour():
     pytest.importorskip("jumanji")
     from jumanji.environments.logic.rubiks_cube.utils import make_solved_cube
