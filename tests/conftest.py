@@ -24,12 +24,13 @@ if jax.__version_info__ < (0, 11):  # later versions refuse the flag
     _flags.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join(_flags)
 
-# Equal programs of different agents are compiled once. The commands that tests run as processes
-# share another directory. Each worker has its own: jax does not write these files atomically.
-_compiled = tempfile.TemporaryDirectory(prefix="jaxagents-compiled-")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{_compiled.name}/commands"
+# Equal programs are compiled once, by whichever worker or command needs them first. A file that
+# another process is still writing is damaged for its reader, who then compiles.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _compiled = tempfile.TemporaryDirectory(prefix="jaxagents-compiled-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-jax.config.update("jax_compilation_cache_dir", f"{_compiled.name}/tests")
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 _tests = count(1)

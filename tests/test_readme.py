@@ -51,6 +51,7 @@ SLOW = {
     "moving_from_skrl.md",
     "moving_from_stable_baselines3.md",
     "your_environment.md",
+    "zoo.md",
 } | {page.name for page in FAMILIES}
 NEEDS = {
     "craftax.md": "craftax",

@@ -112,7 +112,11 @@ def test_kernels_are_counted_as_often_as_they_run():
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("benchmarks/peers/cartpole.yaml", Costs(540, 10_947, 17.66, 6.335)),
+        pytest.param(
+            "benchmarks/peers/cartpole.yaml",
+            Costs(540, 10_947, 17.66, 6.335),
+            marks=pytest.mark.slow,
+        ),
         ("benchmarks/peers/jaxmarl_spread.yaml", Costs(530, 13_872, 171.2, 46.57)),
     ],
 )

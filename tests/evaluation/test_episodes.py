@@ -218,8 +218,18 @@ def test_metrics_are_named_like_the_fields_and_infos_with_a_prefix():
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="only a CPU rounds up")
-@pytest.mark.parametrize(("n_episodes", "n_copies"), [(1, 1), (8, 8), (9, 16), (20, 24)])
-@pytest.mark.parametrize("env", [Draw(), Coordination()])
+@pytest.mark.parametrize(
+    ("env", "n_episodes", "n_copies"),
+    [
+        (Draw(), 1, 1),
+        (Draw(), 9, 16),
+        (Coordination(), 20, 24),
+        pytest.param(Draw(), 8, 8, marks=pytest.mark.slow),
+        pytest.param(Draw(), 20, 24, marks=pytest.mark.slow),
+        pytest.param(Coordination(), 1, 1, marks=pytest.mark.slow),
+        pytest.param(Coordination(), 9, 16, marks=pytest.mark.slow),
+    ],
+)
 def test_more_environments_than_episodes_change_nothing(env, n_episodes, n_copies, monkeypatch):
     def act(rng, observation, memory):
         return jax.random.randint(rng, observation.features.shape[:2], 0, 2), memory + 1
