@@ -265,6 +265,11 @@ class AgentConfig:
             from actor_layers.
         critic_network: The critic's, as actor_network, from [*batch, *obs] to values [*batch]; None
             builds one from critic_layers.
+        freeze: Paths of what no update changes, as in [actor.torso.Dense_0, critic]: parameters, or
+            running statistics, such as normalizers.observation. A path stands for all that begins
+            with it; the error of an unknown one lists all. With the critic's last layer the
+            normalizers value and reward are frozen, so that its outputs keep their meaning.
+            Gradients are clipped by the norm of those of the other parameters.
         optimizer: "clipped_adam": Adam with clipped gradients, whose steps have a root mean square
             of at most the learning rate; or "adam", without that bound. In Python also a function
             from a network's OptimizerParams to an optax.GradientTransformation, which no file can
@@ -331,6 +336,7 @@ class AgentConfig:
     critic_layers: Layers = Layers()
     actor_network: NetworkChoice = None
     critic_network: NetworkChoice = None
+    freeze: tuple[str, ...] = ()
     optimizer: OptimizerChoice = "clipped_adam"
 
     def __post_init__(self) -> None:
@@ -367,6 +373,9 @@ class AgentConfig:
         if not isinstance(self.parameter_sharing, str):
             # A list, as from a configuration file, would make the configuration unhashable.
             object.__setattr__(self, "parameter_sharing", _as_indices(self.parameter_sharing))
+        if isinstance(self.freeze, str):
+            raise TypeError(f"freeze={self.freeze!r} is text; give a list of paths.")
+        object.__setattr__(self, "freeze", tuple(self.freeze))
 
     def _check_memory(self) -> None:
         length = self.recurrent_chunk_length

@@ -33,6 +33,7 @@ SLOW = {
     "compiler.md",
     "devices.md",
     "diagnosing.md",
+    "fine_tuning.md",
     "first_training.md",
     "index.md",
     "host_environments.md",

@@ -60,7 +60,7 @@ class SingleRun:
 
     def begin(self, agent: "IPPOBase", start: Runner) -> Runner:
         """Return the runner to begin with, from a trained one."""
-        return agent.init(self.keys(), self.initial_hyperparams(), start)
+        return agent.init(self.keys(), self.initial_hyperparams(), start, self._config.init_parts)
 
     def hyperparams_to_resume(self, runner: Runner) -> HyperParameters:
         """Return the hyperparameters to resume with."""
@@ -164,8 +164,8 @@ class MemberRuns:
         from jaxagents.ippo.population.members import split_hyperparams, stack
 
         each = split_hyperparams(self.initial_hyperparams(), len(self.seeds), self._n_policies)
-        keys = self.keys()
-        return stack([agent.init(keys[i], own, start) for i, own in enumerate(each)])
+        keys, parts = self.keys(), self._config.init_parts
+        return stack([agent.init(keys[i], own, start, parts) for i, own in enumerate(each)])
 
     def hyperparams_to_resume(self, runner: Runner) -> HyperParameters:
         """Return the hyperparameters to resume with; members have their own of what is varied."""

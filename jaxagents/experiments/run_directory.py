@@ -24,6 +24,7 @@ from jaxagents.evaluation.runs import configs_of, read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, flat_keys, to_plain
 from jaxagents.training.atomic_write import write_atomically
+from jaxagents.training.saved_policy import PARTS
 
 _logger = logging.getLogger(__name__)
 METRICS = "metrics.jsonl"
@@ -65,12 +66,15 @@ def check_same_beginning(
                 f"{name}={now!r}, but the run began with {before!r} and has learnt from that; "
                 f"leave {name} out, or train another run."
             )
-    if config.init_from != original.get("init_from"):
-        raise ExperimentError(
-            f"init_from={config.init_from!r}, but the run began with "
-            f"{original.get('init_from')!r}; leave init_from out, or train another run."
-        )
-    own, first = dict(flat_keys(to_plain(config))), dict(flat_keys(original))
+    plain = to_plain(config)
+    for name, default in (("init_from", None), ("init_parts", list(PARTS))):
+        now, before = plain[name], original.get(name, default)
+        if now != before:
+            raise ExperimentError(
+                f"{name}={now!r}, but the run began with {before!r}; leave {name} out, or train "
+                "another run."
+            )
+    own, first = dict(flat_keys(plain)), dict(flat_keys(original))
     for name in (f"hyperparams.{each}" for each in varied):
         if own[name] != first.get(name, own[name]):
             raise ExperimentError(

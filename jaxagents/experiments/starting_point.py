@@ -20,19 +20,18 @@ from jaxagents.types import Runner
 if TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
 
-_OF_NETWORKS = (  # choices that change what networks of equal shapes compute
-    "agent_id",
-    "observes_time",
-    "recurrent",
-    "recurrent_critic",
-    "centralized_critic",
-    "shared_torso",
-    "squash",
-    "actor_layers",
-    "critic_layers",
-    "actor_network",
-    "critic_network",
-)
+# Choices that change what networks of equal shapes compute.
+_OF_BOTH = ("agent_id", "observes_time", "recurrent")
+_OF_PARTS = {
+    "actor": ("squash", "actor_layers", "actor_network"),
+    "critic": (
+        "recurrent_critic",
+        "centralized_critic",
+        "shared_torso",
+        "critic_layers",
+        "critic_network",
+    ),
+}
 
 
 class StartingPoint(NamedTuple):
@@ -58,14 +57,16 @@ def read_starting_point(agent: "IPPOBase", config: ExperimentConfig) -> Starting
         ExperimentError: there is no such run, or its policy does not fit; the message names what
             differs, in both.
     """
-    name = config.init_from
+    name, parts = config.init_from, config.init_parts
     if name is None:
+        with explained():
+            agent.runners.start_from(None)
         return None
     with explained(f"init_from: {name}: "):
         source, runner = restored_agent(name)
-        trained = agent.runners.start_from(runner)
+        trained = agent.runners.start_from(runner, parts)
     own, its = agent.recorder.saved.structure, source.recorder.saved.structure
-    for choice in _OF_NETWORKS:
+    for choice in (*_OF_BOTH, *(choice for part in parts for choice in _OF_PARTS[part])):
         if own[choice] != its[choice]:
             different = [
                 f"{field} is {there} there and {here} here"
@@ -77,6 +78,7 @@ def read_starting_point(agent: "IPPOBase", config: ExperimentConfig) -> Starting
         digest.update(path.encode() + array.tobytes())
     description = {
         "run": name,
+        "parts": list(parts),
         "directory": str(Path(directory_of(name)).absolute()),
         "n_updates_done": int(runner.n_updates_done),
         "sha256": digest.hexdigest(),  # of the arrays, by their names

@@ -16,6 +16,7 @@ from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.errors import stacklevel_of_caller
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams
 from jaxagents.ippo.distributions import DistParams, Distribution
+from jaxagents.ippo.freezing import frozen_normalizers, without_frozen
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.networks.network import Network, PolicyNetwork, Stack, ValueNetwork, torso_of
 from jaxagents.networks.recurrent import make_module
@@ -51,6 +52,7 @@ class ActorCritic(Frozen):
         torso: The actor's layers that the critic shares; None if it shares none.
         critic: The critic's trained layers.
         value: The whole value function: any shared torso, then the critic.
+        frozen_normalizers: Names of the normalizers that no update changes.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class ActorCritic(Frozen):
             self.torso, critic_features = torso_of(self.actor)
         self.critic: Network = _make_critic(config, critic_features)
         self.value: Network | Stack = Stack(self.torso, self.critic) if self.torso else self.critic
+        self._frozen_paths = config.freeze
+        self.frozen_normalizers: frozenset[str] = frozen_normalizers(config.freeze, self.critic)
         self._freeze()
 
     def init(
@@ -83,44 +87,38 @@ class ActorCritic(Frozen):
         rng_critic: PRNGKeyArray,
         hyperparams: HyperParameters,
         optimizer: Callable[[OptimizerParams], optax.GradientTransformation],
+        actor: PyTree | None = None,
+        critic: PyTree | None = None,
     ) -> tuple[NetworkState, NetworkState]:
-        """Draw the parameters of all policies' actors and critics, ``[policies, ...]``.
+        """Begin all policies' actors and critics, ``[policies, ...]``.
 
         Args:
             rng_actor: Random key.
             rng_critic: Random key.
             hyperparams: One value per policy.
             optimizer: Builds the optimizer of a network.
+            actor: Parameters of all policies' actors; None draws them.
+            critic: Those of their critics.
         """
         n_policies = self._policies.n_policies
         # Policy by policy: batched LAPACK calls of a user's initializer can deadlock on a CPU.
-        actor = jax.lax.map(self.init_actor, jax.random.split(rng_actor, n_policies))
-        critic = jax.lax.map(self.init_critic, jax.random.split(rng_critic, n_policies))
-        return self.init_from(actor, critic, hyperparams, optimizer)
+        if actor is None:
+            actor = jax.lax.map(self.init_actor, jax.random.split(rng_actor, n_policies))
+        if critic is None:
+            critic = jax.lax.map(self.init_critic, jax.random.split(rng_critic, n_policies))
 
-    def init_from(
-        self,
-        actor: PyTree,
-        critic: PyTree,
-        hyperparams: HyperParameters,
-        optimizer: Callable[[OptimizerParams], optax.GradientTransformation],
-    ) -> tuple[NetworkState, NetworkState]:
-        """Pair given parameters, ``[policies, ...]``, with optimizers that begin anew.
-
-        Args:
-            actor: Of all policies' actors.
-            critic: Of all policies' critics.
-            hyperparams: One value per policy.
-            optimizer: Builds the optimizer of a network.
-        """
-
-        def begin(params: PyTree, of_optimizer: OptimizerParams) -> NetworkState:
-            return init_network(params, optimizer(of_optimizer))
+        def begin(name: str, params: PyTree, of_optimizer: OptimizerParams) -> NetworkState:
+            network = init_network(self.trainable(name, params), optimizer(of_optimizer))
+            return network._replace(params=params)
 
         return (
-            jax.vmap(begin)(actor, hyperparams.actor_optimizer_params),
-            jax.vmap(begin)(critic, hyperparams.critic_optimizer_params),
+            jax.vmap(partial(begin, "actor"))(actor, hyperparams.actor_optimizer_params),
+            jax.vmap(partial(begin, "critic"))(critic, hyperparams.critic_optimizer_params),
         )
+
+    def trainable(self, name: str, params: PyTree) -> PyTree:
+        """Return the parameters of the "actor" or the "critic", with None for frozen ones."""
+        return without_frozen(params, name, self._frozen_paths)
 
     def init_actor(self, rng: PRNGKeyArray) -> PyTree:
         """Draw one policy's actor parameters."""

@@ -35,6 +35,7 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.cloning import Cloning
 from jaxagents.ippo.collector import Collector
 from jaxagents.ippo.distributions import Distribution
+from jaxagents.ippo.freezing import check_paths
 from jaxagents.ippo.frozen import Frozen, shared
 from jaxagents.ippo.measured_losses import warn_of_measured_losses
 from jaxagents.ippo.opponents import Policies
@@ -61,6 +62,7 @@ from jaxagents.ppo.policy_map import PolicyMap, make_policy_map
 from jaxagents.training.callbacks import Callback
 from jaxagents.training.named_arrays import Leaves
 from jaxagents.training.recorder import Recorder
+from jaxagents.training.saved_policy import PARTS
 from jaxagents.training.saved_run import highest_return, structure_of
 from jaxagents.types import (
     Memory,
@@ -211,6 +213,8 @@ class Agent(Frozen, abc.ABC):
         self.recorder: Recorder = self._make_recorder(())
         self.run: TrainingRun = TrainingRun(self)  # which reports nothing
         self.member_run: TrainingRun = self.run
+        if config.freeze:
+            check_paths(config.freeze, self.runners.shapes())
         self._freeze()
 
     @abc.abstractmethod
@@ -384,6 +388,7 @@ class Agent(Frozen, abc.ABC):
         rng: PRNGKeyArray | None,
         hyperparams: HyperParameters,
         start: Runner | None = None,
+        parts: Sequence[str] = PARTS,
     ) -> Runner:
         """Build the initial runner; `train` continues it if given as ``runner``.
 
@@ -396,13 +401,17 @@ class Agent(Frozen, abc.ABC):
             start: A trained runner, of this agent or of another one. Its actor, critic and
                 normalizers are the initial ones; optimizers, schedules and environments begin anew.
                 None: new networks.
+            parts: Take the "actor", the "critic" or both from ``start``; the other is new, and need
+                not fit. The statistics of observations go with both; with the critic, those of the
+                global state, value targets and rewards.
 
         Raises:
             TypeError: as for `train`; or ``start`` is no runner.
-            ValueError: a hyperparameter is out of range, or ``start`` does not fit the agent.
+            ValueError: a hyperparameter is out of range; ``start`` does not fit the agent; a part
+                is unknown, or there is no ``start``; or ``freeze`` holds statistics of no samples.
             HostEnvironmentError: an environment outside of JAX failed.
         """
-        trained = None if start is None else self.runners.start_from(start)
+        trained = self.runners.start_from(start, parts)
         hyperparams = self.checked(hyperparams)
         with self.environments.raising_faults():
             return self.run.shared(self.runners.begin(as_key(rng), hyperparams, trained))

@@ -23,11 +23,12 @@ from jaxagents.compiler.random_keys import to_draw, to_store
 from jaxagents.hyperparameters import HyperParameters, per_policy
 from jaxagents.ippo.agent import Agent
 from jaxagents.ippo.collector import count_empty_masks
+from jaxagents.ippo.freezing import loss_of_trainable, with_frozen
 from jaxagents.ippo.runners import specs_of
 from jaxagents.ppo.batches import Valuation, by_gae, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import NonFinite, Residues, residues_of, skip_nonfinite
 from jaxagents.ppo.losses import actor_loss, critic_loss, error_cost
-from jaxagents.ppo.normalization import RunningStatistics
+from jaxagents.ppo.normalization import RunningStatistics, normalize
 from jaxagents.ppo.optimization import Epoch, Objective, empty_stats, run_epoch, unit_of
 from jaxagents.ppo.policy_map import POLICIES, each_policy
 from jaxagents.ppo.schedules import adapt_learning_rate, scheduled
@@ -163,6 +164,7 @@ class IPPOBase(Agent):
             config=self.config,
             advantages=self.advantages,
             rewards_after_death=self.environments.rewards_after_death,
+            frozen=self.networks.frozen_normalizers,
         )
         batch, normalizers = each_policy(make)(
             self.policies.to_policies(transitions, axis=2),
@@ -207,15 +209,19 @@ class IPPOBase(Agent):
             rng: Random key.
             n_rollouts: Number of rollouts in the batch.
         """
-        config, trains_actor = self.config, "actor" in networks
-        objectives = self._objectives(list(networks), hyperparams)
+        config, trains_actor, before = self.config, "actor" in networks, networks
+        objectives = self._objectives(networks, hyperparams)
         pass_over = self._epoch_of(list(networks), hyperparams, n_rollouts)
+
+        def whole(name: str, network: NetworkState) -> NetworkState:
+            return network._replace(params=with_frozen(network.params, before[name].params))
 
         def train_epoch(_: Any, loop: FitLoop) -> FitLoop:
             rng, rng_epoch = jax.random.split(loop.rng)
             samples = batch
             if trains_actor:
-                samples = self._with_current_estimates(loop.networks["actor"], batch, hyperparams)
+                actor = whole("actor", loop.networks["actor"])
+                samples = self._with_current_estimates(actor, batch, hyperparams)
             networks, stats, norm = pass_over(loop.networks, samples, objectives, rng=rng_epoch)
             return FitLoop(networks, stats, gradient_norm=norm, epoch=loop.epoch + 1, rng=rng)
 
@@ -238,6 +244,10 @@ class IPPOBase(Agent):
             # jax's "rbg" generator draws for all policies from the first one's key.
             return kept._replace(rng=trained.rng)
 
+        networks = {
+            name: network._replace(params=self.networks.trainable(name, network.params))
+            for name, network in networks.items()
+        }
         loop = FitLoop(
             networks=networks,
             stats=empty_stats(networks, objectives, batch),
@@ -251,7 +261,8 @@ class IPPOBase(Agent):
             loop = jax.lax.fori_loop(0, config.critic_epochs, train_epoch, loop)
         norms = {f"{name}_gradient_norm": loop.gradient_norm for name in networks}
         epochs = {"actor_epochs": loop.epoch} if trains_actor else {}
-        return loop.networks, loop.stats | norms | epochs
+        trained = {name: whole(name, network) for name, network in loop.networks.items()}
+        return trained, loop.stats | norms | epochs
 
     def _epoch_of(
         self, names: list[str], hyperparams: HyperParameters, n_rollouts: int
@@ -268,8 +279,10 @@ class IPPOBase(Agent):
             grad_clip=grad_clip if len(names) > 1 else None,
         )
 
-    def _objectives(self, names: list[str], hyperparams: HyperParameters) -> dict[str, Objective]:
-        """Build each network's objective."""
+    def _objectives(
+        self, networks: dict[str, NetworkState], hyperparams: HyperParameters
+    ) -> dict[str, Objective]:
+        """Build each network's objective, a function of its trainable parameters."""
 
         def scaled_actor_loss(params: PyTree, minibatch: Batch) -> Any:
             loss, stats = self.actor_loss(params, minibatch, hyperparams)
@@ -280,12 +293,16 @@ class IPPOBase(Agent):
             "critic": partial(self.critic_loss, hyperparams=hyperparams),
         }
         weights = {"actor": "weight", "critic": "value_weight"}
-        params = {name: getattr(hyperparams, f"{name}_optimizer_params") for name in names}
-        if len(names) > 1:  # their gradients are clipped by the common norm
+        params = {name: getattr(hyperparams, f"{name}_optimizer_params") for name in networks}
+        if len(networks) > 1:  # their gradients are clipped by the common norm
             params = {name: each.replace(grad_clip=jnp.inf) for name, each in params.items()}
         return {
-            name: Objective(losses[name], weights[name], self.optimizer(params[name]))
-            for name in names
+            name: Objective(
+                loss_of_trainable(losses[name], network.params),
+                weights[name],
+                self.optimizer(params[name]),
+            )
+            for name, network in networks.items()
         }
 
     def actor_loss(
@@ -357,7 +374,10 @@ class IPPOBase(Agent):
                     trajectory.value, batch.value_target, trajectory.reward, weight
                 )._asdict(),
             }
-            if statistics is not None:
+            if statistics is not None and "value" in self.networks.frozen_normalizers:
+                target = normalize(statistics, batch.value_target)
+                batch = batch._replace(value_target=target)
+            elif statistics is not None:
                 batch, statistics, rescale = normalize_targets(batch, statistics)
                 if self.networks.critic.can_rescale_values:
                     params = self.networks.critic.with_rescaled_values(critic.params, *rescale)

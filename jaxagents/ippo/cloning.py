@@ -17,6 +17,7 @@ from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.distributions import Distribution, Logits
+from jaxagents.ippo.freezing import loss_of_trainable, with_frozen
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.rollout import Rollout, as_transitions, check_shapes, with_structure
 from jaxagents.ppo.batches import Valuation, make_batch
@@ -174,6 +175,7 @@ class Cloning(Frozen):
                 membership=membership,
                 hyperparams=hyperparams,
                 config=config,
+                frozen=self._networks.frozen_normalizers,
             )
             _, updated = make_once(normalizers._replace(reward=None))
             batch, _ = make_once(updated)
@@ -198,7 +200,8 @@ class Cloning(Frozen):
     ) -> tuple[NetworkState, Metrics]:
         """Train one policy's actor."""
         optimizer = optimizer_of(config)(hyperparams.actor_optimizer_params)
-        objective = Objective(self._loss, "weight", optimizer)
+        loss = loss_of_trainable(self._loss, actor.params)
+        objective = Objective(loss, "weight", optimizer)
         n_rollouts = batch.weight.shape[1] // (config.batch_size * config.n_chunks)
         n_minibatches = n_rollouts * config.minibatches_per_epoch
         unit = "sequence" if self._networks.actor.recurrent else "step"
@@ -210,9 +213,11 @@ class Cloning(Frozen):
             )
             return CloningLoop(actor=networks["actor"], rng=rng), metrics
 
-        loop = CloningLoop(actor=init_network(actor.params, optimizer), rng=rng)
+        trainable = self._networks.trainable("actor", actor.params)
+        loop = CloningLoop(actor=init_network(trainable, optimizer), rng=rng)
         loop, metrics = jax.lax.scan(train_epoch, loop, length=n_epochs)
-        return init_network(loop.actor.params, optimizer), metrics
+        trained = init_network(loop.actor.params, optimizer)
+        return trained._replace(params=with_frozen(trained.params, actor.params)), metrics
 
     def _loss(self, params: PyTree, minibatch: Batch) -> tuple[Float[Array, ""], Metrics]:
         dist_params, weight = self._networks.batch_dist_params(params, minibatch), minibatch.weight

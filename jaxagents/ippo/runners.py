@@ -1,7 +1,7 @@
 """The runners of an agent: how they start, how devices divide them, how they are recognised."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import jax
@@ -24,7 +24,15 @@ from jaxagents.ippo.replay import Replay
 from jaxagents.ppo.normalization import init_normalizers
 from jaxagents.ppo.optimization import optimizer_of
 from jaxagents.ppo.policy_map import PolicyMap
-from jaxagents.training.saved_policy import Trained, begun_from, is_resumable, trained_part
+from jaxagents.training.saved_policy import (
+    PARTS,
+    Trained,
+    begun_from,
+    check_parts,
+    is_resumable,
+    limited_to,
+    trained_part,
+)
 from jaxagents.types import PyTree, Runner, Training
 
 _MOST_MISFITS = 3  # in an error message
@@ -67,7 +75,12 @@ class Runners(Frozen):
     def begin(
         self, rng: PRNGKeyArray, hyperparams: HyperParameters, start: Trained | None = None
     ) -> Runner:
-        """Build the runner with which training starts; see `build`."""
+        """Build the runner with which training starts; see `build`.
+
+        Raises:
+            ValueError: frozen statistics are those of no samples.
+        """
+        self.check_frozen_statistics(start)
         return self.of_this_length(self._begin(rng, hyperparams, start))
 
     def of_this_length(self, runner: Runner) -> Runner:
@@ -96,7 +109,8 @@ class Runners(Frozen):
         Args:
             rng: Random key.
             hyperparams: Each leaf a scalar or one value per policy.
-            start: Networks and normalizers to begin with, which fit the agent; None: new ones.
+            start: Networks and normalizers to begin with, which fit the agent; what it leaves out
+                is new.
         """
         config, n_policies = self._config, self._policies.n_policies
         rng = key_of(rng, config.prng_impl)
@@ -112,12 +126,12 @@ class Runners(Frozen):
             critic_shape=self._networks.critic.observation.shape,
             policies_shape=(n_policies, self._policies.n_members),
         )
-        if start is None:
-            actor, critic = self._networks.init(rng_actor, rng_critic, params, optimizer)
-        else:
-            given = start.actor.params, start.critic.params
-            actor, critic = self._networks.init_from(*given, params, optimizer)
+        given: dict[str, PyTree] = {}
+        if start is not None:
+            networks = {name: getattr(start, name) for name in PARTS}
+            given = {name: each.params for name, each in networks.items() if each is not None}
             normalizers = begun_from(start, normalizers)
+        actor, critic = self._networks.init(rng_actor, rng_critic, params, optimizer, **given)
         runner = Runner(
             actor=actor,
             critic=critic,
@@ -161,13 +175,25 @@ class Runners(Frozen):
             self._shapes[n_members] = jax.eval_shape(build, keys, as_arrays(self._hyperparams))
         return self._shapes[n_members]
 
-    def start_from(self, runner: Runner) -> Trained:
+    def start_from(self, runner: Runner | None, parts: Sequence[str] = PARTS) -> Trained | None:
         """Return what a runner of this or a similar agent has learnt, to begin a training with.
+
+        Args:
+            runner: The runner; None: a training begins with new networks.
+            parts: Of `PARTS`; the normalizers go with them.
 
         Raises:
             TypeError: it is no runner.
-            ValueError: an array has another shape than this agent's.
+            ValueError: a part is unknown or there is no runner to take it from; an array of these
+                parts has another shape than this agent's; or the agent freezes statistics of no
+                samples.
         """
+        check_parts("parts", parts)
+        if runner is None:
+            if set(parts) != set(PARTS):
+                raise ValueError(f"parts={parts!r} of what? Give a runner as start, or no parts.")
+            self.check_frozen_statistics(None)
+            return None
         if not isinstance(runner, Runner):
             raise TypeError(f"start is {type(runner).__name__}; pass a Runner, as restore returns.")
         if np.ndim(runner.n_updates_done):
@@ -175,7 +201,15 @@ class Runners(Frozen):
                 f"start is a population of {len(runner.n_updates_done)}; choose a member by "
                 "agent.member(runner, index)."
             )
-        trained, own = trained_part(runner), trained_part(self.shapes())
+        if self._config.shared_torso and "actor" not in parts:
+            raise ValueError(
+                f"parts={parts!r}, but with shared_torso=True a critic's first layers are the "
+                "actor's; take both."
+            )
+        trained, own = (
+            limited_to(trained_part(each), parts, self._config.centralized_critic)
+            for each in (runner, self.shapes())
+        )
         misfits = misfits_of(own._asdict(), trained._asdict())
         if misfits:
             n_more = max(0, len(misfits) - _MOST_MISFITS)
@@ -188,7 +222,27 @@ class Runners(Frozen):
                 f"start does not fit this agent: {shown}{more}. Configure the networks, "
                 "normalizers and parameter sharing that it was trained with."
             )
+        self.check_frozen_statistics(trained)
         return trained
+
+    def check_frozen_statistics(self, start: Trained | None) -> None:
+        """Check that frozen statistics begin with those of a trained runner.
+
+        Those of no samples would normalise everything to 0 for ever.
+
+        Raises:
+            ValueError: some do not.
+        """
+        frozen = self._networks.frozen_normalizers - {"reward"}  # which scales by 1 at first
+        own = self.shapes().normalizers if frozen else None
+        for name in sorted(frozen):
+            is_new = start is None or getattr(start.normalizers, name) is None
+            if is_new and getattr(own, name) is not None:
+                raise ValueError(
+                    f"freeze={list(self._config.freeze)} freezes normalizers.{name}, which has no "
+                    "samples yet; begin with a trained runner (init_from in files, start in "
+                    "Python), or do not normalise."
+                )
 
     @contextlib.contextmanager
     def explaining(self, runner: Runner, n_members: int | None = None) -> Iterator[None]:

@@ -296,7 +296,7 @@ class Network:
         self, params: PyTree, scale: Float[Array, ""], shift: Float[Array, ""]
     ) -> PyTree:
         """Turn the values V into ``scale * V + shift`` by changing the last layer's parameters."""
-        path = ["params", *self._folders(), ValueNetwork.LAST_LAYER]
+        path = ["params", *self.last_layer]
 
         def change(name_path: Any, leaf: Array) -> Array:
             names = [entry.key for entry in name_path]
@@ -305,6 +305,11 @@ class Network:
             return scale * leaf + (shift if names[-1] == "bias" else 0.0)
 
         return jax.tree_util.tree_map_with_path(change, params)
+
+    @property
+    def last_layer(self) -> tuple[str, ...]:
+        """The names that lead to the parameters of a default critic's last layer."""
+        return (*self._folders(), ValueNetwork.LAST_LAYER)
 
     def _folders(self) -> tuple[str, ...]:
         """Return the names that lead from the module to the submodule with the last layer."""

@@ -1,6 +1,6 @@
 """One policy's batch: its transitions with values, advantages and targets. Time-major."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import jax
@@ -58,6 +58,7 @@ def make_batch(
     config: AgentConfig,
     advantages: Estimator = by_gae,
     rewards_after_death: bool = False,
+    frozen: Collection[str] = (),
 ) -> tuple[Batch, Normalizers]:
     """Build one policy's batch from its transitions.
 
@@ -70,6 +71,7 @@ def make_batch(
         config: The agent's.
         advantages: As for `with_estimates`.
         rewards_after_death: Dead actors still earn rewards, so the critic learns their values.
+        frozen: Names of the normalizers that keep their statistics.
 
     Returns:
         The batch, with value targets in units of reward, and the updated normalizers; the
@@ -81,7 +83,7 @@ def make_batch(
         weight = living * step.observation.has_turn
     value_weight = jnp.broadcast_to(membership, living.shape) if rewards_after_death else living
     trajectory, reward_scale = _make_trajectory(
-        step, valuation, normalizers, value_weight, hyperparams
+        step, valuation, normalizers, value_weight, hyperparams, updates="reward" not in frozen
     )
     own, critics = step.observation.features, valuation.features
     critic_statistics = normalizers.of_critic_features(config.centralized_critic)
@@ -111,12 +113,13 @@ def make_batch(
     )
     batch = cut(batch, config.chunk_length)
     batch = batch._replace(memory=jax.tree.map(lambda leaf: leaf[:1], batch.memory))
-    updated = normalizers._replace(
-        observation=_updated(normalizers.observation, own, living),
-        critic_features=_updated(normalizers.critic_features, critics, value_weight),
-        reward=reward_scale,
-    )
-    return with_estimates(batch, hyperparams, config, advantages), updated
+    updated = {
+        "observation": _updated(normalizers.observation, own, living),
+        "critic_features": _updated(normalizers.critic_features, critics, value_weight),
+    }
+    kept = {name: each for name, each in updated.items() if name not in frozen}
+    normalizers = normalizers._replace(reward=reward_scale, **kept)
+    return with_estimates(batch, hyperparams, config, advantages), normalizers
 
 
 def with_estimates(
@@ -219,6 +222,7 @@ def _make_trajectory(
     normalizers: Normalizers,
     weight: Float[Array, "time envs actors"],
     hyperparams: HyperParameters,
+    updates: bool,
 ) -> tuple[Trajectory, RewardScale | None]:
     """Collect the inputs of the advantage estimate, in units of reward; scale the rewards."""
     trajectory = Trajectory(
@@ -236,7 +240,7 @@ def _make_trajectory(
     if normalizers.reward is None:
         return trajectory, None
     scale, reward = scale_rewards(
-        normalizers.reward, trajectory.reward, step.begins, weight, hyperparams.gamma
+        normalizers.reward, trajectory.reward, step.begins, weight, hyperparams.gamma, updates
     )
     return trajectory._replace(reward=reward), scale
 

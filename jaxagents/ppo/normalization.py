@@ -210,10 +210,12 @@ def scale_rewards(
     begins: Bool[Array, "time envs actors"],
     weight: Float[Array, "time envs actors"],
     discount: ScalarLike,
+    updates: bool = True,
 ) -> tuple[RewardScale, Float[Array, "time envs actors"]]:
     """Divide rewards by the standard deviation of their discounted sums Rₜ = γ Rₜ₋₁ + rₜ.
 
-    Rewards are not shifted, so that none changes its sign.
+    Rewards are not shifted, so that none changes its sign. Without updates the statistics stay as
+    they are.
 
     Source: Engstrom et al. 2020, https://arxiv.org/abs/2005.12729, section 3.
     """
@@ -227,7 +229,9 @@ def scale_rewards(
         return jnp.where(begins_next, 0.0, discounted_return), discounted_return
 
     last, returns = scan_over_time(accumulate, scale.discounted_return, (reward_or_0, begins))
-    statistics = update_statistics(scale.statistics, returns, weight)
+    statistics = scale.statistics
+    if updates:
+        statistics = update_statistics(statistics, returns, weight)
     scale = RewardScale(statistics=statistics, discounted_return=last)
     return scale, reward / reward_divisor(scale)
 

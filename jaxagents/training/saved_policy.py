@@ -6,7 +6,7 @@ is no optimizer, environment or random key, so that a policy plays but is not re
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,12 +25,22 @@ FORMAT_VERSION = 1
 _METADATA, _VERSION, _N_UPDATES_DONE = "jaxagents", "policy_format", "n_updates_done"
 
 
+PARTS = ("actor", "critic")
+"""The parts of a policy with which a training may begin."""
+
+
 class Trained(NamedTuple):
     """The parts of a `Runner` that were learnt, ``[policies, ...]``."""
 
-    actor: NetworkState  # without the optimizer's state
-    critic: NetworkState  # likewise
+    actor: NetworkState | None  # without the optimizer's state; None: left out
+    critic: NetworkState | None  # likewise
     normalizers: Any  # Normalizers; without the environments' discounted returns
+
+
+def check_parts(name: str, parts: Sequence[str]) -> None:
+    """Raise ValueError if the value of an argument or key is no choice of `PARTS`."""
+    if isinstance(parts, str) or not parts or not set(parts) <= set(PARTS):
+        raise ValueError(f"{name}={parts!r} is unknown; choose one or both of {list(PARTS)}.")
 
 
 def trained_part(runner: Runner) -> Trained:
@@ -46,18 +56,37 @@ def trained_part(runner: Runner) -> Trained:
     )
 
 
+def limited_to(trained: Trained, parts: Sequence[str], is_centralized: bool) -> Trained:
+    """Leave out the other parts, and the normalizers that were of these alone.
+
+    Args:
+        trained: The trained part.
+        parts: Of `PARTS`.
+        is_centralized: Critics observe the global state.
+    """
+    if "actor" not in parts:
+        trained = trained._replace(actor=None)
+        if is_centralized:
+            trained = trained._replace(normalizers=trained.normalizers._replace(observation=None))
+    if "critic" not in parts:
+        of_critic = dict.fromkeys(("critic_features", "value", "reward"))
+        normalizers = trained.normalizers._replace(**of_critic)
+        trained = trained._replace(critic=None, normalizers=normalizers)
+    return trained
+
+
 def begun_from(trained: Trained, normalizers: Any) -> Any:
-    """Return a trained part's normalizers with a new runner's discounted returns.
+    """Return a trained part's normalizers; what it lacks is the new runner's.
 
     Args:
         trained: The trained part.
         normalizers: The new runner's.
     """
-    reward = trained.normalizers.reward
-    if reward is None:
-        return trained.normalizers
-    discounted_return = normalizers.reward.discounted_return
-    return trained.normalizers._replace(reward=reward._replace(discounted_return=discounted_return))
+    taken = {name: each for name, each in trained.normalizers._asdict().items() if each is not None}
+    if "reward" in taken:
+        discounted_return = normalizers.reward.discounted_return
+        taken["reward"] = taken["reward"]._replace(discounted_return=discounted_return)
+    return normalizers._replace(**taken)
 
 
 def write_policy(path: Path, runner: Runner, structure: Mapping[str, Any]) -> None:

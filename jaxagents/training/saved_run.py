@@ -272,9 +272,9 @@ def _best_step(steps: Sequence[int], history: Leaves, best_fn: BestFn) -> int:
 def structure_of(config: AgentConfig) -> dict[str, Any]:
     """Return, as plain data, the choices that a run's checkpoints depend on."""
     values = {name: getattr(config, name) for name in _STRUCTURE}
-    adapts = config.learning_rate_schedule == "kl"
     return {name: _plain(value) for name, value in values.items()} | {
-        "adapts_learning_rate": adapts
+        "adapts_learning_rate": config.learning_rate_schedule == "kl",
+        "freeze": list(config.freeze) or None,  # as in runs before there was freezing
     }
 
 

@@ -21,6 +21,7 @@ from jaxagents.evaluation import zoo as folder_of_zoo
 from jaxagents.evaluation.runs import read_config
 from jaxagents.evaluation.zoo import CARD, directory_of, entry_ids, predictions, read_card
 from jaxagents.experiments import zoo
+from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig, SideConfig
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.zoo import add_to_zoo, check_entry
@@ -523,6 +524,35 @@ def test_all_members_of_a_population_begin_with_the_starting_point(run, in_zoo, 
         for i in range(2)
     ]
     assert firsts[0] == firsts[1]
+
+
+@pytest.mark.slow
+def test_an_actor_begins_beside_a_new_critic_and_the_run_says_so(run, in_zoo, tmp_path):
+    begun = {"init_from": f"zoo:{ID}", "init_parts": ("actor",)}
+    agent = {"critic_layers": ja.Layers((6,)), "freeze": ("actor.torso",)}
+    directory = trained(changed(tmp_path / "runs", agent, **begun))
+    first, *_ = read_json_lines(directory / "metrics.jsonl")
+    *_, last = read_json_lines(run / "metrics.jsonl")
+    assert first["return_mean"] == last["return_mean"]  # evaluated in the same episodes
+    (start,) = json.loads((directory / "environment.json").read_text())
+    assert start["init_from"]["parts"] == ["actor"]
+    before, _ = Experiment.of_run(run).agent.restore("last")
+    after, _ = Experiment.of_run(directory).agent.restore("last")
+    assert_trees_equal(
+        before.actor.params["params"]["torso"], after.actor.params["params"]["torso"]
+    )
+    with pytest.raises(ExperimentError, match=r"init_parts=\['critic'\], but the run began with"):
+        Experiment.of_run(directory, ["--init_parts", "[critic]"]).resume()
+
+
+def test_parts_without_a_starting_point_are_located(in_zoo):
+    path = in_zoo / ID / "config.yaml"
+    with pytest.raises(ExperimentError, match=r"line: init_parts=\['actor'\] of what\? Give init"):
+        load_config(path, ["--init_parts", "[actor]"])
+    with pytest.raises(ExperimentError, match=r"line: init_parts=\('torso',\) is unknown"):
+        load_config(path, ["--init_from", "zoo:x", "--init_parts", "[torso]"])
+    config = load_config(path, ["--agent.freeze", "[actor.torso, critic]"])
+    assert config.agent.freeze == ("actor.torso", "critic")
 
 
 @pytest.mark.parametrize(

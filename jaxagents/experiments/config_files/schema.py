@@ -23,6 +23,7 @@ from jaxagents.config import (
 )
 from jaxagents.hyperparameters import HyperParameters, PerPolicy
 from jaxagents.ippo.population.selection import PopulationBasedTraining
+from jaxagents.training.saved_policy import PARTS, check_parts
 
 _NOT_IN_FILES = ("checkpoint_dir",)
 _TYPE_NAMES = {
@@ -167,6 +168,8 @@ class ExperimentConfig:
         init_from: Directory of a run, or zoo:ID, whose actor, critic and normalizers are the
             initial ones; of a run, those of the checkpoint that its evaluation chooses. All must
             fit the agent. Optimizers and schedules begin anew. None begins with new networks.
+        init_parts: Take only the actor, or only the critic, of init_from, with the statistics that
+            belong to it. The other is new, and need not fit.
         agent_class: Name of a class of agents added by `jaxagents.register_agent`. None chooses
             by the action space.
         seed: Seed of the training.
@@ -188,6 +191,7 @@ class ExperimentConfig:
     env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
     side: SideConfig = dataclasses.field(default_factory=SideConfig)
     init_from: str | None = None
+    init_parts: tuple[str, ...] = PARTS
     agent_class: str | None = None
     seed: int = 0
     seeds: int = 1
@@ -202,6 +206,12 @@ class ExperimentConfig:
 
     def __post_init__(self) -> None:
         use_python_integers(self)
+        check_parts("init_parts", self.init_parts)
+        if self.init_from is None and set(self.init_parts) != set(PARTS):
+            raise ValueError(
+                f"init_parts={list(self.init_parts)} of what? Give init_from, or leave init_parts "
+                "out."
+            )
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise ValueError(f"name={self.name!r} cannot name a directory; use letters and digits.")
         check_seed("seed", self.seed)
