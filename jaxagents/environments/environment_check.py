@@ -260,9 +260,10 @@ def _step_program(batch: EnvironmentBatch) -> tuple[str, list[bytes]]:
 def _summary(batch: EnvironmentBatch, play: RandomPlay) -> str:
     features, n_episodes = batch.observation.features, int(play.step.episode_over.sum())
     actors = "1 actor" if batch.n_actors == 1 else f"{batch.n_actors} actors"
+    episodes = "1 episode" if n_episodes == 1 else f"{n_episodes:,} episodes"
     return (
         f"{actors}, each observing {features.dtype}{list(features.shape[1:])} and acting in "
-        f"{batch.space}; {n_episodes:,} episodes ended in {len(play.elapsed):,} random steps, "
+        f"{batch.space}; {episodes} ended in {len(play.elapsed):,} random steps, "
         f"with a mean reward of {np.mean(play.step.reward):.3g} a step"
     )
 
