@@ -146,7 +146,7 @@ def envs(parsed: argparse.Namespace) -> None:
             raise ExperimentError(f"not listed without {needed}: {ids}; {pip_install(needed)}")
         raise ExperimentError(
             f"no environment's id contains {parsed.filter!r}; ids of Gymnasium and PettingZoo are "
-            "not listed"
+            "not listed: name them as in gymnasium/rware:rware-tiny-2ag-v2"
         )
     rows = [["id", "actors", "observation", "actions", "also", "episodes are truncated by"]]
     for env_id in matching:

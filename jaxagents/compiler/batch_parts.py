@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from jaxagents.compiler.random_keys import is_key
 from jaxagents.compiler.tuned_forms import tunes_for_cpu
 
 
@@ -66,7 +67,7 @@ def _apply_in_parts(
         computed = function(jax.tree.map(lambda leaf: leaf.at[part].get(mode="clip"), samples))
 
         def put(old: Array, new: Array) -> Array:
-            return old.at[part].set(new.astype(old.dtype), mode="drop")
+            return old.at[part].set(_cast_like(old, new), mode="drop")
 
         return start + part_size, jax.tree.map(put, results, computed)
 
@@ -78,9 +79,13 @@ def _apply_in_parts(
 def _select(needed: Bool[Array, " samples"], results: PyTree, others: PyTree) -> PyTree:
     def select(result: Array, other: Array) -> Array:
         mask = needed.reshape(-1, *[1] * (other.ndim - 1))
-        return jnp.where(mask, result, other).astype(other.dtype)
+        return _cast_like(other, jnp.where(mask, result, other))
 
     return jax.tree.map(select, results, others)
+
+
+def _cast_like(old: Array, new: Array) -> Array:
+    return new if is_key(old) else new.astype(old.dtype)  # outside of jit keys have no astype
 
 
 def _reshape(tree: PyTree, n_axes: int, batch_shape: tuple[int, ...]) -> PyTree:

@@ -1,6 +1,7 @@
 """Checks of an environment by playing random actions: what breaks the protocol, and what it is."""
 
 import functools
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
@@ -9,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from jaxagents.compiler.random_keys import is_key
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.factory import batch_of
 from jaxagents.environments.random_play import RandomPlay, first_difference, play_randomly
@@ -39,8 +41,9 @@ def check_environment(
 ) -> list[EnvironmentFinding]:
     """Play random actions, and find what breaks the environment protocol.
 
-    Plays the same steps twice, then with other keys, and at the bounds of a `Box`. The first steps
-    of an environment of JAX are also played outside of ``jax.jit``.
+    Plays the same steps twice, then with other keys, and at the bounds of a `Box`. An environment
+    of JAX is also traced twice. If the traces differ, the first steps are played outside of
+    ``jax.jit``.
 
     Args:
         env: An `Environment`, a `HostEnvironment`, or a class with the same methods.
@@ -99,14 +102,8 @@ def _findings(
         yield EnvironmentFinding("ok", _time(seconds))
         return
     yield from _flags(play)
-    try:
-        with jax.disable_jit():
-            few = min(n_steps, _STEPS_OUTSIDE_OF_JIT)
-            outside = jax.device_get(play_randomly(batch, few, rng_env, rng_action, False))
-    except Exception as error:  # some functions of jax work in compiled code only
-        yield _hint(f"no step could be played outside of jax.jit, to compare: {_one_line(error)}")
-    else:
-        yield from _purity(play, again, outside)
+    if not first_difference(play, again):
+        yield from _purity(batch, play, rng_env, rng_action)
     yield EnvironmentFinding("ok", _times(batch))
 
 
@@ -233,9 +230,16 @@ def _seeds(play: RandomPlay, again: RandomPlay, other: RandomPlay) -> Iterator[E
 
 
 def _purity(
-    play: RandomPlay, again: RandomPlay, outside: RandomPlay
+    batch: EnvironmentBatch, play: RandomPlay, rng_env: PRNGKeyArray, rng_action: PRNGKeyArray
 ) -> Iterator[EnvironmentFinding]:
-    if first_difference(play, again):
+    few = min(len(play.elapsed), _STEPS_OUTSIDE_OF_JIT)
+    try:
+        with jax.disable_jit():  # which would not trace twice
+            if _step_program(batch) == _step_program(batch):
+                return
+            outside = jax.device_get(play_randomly(batch, few, rng_env, rng_action, False))
+    except Exception as error:  # some functions of jax work in compiled code only
+        yield _hint(f"no step could be played outside of jax.jit, to compare: {_one_line(error)}")
         return
     if difference := first_difference(outside, play, tolerance=1e-5):
         yield _error(
@@ -244,12 +248,22 @@ def _purity(
         )
 
 
+def _step_program(batch: EnvironmentBatch) -> tuple[str, list[bytes]]:
+    """Trace a reset and a step; return their operations, and the constants among the operands."""
+    rng = jax.random.key(0)
+    traced = jax.make_jaxpr(lambda rng: play_randomly(batch, 1, rng, rng, False))(rng)
+    operations = re.sub("0x[0-9a-f]+", "", str(traced))  # addresses of Python functions
+    constants = [jax.random.key_data(each) if is_key(each) else each for each in traced.consts]
+    return operations, [np.asarray(each).tobytes() for each in constants]
+
+
 def _summary(batch: EnvironmentBatch, play: RandomPlay) -> str:
     features, n_episodes = batch.observation.features, int(play.step.episode_over.sum())
     actors = "1 actor" if batch.n_actors == 1 else f"{batch.n_actors} actors"
+    episodes = "1 episode" if n_episodes == 1 else f"{n_episodes:,} episodes"
     return (
         f"{actors}, each observing {features.dtype}{list(features.shape[1:])} and acting in "
-        f"{batch.space}; {n_episodes:,} episodes ended in {len(play.elapsed):,} random steps, "
+        f"{batch.space}; {episodes} ended in {len(play.elapsed):,} random steps, "
         f"with a mean reward of {np.mean(play.step.reward):.3g} a step"
     )
 

@@ -133,7 +133,7 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
         elif (factory := ENVIRONMENTS.find(env_id)) is not None:
             env = _construct(env_id, factory, env_kwargs)
         else:
-            raise _unknown(env_id, _OF_USERS_REMEDY if name else "")
+            raise _unknown(env_id, _OF_USERS_REMEDY if name or ":" in env_id else "")
         return env, getattr(env, "default_params", None)
 
 
@@ -300,8 +300,9 @@ def _construct(
         if not env_kwargs:
             raise
         arguments = ", ".join(f"{name}={value!r}" for name, value in env_kwargs.items())
+        cause = f"{str(error).rstrip('.')}.".replace("?.", "?")
         raise ValueError(
-            f"{env_id} cannot be constructed with {arguments}: {str(error).rstrip('.')}.{remedy}"
+            f"{env_id} cannot be constructed with {arguments}: {cause}{remedy}"
         ) from error
 
 

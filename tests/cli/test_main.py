@@ -835,7 +835,7 @@ def test_a_closed_pipe_is_no_error():
         (["eval", "missing", "--episodes", "3"], "unrecognized arguments: --episodes 3"),
         (["eval", "missing", "--mode", "worst"], "invalid choice: 'worst'"),
         (["envs", "atari"], "no environment's id contains 'atari'"),
-        (["envs", "mpe2"], "ids of Gymnasium and PettingZoo are not listed"),
+        (["envs", "mpe2"], "ids of Gymnasium and PettingZoo are not listed: name them as in"),
     ],
 )
 def test_a_wrong_command_is_refused_in_one_line(arguments, message, capsys):

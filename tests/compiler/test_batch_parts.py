@@ -93,3 +93,12 @@ def test_each_member_of_a_vmap_has_its_own_needs(n_samples):
         needed, samples, samples
     )
     np.testing.assert_array_equal(results, np.where(needed, -samples, samples))
+
+
+@pytest.mark.parametrize("part_size", [1, 2])
+def test_random_keys_are_results_too_outside_of_jit(part_size):
+    samples, others = jax.random.split(jax.random.key(0), (2, 2))
+    needed = jnp.array([False, True])
+    with jax.disable_jit():
+        results = apply_where(needed, lambda keys: keys, samples, others, part_size)
+    assert jnp.array_equal(results, jnp.stack([others[0], samples[1]]))

@@ -117,7 +117,9 @@ def test_ids_unlike_any_other_are_refused_with_the_command_alone():
         make("???")
 
 
-@pytest.mark.parametrize(("env_id", "may_be_users"), [("mine/door", True), ("hunting/door", False)])
+@pytest.mark.parametrize(
+    ("env_id", "may_be_users"), [("mine/door", True), ("mine:Door", True), ("hunting/door", False)]
+)
 def test_ids_of_users_are_refused_with_the_way_to_make_commands_know_them(env_id, may_be_users):
     with pytest.raises(ValueError, match="unknown environment id") as refusal:
         make(env_id)

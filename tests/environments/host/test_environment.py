@@ -90,6 +90,11 @@ def test_gymnasiums_environments_are_made_by_id():
     [
         ("gymnasium/CartPole-v9", {}, "gymnasium/CartPole-v9 cannot be made: .*CartPole.*v0"),
         ("gymnasium/CartPole-v1", {"mass": 3}, "cannot be constructed with mass=3"),
+        (
+            "gymnasium/CartPole-v1",
+            {"wrappers": ["gymnasium.wrappers:TimeLimt"]},
+            r"no wrapper 'TimeLimt'\. Did you mean TimeLimit[^?]*\?$",
+        ),
         ("pettingzoo/simple_spread_v3", {}, "write pettingzoo/mpe2:simple_spread_v3"),
     ],
 )

@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 import jaxagents as ja
 from jaxagents.environments.quiet_import import SILENCE
 from jaxagents.environments.registry import ids_of_extras, missing_ids
 from jaxagents.environments.spaces import Box, Discrete, as_space
 from jaxagents.environments.suites.catalogue import SUITES
+from jaxagents.visual.replay import write_replay
 
 ONE_OF_EACH = {
     "jumanji/LevelBasedForaging-v0": {"scenario": "2s-8x8-2p-2f"},
@@ -89,6 +91,10 @@ def random_action(rng, env, params, observation):
     return chosen[0] if isinstance(space, Discrete) else jnp.stack(chosen, axis=-1)
 
 
+def can_draw(env_id):
+    return not env_id.startswith(MUJOCO) or "MUJOCO_GL" in os.environ
+
+
 def play(env, params, n_steps):
     """Play at random with resets; return each step's results."""
 
@@ -126,7 +132,7 @@ def test_random_play_keeps_the_protocol_and_trains(env_id, env_kwargs):
     runner, _ = agent_for(env, params).train(jax.random.key(0), ja.HyperParameters())
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(runner.actor.params))
 
-    if hasattr(env, "draw") and not (env_id.startswith(MUJOCO) and "MUJOCO_GL" not in os.environ):
+    if hasattr(env, "draw") and can_draw(env_id):
         _, state = env.reset(jax.random.key(0), params)
         picture = env.draw(state, params)
         assert (picture.dtype, picture.ndim, picture.shape[-1]) == (np.uint8, 3, 3)
@@ -135,7 +141,7 @@ def test_random_play_keeps_the_protocol_and_trains(env_id, env_kwargs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("env_id", "env_kwargs"), EVERY)
-def test_training_resumes_bit_for_bit(env_id, env_kwargs, tmp_path):
+def test_training_resumes_bit_for_bit_and_is_replayed(env_id, env_kwargs, tmp_path):
     env, params = make(env_id, env_kwargs)
     whole, _ = agent_for(env, params).train(jax.random.key(0), ja.HyperParameters())
     first = agent_for(env, params, n_steps=1, eval_frequency=1, checkpoint_dir=str(tmp_path))
@@ -148,6 +154,12 @@ def test_training_resumes_bit_for_bit(env_id, env_kwargs, tmp_path):
         strict=True,
     ):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+    if can_draw(env_id):
+        episodes = again.record(jax.random.key(1), runner=resumed)
+        (path,) = write_replay(env, params, episodes, tmp_path / "replay", max_frames=3)
+        with Image.open(path) as replay:
+            assert replay.n_frames > 1
 
 
 def ids_of_jumanji():
