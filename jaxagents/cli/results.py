@@ -4,13 +4,12 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxagents.cli.arguments import Commands, add_command, add_mode, add_run, add_runs
 from jaxagents.cli.output import shown_path, summary_text
 
 if TYPE_CHECKING:
-    from jaxagents.evaluation.comparison import PerformanceProfile
     from jaxagents.evaluation.runs import Run
 
 
@@ -46,7 +45,17 @@ def _add_plot(commands: Commands) -> None:
 def _add_compare(commands: Commands) -> None:
     command = add_command(commands, "compare", _compare)
     add_runs(command)
-    command.add_argument("--csv", metavar="FILE", help="write the numbers to a new file, too")
+    command.add_argument(
+        "--csv", metavar="FILE", help="write all numbers to a new file, or with - print only them"
+    )
+    command.add_argument(
+        "--latex", action="store_true", help="print tables in LaTeX, for the package booktabs"
+    )
+    command.add_argument(
+        "--marl-eval",
+        metavar="FILE",
+        help="write all evaluations to a new JSON file, as MARL-eval and rliable read them",
+    )
     command.add_argument(
         "--profiles",
         metavar="FILE",
@@ -106,83 +115,60 @@ def _compare(parsed: argparse.Namespace) -> None:
     Returns are those of the summaries. Runs that differ only in their seed form a group. Over
     several environments, runs are compared by their name, on one scale.
     """
+    from jaxagents.cli.output import comparison_text
     from jaxagents.errors import ExperimentError
+    from jaxagents.evaluation.comparison_tables import csv_text, latex_of, table_of
+    from jaxagents.evaluation.marl_eval import marl_eval_text
     from jaxagents.evaluation.runs import read_groups
     from jaxagents.visual.plots import check_replaceable, check_suffix
 
-    if parsed.csv is not None and os.path.exists(parsed.csv):
-        raise ExperimentError(f"{parsed.csv} exists already; name another file.")
+    for path in (parsed.csv, parsed.marl_eval):
+        if path is not None and path != "-" and os.path.exists(path):
+            raise ExperimentError(f"{path} exists already; name another file.")
     if parsed.profiles is not None:
         check_suffix(Path(parsed.profiles))
         check_replaceable(Path(parsed.profiles))
     groups = read_groups(parsed.runs)
-    envs = {runs[0].config["env"] for runs in groups.values()}
-    compare_on = _compare_on_one if len(envs) == 1 else _compare_on_several
-    compare_on(groups, parsed.csv, parsed.profiles)
+    rows = table_of(groups)
+    if parsed.latex:
+        print(latex_of(rows))
+    elif parsed.csv != "-":
+        print(comparison_text(rows))
+    if parsed.csv is not None:
+        _write(parsed.csv, csv_text(rows))
+    if parsed.marl_eval is not None:
+        _write(parsed.marl_eval, marl_eval_text(groups))
+    if parsed.profiles is not None:
+        _draw_profiles(groups, Path(parsed.profiles))
 
 
-def _compare_on_one(
-    runs: "Mapping[str, Sequence[Run]]", table: str | None, picture: str | None
-) -> None:
-    from jaxagents.cli.output import comparison_text
-    from jaxagents.evaluation.comparison import compare_groups, performance_profiles, table_of
-
-    comparisons = compare_groups(runs)
-    print(comparison_text(comparisons))
-    if table is not None:
-        _write_table(table, table_of(comparisons))
-    if picture is not None:
-        groups = {each.label: each for pair in comparisons for each in (pair.first, pair.second)}
-        profiles = performance_profiles(list(groups.values()))
-        (env,) = {of_group[0].config["env"] for of_group in runs.values()}
-        _draw_profiles(picture, profiles, env, "return of the evaluation after training")
-
-
-def _compare_on_several(
-    runs: "Mapping[str, Sequence[Run]]", table: str | None, picture: str | None
-) -> None:
-    from jaxagents.cli.output import aggregates_text
-    from jaxagents.evaluation.comparison import (
-        aggregate,
-        aggregate_profiles,
-        improvements,
-        table_of_aggregates,
-    )
-
-    methods = aggregate(runs)
-    print(aggregates_text(methods, improvements(methods)))
-    if table is not None:
-        _write_table(table, table_of_aggregates(methods))
-    if picture is not None:
-        where = f"{len(methods[0].returns)} environments"
-        _draw_profiles(picture, aggregate_profiles(methods), where, "score")
-
-
-def _write_table(path: str, rows: "Sequence[Mapping[str, Any]]") -> None:
-    import csv
-
+def _write(path: str, text: str) -> None:
     from jaxagents.errors import explained
-    from jaxagents.training.atomic_write import replacing
+    from jaxagents.training.atomic_write import write_atomically
 
-    with (
-        explained(kinds=(OSError,)),
-        replacing(path) as new,
-        open(new, "w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    if path == "-":
+        print(text, end="")
+        return
+    with explained(kinds=(OSError,)):
+        write_atomically(Path(path), text)
     print(path)
 
 
-def _draw_profiles(
-    path: str, profiles: "Mapping[str, PerformanceProfile]", env: str, quantity: str
-) -> None:
+def _draw_profiles(groups: "Mapping[str, Sequence[Run]]", path: Path) -> None:
     from jaxagents.errors import explained
+    from jaxagents.evaluation.aggregates import aggregate, aggregate_profiles
+    from jaxagents.evaluation.comparison import make_group, performance_profiles
     from jaxagents.visual.plots import plot_profiles
 
+    envs = {runs[0].config["env"] for runs in groups.values()}
+    if len(envs) == 1:
+        profiles = performance_profiles([make_group(*each) for each in groups.items()])
+        where, quantity = envs.pop(), "return of the evaluation after training"
+    else:
+        profiles = aggregate_profiles(aggregate(groups))
+        where, quantity = f"{len(envs)} environments", "score"
     with explained(kinds=(OSError,)):
-        plot_profiles(profiles, Path(path), env, quantity)
+        plot_profiles(profiles, path, where, quantity)
     print(path)
 
 
