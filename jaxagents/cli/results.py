@@ -36,9 +36,37 @@ def _add_plot(commands: Commands) -> None:
         ),
     )
     command.add_argument(
+        "--labels", metavar="NAME,...", help="names of the curves in the legend, in its order"
+    )
+    command.add_argument(
+        "--x",
+        choices=["steps", "updates", "time"],
+        default="steps",
+        help="horizontal axis: environment steps, updates, or time of training",
+    )
+    command.add_argument(
+        "--smooth",
+        type=int,
+        default=1,
+        metavar="N",
+        help="draw means of the N evaluations around each, of fewer at either end",
+    )
+    command.add_argument(
+        "--actors",
+        choices=["mean", "each", "team"],
+        help="one panel for all actors, for each that differs, or for each team; by default each "
+        "for one curve, and for several team if the runs have teams, or else mean",
+    )
+    command.add_argument(
+        "--size",
+        choices=["column", "page"],
+        help="width of a paper's column, 3.4 inches, or page, 7 inches, with fonts of 7 and 8 "
+        "points",
+    )
+    command.add_argument(
         "--to",
         metavar="FILE",
-        help="a .png or .svg file; RUN/curves.png by default, ./curves.png for several runs",
+        help="a .png, .svg or .pdf file; RUN/curves.png by default, ./curves.png for several runs",
     )
 
 
@@ -59,7 +87,8 @@ def _add_compare(commands: Commands) -> None:
     command.add_argument(
         "--profiles",
         metavar="FILE",
-        help="a .png or .svg file of performance profiles: the share of runs above each return",
+        help="a .png, .svg or .pdf file of performance profiles: the share of runs above each "
+        "return",
     )
 
 
@@ -82,7 +111,7 @@ def _add_cross_play(commands: Commands) -> None:
     command.add_argument(
         "--to",
         metavar="FILE",
-        help="a .png or .svg file, next to which the numbers are written as .csv; "
+        help="a .png, .svg or .pdf file, next to which the numbers are written as .csv; "
         "RUN/crossplay.png by default, ./crossplay.png for several runs",
     )
 
@@ -91,13 +120,14 @@ def plot(parsed: argparse.Namespace) -> None:
     """Plot the learning curves of runs.
 
     Runs that differ only in their seed share a curve: their interquartile mean with its 95 %
-    bootstrap interval. A curve ends with its shortest run.
+    bootstrap interval. A curve ends with its shortest run. For papers, --size prints the caption.
     """
     from jaxagents.errors import explained
     from jaxagents.evaluation.learning_curves import health_metrics
     from jaxagents.evaluation.runs import read_groups
     from jaxagents.evaluation.zoo import folder_of_results
-    from jaxagents.visual.plots import check_replaceable, check_suffix, plot_runs
+    from jaxagents.visual.picture_files import check_replaceable, check_suffix
+    from jaxagents.visual.run_plots import plot_runs
 
     path = Path(parsed.to or folder_of_results(parsed.runs) / "curves.png")
     check_suffix(path)
@@ -105,8 +135,19 @@ def plot(parsed: argparse.Namespace) -> None:
     metrics = parsed.metrics.split(",") if parsed.metrics else ["return", *health_metrics(groups)]
     with explained(kinds=(OSError,)):
         check_replaceable(path)
-        plot_runs(groups, path, metrics=list(dict.fromkeys(metrics)))
+        figure = plot_runs(
+            groups,
+            path,
+            metrics=list(dict.fromkeys(metrics)),
+            labels=parsed.labels and parsed.labels.split(","),
+            x=parsed.x,
+            smooth=parsed.smooth,
+            actors=parsed.actors,
+            size=parsed.size,
+        )
     print(path)
+    if parsed.size is not None:
+        print(figure.get_label())
 
 
 def _compare(parsed: argparse.Namespace) -> None:
@@ -120,7 +161,7 @@ def _compare(parsed: argparse.Namespace) -> None:
     from jaxagents.evaluation.comparison_tables import csv_text, latex_of, table_of
     from jaxagents.evaluation.marl_eval import marl_eval_text
     from jaxagents.evaluation.runs import read_groups
-    from jaxagents.visual.plots import check_replaceable, check_suffix
+    from jaxagents.visual.picture_files import check_replaceable, check_suffix
 
     for path in (parsed.csv, parsed.marl_eval):
         if path is not None and path != "-" and os.path.exists(path):
@@ -158,7 +199,7 @@ def _draw_profiles(groups: "Mapping[str, Sequence[Run]]", path: Path) -> None:
     from jaxagents.errors import explained
     from jaxagents.evaluation.aggregates import aggregate, aggregate_profiles
     from jaxagents.evaluation.comparison import make_group, performance_profiles
-    from jaxagents.visual.plots import plot_profiles
+    from jaxagents.visual.run_plots import plot_profiles
 
     envs = {runs[0].config["env"] for runs in groups.values()}
     if len(envs) == 1:
@@ -185,7 +226,7 @@ def _cross_play(parsed: argparse.Namespace) -> None:
         table_beside,
         write_cross_play,
     )
-    from jaxagents.visual.plots import check_replaceable, check_suffix
+    from jaxagents.visual.picture_files import check_replaceable, check_suffix
 
     path = Path(parsed.to or folder_of_results(parsed.runs) / "crossplay.png")
     check_suffix(path)

@@ -69,6 +69,11 @@ class Run(NamedTuple):
         return means or None
 
     @property
+    def teams(self) -> list[int] | None:
+        """Each actor's team; None if the environment has none, or the run has no summary yet."""
+        return (self.summary or {}).get("teams")
+
+    @property
     def success(self) -> dict[str, Any] | None:
         """The success in its final summary; None if there is none, or no episode had it."""
         found = (self.final_summary or {}).get("success")
@@ -208,21 +213,17 @@ def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Ru
     return groups
 
 
-def read_labelled_groups(
-    directories: Sequence[str | PathLike[str]], labels: Sequence[str] | None
-) -> dict[str, list[Run]]:
-    """Read runs and group them as `read_groups`, with labels of the user's choice.
+def labelled(
+    groups: Mapping[str, Sequence[Run]], labels: Sequence[str]
+) -> dict[str, Sequence[Run]]:
+    """Give groups other labels, in their order.
 
     Raises:
-        ExperimentError: As for `read_groups`; or there are more or fewer labels than groups, or
-            two are equal.
+        ExperimentError: There are more or fewer labels than groups, or two are equal.
     """
-    groups = read_groups(directories)
-    if labels is None:
-        return groups
     if len(labels) != len(groups) or len(set(labels)) < len(labels):
         raise ExperimentError(
-            f"labels={','.join(labels)} must name {len(groups)} groups differently: "
+            f"labels={','.join(labels)!r} must be {len(groups)} different ones, of the groups "
             f"{', '.join(groups)}."
         )
     return dict(zip(labels, groups.values(), strict=True))
