@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,10 +158,11 @@ def _compare(parsed: argparse.Namespace) -> None:
     several environments, runs are compared by their name, on one scale.
     """
     from jaxagents.cli.output import comparison_text
-    from jaxagents.errors import ExperimentError
+    from jaxagents.errors import ExperimentError, explained
     from jaxagents.evaluation.comparison_tables import csv_text, latex_of, table_of
     from jaxagents.evaluation.marl_eval import marl_eval_text
     from jaxagents.evaluation.runs import read_groups
+    from jaxagents.training.atomic_write import write_atomically
     from jaxagents.visual.picture_files import check_replaceable, check_suffix
 
     for path in (parsed.csv, parsed.marl_eval):
@@ -171,32 +173,24 @@ def _compare(parsed: argparse.Namespace) -> None:
         check_replaceable(Path(parsed.profiles))
     groups = read_groups(parsed.runs)
     rows = table_of(groups)
-    if parsed.latex:
-        print(latex_of(rows))
-    elif parsed.csv != "-":
-        print(comparison_text(rows))
-    if parsed.csv is not None:
-        _write(parsed.csv, csv_text(rows))
-    if parsed.marl_eval is not None:
-        _write(parsed.marl_eval, marl_eval_text(groups))
-    if parsed.profiles is not None:
-        _draw_profiles(groups, Path(parsed.profiles))
-
-
-def _write(path: str, text: str) -> None:
-    from jaxagents.errors import explained
-    from jaxagents.training.atomic_write import write_atomically
-
-    if path == "-":
-        print(text, end="")
-        return
+    tables = [latex_of(rows)] if parsed.latex else []
+    files = {} if parsed.marl_eval is None else {parsed.marl_eval: marl_eval_text(groups)}
+    if parsed.csv == "-":
+        tables.append(csv_text(rows).rstrip())
+    elif parsed.csv is not None:
+        files[parsed.csv] = csv_text(rows)
+    print(*tables or [comparison_text(rows)], sep="\n")
     with explained(kinds=(OSError,)):
-        write_atomically(Path(path), text)
-    print(path)
+        for path, text in files.items():
+            write_atomically(Path(path), text)
+        if parsed.profiles is not None:
+            _draw_profiles(groups, Path(parsed.profiles))
+            files[parsed.profiles] = ""
+    if files:  # not among tables, which other programs read
+        print(*files, sep="\n", file=sys.stderr if tables else sys.stdout)
 
 
 def _draw_profiles(groups: "Mapping[str, Sequence[Run]]", path: Path) -> None:
-    from jaxagents.errors import explained
     from jaxagents.evaluation.aggregates import aggregate, aggregate_profiles
     from jaxagents.evaluation.comparison import make_group, performance_profiles
     from jaxagents.visual.run_plots import plot_profiles
@@ -208,9 +202,7 @@ def _draw_profiles(groups: "Mapping[str, Sequence[Run]]", path: Path) -> None:
     else:
         profiles = aggregate_profiles(aggregate(groups))
         where, quantity = f"{len(envs)} environments", "score"
-    with explained(kinds=(OSError,)):
-        plot_profiles(profiles, path, where, quantity)
-    print(path)
+    plot_profiles(profiles, path, where, quantity)
 
 
 def _cross_play(parsed: argparse.Namespace) -> None:

@@ -35,6 +35,7 @@ Size = Literal["column", "page"]
 """A figure as wide as a column or a page of a paper."""
 _WIDTHS = {"column": 3.4, "page": 7.0}  # inches
 _SCALE = 0.8  # of fonts and lines in papers: 8 points for labels, 7 for ticks
+_DPI = 300  # of PNG files for papers
 _ASPECT, _TALLEST = 0.66, 2.4  # of a panel in a paper, and inches
 _SINGLE_PANEL_SIZE, _PANEL_SIZE = (8.0, 4.2), (4.3, 3.0)  # inches, on a screen
 _LEGEND_CHARACTERS_PER_INCH = 10
@@ -208,7 +209,7 @@ def _empty_figure(
         width = _WIDTHS[size]
         height = min(_ASPECT * width / n_columns, _TALLEST)
         n_lines = _legend_shape(names, width, _SCALE)[0]
-        figure = new_figure(width, height * n_rows + 0.15 * n_lines)
+        figure = new_figure(width, height * n_rows + 0.15 * n_lines, _DPI)
     figure.get_layout_engine().set(h_pad=0.09 if size is None else 0.04)
     return figure
 

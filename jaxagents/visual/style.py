@@ -20,12 +20,12 @@ _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 _N_MARKERS = 8  # per curve
 
 
-def new_figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float, dpi: int = 150) -> Any:
     """Make a figure without pyplot, its size in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -154,7 +154,7 @@ def style_axes(axes: Any, max_ticks: int = 7, of_counts: bool = True) -> None:
 
 def set_title(axes: Any, title: str, fontsize: float = 12) -> None:
     """Write a left-aligned title above the axes."""
-    axes.set_title(title, loc="left", color=INK, fontsize=fontsize, fontweight="bold", pad=12)
+    axes.set_title(title, loc="left", color=INK, fontsize=fontsize, fontweight="bold", pad=fontsize)
 
 
 def write_caption(figure: Any, sentences: Sequence[str]) -> None:

@@ -142,12 +142,15 @@ def check_marl_eval(data):
                 assert all(isinstance(own[m], list) and len(own[m]) == 1 for m in metrics)
 
 
-def test_marl_eval_reads_all_evaluations(write, tmp_path):
+def test_marl_eval_reads_all_evaluations(write, tmp_path, capsys):
     success = [0.0, 0.5]
     a = write("a", [[3, 5], [4, 6]], success=success, first_seed=1)
     runs = [*a, *write("b", [6, 7], success=success, first_seed=1)]
     path = tmp_path / "raw.json"
-    assert cli.main(["compare", *map(str, runs), "--marl-eval", str(path)]) == 0
+    assert cli.main(["compare", *map(str, runs), "--csv", "-", "--marl-eval", str(path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == f"{path}\n"  # apart from the table
+    assert printed.out.startswith("kind,env,group")
     data = json.loads(path.read_text())
     check_marl_eval(data)
     assert data["jaxmarl"]["MPE_simple_spread_v3"]["a"] == {
