@@ -36,9 +36,9 @@ Size = Literal["column", "page"]
 _WIDTHS = {"column": 3.4, "page": 7.0}  # inches
 _SCALE = 0.8  # of fonts and lines in papers: 8 points for labels, 7 for ticks
 _DPI = 300  # of PNG files for papers
-_ASPECT, _TALLEST = 0.66, 2.4  # of a panel in a paper, and inches
+_ASPECT, _LOWEST, _TALLEST = 0.66, 2.0, 2.4  # of a panel in a paper, and inches
 _SINGLE_PANEL_SIZE, _PANEL_SIZE = (8.0, 4.2), (4.3, 3.0)  # inches, on a screen
-_LEGEND_CHARACTERS_PER_INCH = 10
+_LEGEND_CHARACTERS_PER_INCH, _TITLE_CHARACTERS_PER_INCH = 10, 11
 _MOST_SQUEEZED = 2.0  # panels share an axis that is this many times as tall as they need
 _QUANTITIES = {
     "return": "Episode return",
@@ -49,7 +49,7 @@ _QUANTITIES = {
 
 
 def plot_runs(
-    runs: Sequence[str | PathLike[str]] | Mapping[str, Sequence[Run]],
+    runs: str | PathLike[str] | Sequence[str | PathLike[str]] | Mapping[str, Sequence[Run]],
     path: str | PathLike[str] | None = None,
     *,
     metrics: Sequence[str] = ("return",),
@@ -67,7 +67,8 @@ def plot_runs(
     different points of training is interpolated, and ends with its shortest run.
 
     Args:
-        runs: Directories of runs or populations; or runs by label, see `group_runs`.
+        runs: A directory or directories of runs or populations; or runs by label, from
+            `group_runs`.
         path: File to write; its suffix, .png, .svg or .pdf, selects the format. None: no file.
         metrics: Names as in ``metrics.jsonl``, with or without ``_mean``; "return" is
             ``return_mean`` and its spread.
@@ -93,7 +94,8 @@ def plot_runs(
         check_suffix(Path(path))
     if size is not None and size not in _WIDTHS:
         raise ExperimentError(f"size={size!r} is none of {', '.join(_WIDTHS)}.")
-    groups = runs if isinstance(runs, Mapping) else read_groups(runs)
+    directories = [runs] if isinstance(runs, str | PathLike) else runs
+    groups = directories if isinstance(directories, Mapping) else read_groups(directories)
     groups = groups if labels is None else labelled(groups, labels)
     actors = actors or _default_actors(groups)
     panels = [make_panels(groups, each, x=x, smooth=smooth, actors=actors) for each in metrics]
@@ -191,7 +193,8 @@ def _draw_panels(
             draw_random(axes, panel.random, scale)
         n_ticks = 7 if len(panels) == 1 and size != "column" else 5
         style_axes(axes, max_ticks=n_ticks, of_counts=axis.of_counts)
-        set_title(axes, _title(panel, groups), fontsize=10 * scale)
+        most = int(_TITLE_CHARACTERS_PER_INCH / scale * figure.get_figwidth() / n_columns)
+        set_title(axes, _title(panel, groups, most), fontsize=10 * scale)
         axes.tick_params(labelsize=9 * scale)
         if i + n_columns >= len(panels):
             axes.set_xlabel(axis.title, color=INK, fontsize=10 * scale)
@@ -207,7 +210,7 @@ def _empty_figure(
         figure = new_figure(width * n_columns, height * n_rows + 0.6)
     else:
         width = _WIDTHS[size]
-        height = min(_ASPECT * width / n_columns, _TALLEST)
+        height = min(max(_ASPECT * width / n_columns, _LOWEST), _TALLEST)
         n_lines = _legend_shape(names, width, _SCALE)[0]
         figure = new_figure(width, height * n_rows + 0.15 * n_lines, _DPI)
     figure.get_layout_engine().set(h_pad=0.09 if size is None else 0.04)
@@ -261,13 +264,14 @@ def _has_several_runs(groups: Mapping[str, Sequence[Run]]) -> bool:
     return any(len(group) > 1 for group in groups.values())
 
 
-def _title(panel: Panel, groups: Mapping[str, Sequence[Run]]) -> str:
+def _title(panel: Panel, groups: Mapping[str, Sequence[Run]], most_characters: int) -> str:
     quantity = _QUANTITIES.get(panel.metric, panel.metric.replace("_", " ").capitalize())
     if panel.metric == "success":
         found = [run.success for group in groups.values() for run in group]
         titles = {each["title"] for each in found if each is not None}
         quantity = titles.pop().capitalize() if len(titles) == 1 else quantity
-    return f"{quantity}: {panel.subject}" if panel.subject else quantity
+    title = f"{quantity}: {panel.subject}" if panel.subject else quantity
+    return title if len(title) <= most_characters else title.replace(": ", ":\n", 1)
 
 
 def _draw_legend(figure: Any, names: Mapping[str, str], scale: float) -> None:

@@ -297,7 +297,7 @@ def test_teams_have_a_panel_each_where_runs_recorded_them(drawn, write):
 
 def test_a_figure_for_a_column_has_its_width_fonts_and_no_caption(write, tmp_path, capsys):
     (run,) = write("a", returns(1, 2))
-    figure = plot_runs([run], size="column")
+    figure = plot_runs(run, size="column")
     (axes,) = figure.axes
     assert figure.get_figwidth() == 3.4
     assert (axes.xaxis.label.get_fontsize(), axes.get_xticklabels()[0].get_fontsize()) == (8, 7.2)
@@ -310,6 +310,16 @@ def test_a_figure_for_a_column_has_its_width_fonts_and_no_caption(write, tmp_pat
     assert capsys.readouterr().out == 2 * f"{path}\n{figure.get_label()}\n"
     assert b"/FontFile2" in written[0]  # TrueType
     assert written[0] == written[1]
+
+
+def test_a_long_title_is_broken_where_panels_are_narrow(write):
+    metrics = {name: [[0.1, 0.2]] for name in ("kl", "entropy", "explained_variance")}
+    runs = [*write("a", metrics), *write("b", metrics)]
+    assert titles(plot_runs(runs, metrics=list(metrics), size="page")) == [
+        "KL divergence (nats):\nmean of 2 policies",
+        "Entropy (nats):\nmean of 2 policies",
+        "Explained variance:\nmean of 2 policies",
+    ]
 
 
 @pytest.mark.parametrize(
