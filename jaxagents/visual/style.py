@@ -36,7 +36,7 @@ def colour_of(curve_index: int) -> str:
 
 
 def fit_to_curves(
-    axes: Any, curves: Sequence[Float[np.ndarray, "*rows evaluations"]], random: float | None = None
+    axes: Any, curves: Sequence[Float[np.ndarray, "... evaluations"]], random: float | None = None
 ) -> None:
     """Let the vertical axis follow the curves, see `limits_of`, and draw the random return."""
     axes.set_ylim(*limits_of(curves, random))
@@ -45,7 +45,7 @@ def fit_to_curves(
 
 
 def limits_of(
-    curves: Sequence[Float[np.ndarray, "*rows evaluations"]], random: float | None = None
+    curves: Sequence[Float[np.ndarray, "... evaluations"]], random: float | None = None
 ) -> tuple[float, float]:
     """Return limits of the vertical axis, in which what comes first does not squeeze the rest.
 
