@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jaxagents.environments.sides.side import PastSelves, Side
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
     from jaxagents.environments.success import Success
+    from jaxagents.evaluation.comparison_tables import compare_runs
     from jaxagents.evaluation.payoffs import CrossPlay, Payoffs, cross_play, payoffs
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from jaxagents.training.trackers import Tracker, register_tracker
     from jaxagents.types import MetricStats, Observation, Runner
     from jaxagents.visual.population_plots import draw_cross_play, draw_payoffs
+    from jaxagents.visual.run_plots import plot_runs
 
 __version__ = "1.0.0"
 
@@ -86,6 +88,7 @@ _MODULE_OF = {
     "SuccessiveHalving": "ippo.population.selection",
     "Tracker": "training.trackers",
     "check_environment": "environments.environment_check",
+    "compare_runs": "evaluation.comparison_tables",
     "cross_play": "evaluation.payoffs",
     "draw_cross_play": "visual.population_plots",
     "draw_payoffs": "visual.population_plots",
@@ -95,6 +98,7 @@ _MODULE_OF = {
     "payoffs": "evaluation.payoffs",
     "plain_jax": "compiler.tuned_forms",
     "plan": "experiments.planning",
+    "plot_runs": "visual.run_plots",
     "profile": "experiments.profiling",
     "register": "environments.registry",
     "register_agent": "ippo.agent_classes",
@@ -149,6 +153,7 @@ __all__ = [
     "SuccessiveHalving",
     "Tracker",
     "check_environment",
+    "compare_runs",
     "cross_play",
     "draw_cross_play",
     "draw_payoffs",
@@ -158,6 +163,7 @@ __all__ = [
     "payoffs",
     "plain_jax",
     "plan",
+    "plot_runs",
     "profile",
     "register",
     "register_agent",

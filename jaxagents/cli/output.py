@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
-    from jaxagents.evaluation.comparison import Aggregate, Comparison, Group, Improvement
+    from jaxagents.evaluation.comparison_tables import Row
     from jaxagents.evaluation.payoffs import CrossPlay
     from jaxagents.experiments.config_files.schema import ExperimentConfig
     from jaxagents.experiments.experiment import Experiment
@@ -221,74 +221,22 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def comparison_text(comparisons: Sequence["Comparison"]) -> str:
-    """Format the returns of groups of runs as a table, with a sentence for each pair."""
-    from jaxagents.evaluation.comparison import describe_comparison
-    from jaxagents.evaluation.success_rates import comparable, success_number
+def comparison_text(rows: Sequence["Row"]) -> str:
+    """Format a comparison as a table, with a sentence for each pair."""
+    from jaxagents.evaluation.comparison_tables import cells_of, sentences_of
 
-    groups = {group.label: group for each in comparisons for group in (each.first, each.second)}
-    rows = [
-        [label, str(len(group.returns)), *map(_number, _of_runs(group))]
-        for label, group in groups.items()
-    ]
-    titles = ["", "runs", "mean", "iqm", "lowest", "highest"]
-    successes = comparable([group.success for group in groups.values()])
-    for row, success in zip(rows, successes, strict=False):
-        row.append(success_number(success, success["mean"]))
-        titles[6:] = [success["title"]]
     notes = [
         "Returns are those of the runs' summaries, averaged over actors. Groups are compared by",
         "the difference of their interquartile means (iqm), with bootstrap intervals over seeds.",
     ]
-    return "\n".join(
-        [
-            table([titles, *rows], right_from=1),
-            "",
-            *map(describe_comparison, comparisons),
-            "",
-            *notes,
+    if any(row["kind"] == "method" for row in rows):
+        notes = [
+            "Columns of environments are interquartile means of the runs' returns. The score is",
+            "the interquartile mean over all runs, on a scale from the return of random actions,",
+            "0, to the best method's on each environment, 1; bootstrap intervals resample runs",
+            "within each. Where random actions were not measured, 0 is the return before training.",
         ]
-    )
-
-
-def aggregates_text(methods: Sequence["Aggregate"], pairs: Sequence["Improvement"]) -> str:
-    """Format methods' results on several environments as a table, with a sentence per pair."""
-    from jaxagents.evaluation.bootstrap import interquartile_mean
-
-    envs = list(methods[0].returns)
-    rows = [
-        [
-            each.label,
-            *(_number(float(interquartile_mean(each.returns[env]))) for env in envs),
-            f"{each.iqm:.3f}",
-            *(["", ""] if each.interval is None else (f"{end:.3f}" for end in each.interval)),
-        ]
-        for each in methods
-    ]
-    sentences = [
-        f"{each.first} earns more than {each.second} in {100 * each.probability:.0f} % of pairs "
-        "of runs on the same environment"
-        + (
-            ", but a single seed says nothing about others: train with several seeds."
-            if each.interval is None
-            else f" (95 % interval {100 * each.interval.low:.0f} to {100 * each.interval.high:.0f}"
-            " %)."
-        )
-        for each in pairs
-    ]
-    notes = [
-        "Columns of environments are interquartile means of the runs' returns. The score is the",
-        "interquartile mean over all runs, on a scale from the return of random actions, 0, to the",
-        "best method's on each environment, 1; bootstrap intervals resample runs within each.",
-        "Where random actions were not measured, 0 is the return before training.",
-    ]
-    titles = ["", *envs, "score", "95 % from", "to"]
-    return "\n".join([table([titles, *rows], right_from=1), "", *sentences, "", *notes])
-
-
-def _of_runs(group: "Group") -> tuple[float, ...]:
-    returns = group.returns
-    return (float(returns.mean()), group.iqm, float(returns.min()), float(returns.max()))
+    return "\n".join([table(cells_of(rows), right_from=1), "", *sentences_of(rows), "", *notes])
 
 
 def cross_play_text(result: "CrossPlay") -> str:

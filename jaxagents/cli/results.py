@@ -2,15 +2,15 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxagents.cli.arguments import Commands, add_command, add_mode, add_run, add_runs
 from jaxagents.cli.output import shown_path, summary_text
 
 if TYPE_CHECKING:
-    from jaxagents.evaluation.comparison import PerformanceProfile
     from jaxagents.evaluation.runs import Run
 
 
@@ -37,20 +37,59 @@ def _add_plot(commands: Commands) -> None:
         ),
     )
     command.add_argument(
+        "--labels", metavar="NAME,...", help="names of the curves in the legend, in its order"
+    )
+    command.add_argument(
+        "--x",
+        choices=["steps", "updates", "time"],
+        default="steps",
+        help="horizontal axis: environment steps, updates, or time of training",
+    )
+    command.add_argument(
+        "--smooth",
+        type=int,
+        default=1,
+        metavar="N",
+        help="draw means of the N evaluations around each, of fewer at either end",
+    )
+    command.add_argument(
+        "--actors",
+        choices=["mean", "each", "team"],
+        help="one panel for all actors, for each that differs, or for each team; by default each "
+        "for one curve, and for several team if the runs have teams, or else mean",
+    )
+    command.add_argument(
+        "--size",
+        choices=["column", "page"],
+        help="width of a paper's column, 3.4 inches, or page, 7 inches, with fonts of 7 and 8 "
+        "points",
+    )
+    command.add_argument(
         "--to",
         metavar="FILE",
-        help="a .png or .svg file; RUN/curves.png by default, ./curves.png for several runs",
+        help="a .png, .svg or .pdf file; RUN/curves.png by default, ./curves.png for several runs",
     )
 
 
 def _add_compare(commands: Commands) -> None:
     command = add_command(commands, "compare", _compare)
     add_runs(command)
-    command.add_argument("--csv", metavar="FILE", help="write the numbers to a new file, too")
+    command.add_argument(
+        "--csv", metavar="FILE", help="write all numbers to a new file, or with - print only them"
+    )
+    command.add_argument(
+        "--latex", action="store_true", help="print tables in LaTeX, for the package booktabs"
+    )
+    command.add_argument(
+        "--marl-eval",
+        metavar="FILE",
+        help="write all evaluations to a new JSON file, as MARL-eval and rliable read them",
+    )
     command.add_argument(
         "--profiles",
         metavar="FILE",
-        help="a .png or .svg file of performance profiles: the share of runs above each return",
+        help="a .png, .svg or .pdf file of performance profiles: the share of runs above each "
+        "return",
     )
 
 
@@ -73,7 +112,7 @@ def _add_cross_play(commands: Commands) -> None:
     command.add_argument(
         "--to",
         metavar="FILE",
-        help="a .png or .svg file, next to which the numbers are written as .csv; "
+        help="a .png, .svg or .pdf file, next to which the numbers are written as .csv; "
         "RUN/crossplay.png by default, ./crossplay.png for several runs",
     )
 
@@ -82,13 +121,14 @@ def plot(parsed: argparse.Namespace) -> None:
     """Plot the learning curves of runs.
 
     Runs that differ only in their seed share a curve: their interquartile mean with its 95 %
-    bootstrap interval. A curve ends with its shortest run.
+    bootstrap interval. A curve ends with its shortest run. For papers, --size prints the caption.
     """
     from jaxagents.errors import explained
     from jaxagents.evaluation.learning_curves import health_metrics
     from jaxagents.evaluation.runs import read_groups
     from jaxagents.evaluation.zoo import folder_of_results
-    from jaxagents.visual.plots import check_replaceable, check_suffix, plot_runs
+    from jaxagents.visual.picture_files import check_replaceable, check_suffix
+    from jaxagents.visual.run_plots import plot_runs
 
     path = Path(parsed.to or folder_of_results(parsed.runs) / "curves.png")
     check_suffix(path)
@@ -96,8 +136,19 @@ def plot(parsed: argparse.Namespace) -> None:
     metrics = parsed.metrics.split(",") if parsed.metrics else ["return", *health_metrics(groups)]
     with explained(kinds=(OSError,)):
         check_replaceable(path)
-        plot_runs(groups, path, metrics=list(dict.fromkeys(metrics)))
+        figure = plot_runs(
+            groups,
+            path,
+            metrics=list(dict.fromkeys(metrics)),
+            labels=parsed.labels and parsed.labels.split(","),
+            x=parsed.x,
+            smooth=parsed.smooth,
+            actors=parsed.actors,
+            size=parsed.size,
+        )
     print(path)
+    if parsed.size is not None:
+        print(figure.get_label())
 
 
 def _compare(parsed: argparse.Namespace) -> None:
@@ -106,84 +157,52 @@ def _compare(parsed: argparse.Namespace) -> None:
     Returns are those of the summaries. Runs that differ only in their seed form a group. Over
     several environments, runs are compared by their name, on one scale.
     """
-    from jaxagents.errors import ExperimentError
+    from jaxagents.cli.output import comparison_text
+    from jaxagents.errors import ExperimentError, explained
+    from jaxagents.evaluation.comparison_tables import csv_text, latex_of, table_of
+    from jaxagents.evaluation.marl_eval import marl_eval_text
     from jaxagents.evaluation.runs import read_groups
-    from jaxagents.visual.plots import check_replaceable, check_suffix
+    from jaxagents.training.atomic_write import write_atomically
+    from jaxagents.visual.picture_files import check_replaceable, check_suffix
 
-    if parsed.csv is not None and os.path.exists(parsed.csv):
-        raise ExperimentError(f"{parsed.csv} exists already; name another file.")
+    for path in (parsed.csv, parsed.marl_eval):
+        if path is not None and path != "-" and os.path.exists(path):
+            raise ExperimentError(f"{path} exists already; name another file.")
     if parsed.profiles is not None:
         check_suffix(Path(parsed.profiles))
         check_replaceable(Path(parsed.profiles))
     groups = read_groups(parsed.runs)
-    envs = {runs[0].config["env"] for runs in groups.values()}
-    compare_on = _compare_on_one if len(envs) == 1 else _compare_on_several
-    compare_on(groups, parsed.csv, parsed.profiles)
-
-
-def _compare_on_one(
-    runs: "Mapping[str, Sequence[Run]]", table: str | None, picture: str | None
-) -> None:
-    from jaxagents.cli.output import comparison_text
-    from jaxagents.evaluation.comparison import compare_groups, performance_profiles, table_of
-
-    comparisons = compare_groups(runs)
-    print(comparison_text(comparisons))
-    if table is not None:
-        _write_table(table, table_of(comparisons))
-    if picture is not None:
-        groups = {each.label: each for pair in comparisons for each in (pair.first, pair.second)}
-        profiles = performance_profiles(list(groups.values()))
-        (env,) = {of_group[0].config["env"] for of_group in runs.values()}
-        _draw_profiles(picture, profiles, env, "return of the evaluation after training")
-
-
-def _compare_on_several(
-    runs: "Mapping[str, Sequence[Run]]", table: str | None, picture: str | None
-) -> None:
-    from jaxagents.cli.output import aggregates_text
-    from jaxagents.evaluation.comparison import (
-        aggregate,
-        aggregate_profiles,
-        improvements,
-        table_of_aggregates,
-    )
-
-    methods = aggregate(runs)
-    print(aggregates_text(methods, improvements(methods)))
-    if table is not None:
-        _write_table(table, table_of_aggregates(methods))
-    if picture is not None:
-        where = f"{len(methods[0].returns)} environments"
-        _draw_profiles(picture, aggregate_profiles(methods), where, "score")
-
-
-def _write_table(path: str, rows: "Sequence[Mapping[str, Any]]") -> None:
-    import csv
-
-    from jaxagents.errors import explained
-    from jaxagents.training.atomic_write import replacing
-
-    with (
-        explained(kinds=(OSError,)),
-        replacing(path) as new,
-        open(new, "w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    print(path)
-
-
-def _draw_profiles(
-    path: str, profiles: "Mapping[str, PerformanceProfile]", env: str, quantity: str
-) -> None:
-    from jaxagents.errors import explained
-    from jaxagents.visual.plots import plot_profiles
-
+    rows = table_of(groups)
+    tables = [latex_of(rows)] if parsed.latex else []
+    files = {} if parsed.marl_eval is None else {parsed.marl_eval: marl_eval_text(groups)}
+    if parsed.csv == "-":
+        tables.append(csv_text(rows).rstrip())
+    elif parsed.csv is not None:
+        files[parsed.csv] = csv_text(rows)
+    print(*tables or [comparison_text(rows)], sep="\n")
     with explained(kinds=(OSError,)):
-        plot_profiles(profiles, Path(path), env, quantity)
-    print(path)
+        for path, text in files.items():
+            write_atomically(Path(path), text)
+        if parsed.profiles is not None:
+            _draw_profiles(groups, Path(parsed.profiles))
+            files[parsed.profiles] = ""
+    if files:  # not among tables, which other programs read
+        print(*files, sep="\n", file=sys.stderr if tables else sys.stdout)
+
+
+def _draw_profiles(groups: "Mapping[str, Sequence[Run]]", path: Path) -> None:
+    from jaxagents.evaluation.aggregates import aggregate, aggregate_profiles
+    from jaxagents.evaluation.comparison import make_group, performance_profiles
+    from jaxagents.visual.run_plots import plot_profiles
+
+    envs = {runs[0].config["env"] for runs in groups.values()}
+    if len(envs) == 1:
+        profiles = performance_profiles([make_group(*each) for each in groups.items()])
+        where, quantity = envs.pop(), "return of the evaluation after training"
+    else:
+        profiles = aggregate_profiles(aggregate(groups))
+        where, quantity = f"{len(envs)} environments", "score"
+    plot_profiles(profiles, path, where, quantity)
 
 
 def _cross_play(parsed: argparse.Namespace) -> None:
@@ -199,7 +218,7 @@ def _cross_play(parsed: argparse.Namespace) -> None:
         table_beside,
         write_cross_play,
     )
-    from jaxagents.visual.plots import check_replaceable, check_suffix
+    from jaxagents.visual.picture_files import check_replaceable, check_suffix
 
     path = Path(parsed.to or folder_of_results(parsed.runs) / "crossplay.png")
     check_suffix(path)

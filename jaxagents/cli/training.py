@@ -4,7 +4,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from jaxagents.cli.arguments import (
@@ -263,26 +263,27 @@ def sweep(parsed: argparse.Namespace) -> None:
     )
     search = Sweep(parsed.config, parsed.space, parsed.to, settings, parsed.overrides)
 
-    best, *_ = search.run(
+    results = search.run(
         lambda result: print(result_text(result), flush=True),
         lambda text: print(text, flush=True),
-    ) or [None]
-    if best is None or best.score != best.score:
+    )
+    if not results or results[0].score != results[0].score:
         raise ExperimentError(f"no trial of {parsed.to} has a score: all have diverged.")
     with search.study.concluding(lambda text: print(text, flush=True)) as other:
         if other:
             print(f"all trials have ended; {other} compares the best one and writes the results")
         else:
-            _conclude(search, best, parsed)
+            _conclude(search, results, parsed)
 
 
-def _conclude(search: "Sweep", best: "Result", parsed: argparse.Namespace) -> None:
+def _conclude(search: "Sweep", results: "Sequence[Result]", parsed: argparse.Namespace) -> None:
     """Compare the best trial with the unchanged configuration, and write the results."""
     from jaxagents.evaluation.comparison import describe_comparison
-    from jaxagents.experiments.sweep.report import result_text, write_sweep_report
+    from jaxagents.experiments.sweep.report import result_text, ties_text, write_sweep_report
 
+    best = results[0]
     comparison = search.confirm(best.values)
-    print(f"\nbest: {result_text(best)}")
+    print(f"\nbest: {result_text(best)}", *ties_text(results), sep="\n")
     if comparison is not None:
         print(describe_comparison(comparison))
     if parsed.best_to is not None:

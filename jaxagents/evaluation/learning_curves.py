@@ -1,7 +1,8 @@
 """Learning curves of runs: metrics over training, aggregated over actors and seeds."""
 
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -25,6 +26,10 @@ _HEALTH = (
 _MOST_DIFFERENT = 6  # actors with panels of their own; beyond that, a policy's actors share one
 _MOST_PANELS = 12  # panels of a metric; beyond that, one panel shows the mean
 _NOT_METRICS = ("n_updates_done", "n_environment_steps", "seconds")
+X = Literal["steps", "updates", "time"]
+"""What a curve is drawn over: environment steps, updates, or seconds of training."""
+Actors = Literal["mean", "each", "team"]
+"""Which actors share a panel: all, those with equal values, or those of a team."""
 _PER_ACTOR = ("return", "final_rewards", "terminated", "truncated")
 
 
@@ -37,7 +42,7 @@ class GroupCurve(NamedTuple):
     the extremes are the lowest and highest episodes.
     """
 
-    n_environment_steps: Float[np.ndarray, "points"]
+    x: Float[np.ndarray, "points"]
     line: Float[np.ndarray, "points"]
     band: Float[np.ndarray, "2 points"] | None = None
     extremes: Float[np.ndarray, "2 points"] | None = None
@@ -73,7 +78,7 @@ class _Part(NamedTuple):
 class _Recorded(NamedTuple):
     """A metric as a run recorded it."""
 
-    n_environment_steps: Float[np.ndarray, "evaluations"]
+    x: Float[np.ndarray, "evaluations"]
     values: Float[np.ndarray, "evaluations columns"]
     # For returns: standard deviation, minimum and maximum over episodes.
     spread: Float[np.ndarray, "3 evaluations columns"] | None
@@ -90,33 +95,60 @@ def metric_names(run: Run) -> list[str]:
     return sorted(names)
 
 
-def make_panels(groups: Mapping[str, Sequence[Run]], metric: str) -> list[Panel]:
-    """Aggregate a metric over each group's runs, in one panel per actor or policy that differs.
+def make_panels(
+    groups: Mapping[str, Sequence[Run]],
+    metric: str,
+    *,
+    x: X = "steps",
+    smooth: int = 1,
+    actors: Actors = "each",
+) -> list[Panel]:
+    """Aggregate a metric over each group's runs, in one or more panels.
 
-    Actors with equal values in all runs share a panel. If more than a few differ, one panel per
-    policy shows the mean over its actors. If there are still too many panels, or runs differ in
-    their numbers of actors or policies, a single panel shows the mean over all of them.
+    With "each", actors with equal values in all runs share a panel. If more than a few differ, one
+    panel per policy shows the mean over its actors. If there are still too many panels, or runs
+    differ in their numbers of actors or policies, a single panel shows the mean over all of them.
+    "mean" always shows that panel. "team" shows the mean of each team's actors.
 
     Runs of a group that were evaluated at different points of training are interpolated linearly
     at all these points. A curve covers the part of training that all its runs cover, so that
     nothing is extrapolated and every point aggregates the same runs.
 
+    Args:
+        groups: Runs by label.
+        metric: A name as in ``metrics.jsonl``, with or without ``_mean``.
+        x: What the curves are drawn over.
+        smooth: Each point of a run is the mean of this many evaluations around it, of fewer at
+            either end.
+        actors: Which actors share a panel.
+
     Raises:
-        ExperimentError: A run has not recorded the metric, or the runs of a group cover no common
-            part of training.
+        ExperimentError: A run has not recorded the metric or its teams, the runs of a group cover
+            no common part of training, or an option has no such value.
     """
+    _check_choice("x", x, get_args(X))
+    _check_choice("actors", actors, get_args(Actors))
+    if smooth < 1:
+        raise ExperimentError(f"smooth={smooth} evaluations make no mean; choose 1 or more.")
     metric = metric.removesuffix("_mean")
     recorded = {
-        label: [_read_metric(run, metric) for run in group] for label, group in groups.items()
+        label: [_read_metric(run, metric, x) for run in group] for label, group in groups.items()
     }
     panels = []
-    for part in _divide_into_parts(metric, groups, recorded):
-        curves = {label: _aggregate(label, group, part) for label, group in recorded.items()}
+    for part in _divide_into_parts(metric, groups, recorded, actors):
+        curves = {
+            label: _aggregate(label, group, part, smooth) for label, group in recorded.items()
+        }
         present = {label: curve for label, curve in curves.items() if curve is not None}
         if present:
             random = _random_return(groups, metric, part)
             panels.append(Panel(metric, part.subject, present, random))
     return panels
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ExperimentError(f"{name}={value!r} is none of {', '.join(choices)}.")
 
 
 def _random_return(groups: Mapping[str, Sequence[Run]], metric: str, part: _Part) -> float | None:
@@ -138,10 +170,11 @@ def _metric_name(key: str) -> str:
     return key.removesuffix("_mean")
 
 
-def _read_metric(run: Run, metric: str) -> _Recorded:
+def _read_metric(run: Run, metric: str, x: X) -> _Recorded:
     keys = {key for record in run.records for key in record if _is_key_of(key, metric)}
     key = next(iter(keys), "")
-    records = [record for record in run.records if record.get(key) is not None]
+    has_value = [record.get(key) is not None for record in run.records]
+    records = list(itertools.compress(run.records, has_value))
     if not records or not np.isfinite(_as_columns(records, key)).any():
         if not (metrics := run.directory / "metrics.jsonl").is_file():
             raise ExperimentError(f"{metrics} is missing: the run's evaluations are lost to plots.")
@@ -154,8 +187,14 @@ def _read_metric(run: Run, metric: str) -> _Recorded:
     if key == "return_mean":
         spread_keys = ("return_std", "return_min", "return_max")
         spread = np.stack([_as_columns(records, each) for each in spread_keys])
-    steps = np.array([record["n_environment_steps"] for record in records], np.float64)
-    return _Recorded(steps, _as_columns(records, key), spread)
+    return _Recorded(_x_of(run, x)[has_value], _as_columns(records, key), spread)
+
+
+def _x_of(run: Run, x: X) -> Float[np.ndarray, "evaluations"]:
+    if x == "time":
+        return run.seconds
+    key = {"steps": "n_environment_steps", "updates": "n_updates_done"}[x]
+    return np.array([record[key] for record in run.records], np.float64)
 
 
 def _is_key_of(key: str, metric: str) -> bool:
@@ -173,7 +212,10 @@ def _as_columns(
 
 
 def _divide_into_parts(
-    metric: str, groups: Mapping[str, Sequence[Run]], recorded: Mapping[str, Sequence[_Recorded]]
+    metric: str,
+    groups: Mapping[str, Sequence[Run]],
+    recorded: Mapping[str, Sequence[_Recorded]],
+    actors: Actors,
 ) -> list[_Part]:
     everything = [each for group in recorded.values() for each in group]
     counts = {each.values.shape[1] for each in everything}
@@ -184,11 +226,14 @@ def _divide_into_parts(
     (n_columns,) = counts
     if n_columns == 1:
         return [_Part("", [0], alike=True)]
-    parts = _group_equal_columns(everything)
-    if len(parts) > _MOST_DIFFERENT and of_actors:
-        parts = _actors_of_policies(groups, n_columns) or parts
-    if len(parts) > _MOST_PANELS:
-        parts = [list(range(n_columns))]
+    parts = [list(range(n_columns))]
+    if actors == "team" and of_actors:
+        parts = _members_of(_teams(groups))
+    elif actors != "mean":
+        different = _group_equal_columns(everything)
+        if len(different) > _MOST_DIFFERENT and of_actors:
+            different = _actors_of_policies(groups, n_columns) or different
+        parts = different if len(different) <= _MOST_PANELS else parts
     return [_make_part(noun, columns, n_columns, everything) for columns in parts]
 
 
@@ -246,8 +291,29 @@ def _actors_of_policies(
     known = maps.pop()
     if maps or known is None:
         return None
-    policy_of_actor = np.array(known)
-    return [np.flatnonzero(policy_of_actor == i).tolist() for i in np.unique(policy_of_actor)]
+    return _members_of(known)
+
+
+def _members_of(owner_of_actor: Sequence[int]) -> list[list[int]]:
+    """List the actors of each policy or team."""
+    owners = np.array(owner_of_actor)
+    return [np.flatnonzero(owners == i).tolist() for i in np.unique(owners)]
+
+
+def _teams(groups: Mapping[str, Sequence[Run]]) -> list[int]:
+    """Return each actor's team, equal in all runs."""
+    first, *_ = runs = [run for group in groups.values() for run in group]
+    for run in runs:
+        if run.teams is None:
+            raise ExperimentError(
+                f"{run.directory} has not recorded teams; choose actors mean or each."
+            )
+        if run.teams != first.teams:
+            raise ExperimentError(
+                f"{first.directory} has the teams {first.teams} and {run.directory} {run.teams}; "
+                "plot them one at a time."
+            )
+    return first.teams or []
 
 
 def _policy_of_actor(run: Run, n_actors: int) -> tuple[int, ...] | None:
@@ -256,20 +322,23 @@ def _policy_of_actor(run: Run, n_actors: int) -> tuple[int, ...] | None:
         return (0,) * n_actors
     if sharing == "independent":
         return tuple(range(n_actors))
-    # Only the environment knows its teams; their actors mostly have equal returns anyway.
-    return None if sharing == "team" else tuple(sharing)
+    if sharing == "team":
+        return None if run.teams is None else tuple(run.teams)
+    return tuple(sharing)
 
 
 # Curves of groups.
 
 
-def _aggregate(label: str, recorded: Sequence[_Recorded], part: _Part) -> GroupCurve | None:
+def _aggregate(
+    label: str, recorded: Sequence[_Recorded], part: _Part, smooth: int
+) -> GroupCurve | None:
     """Aggregate the runs of a group; None if one of them has no finite value."""
-    lines = [_finite_line(each, part) for each in recorded]
+    lines = [_finite_line(each, part, smooth) for each in recorded]
     if not all(len(x) for x, _ in lines):
         return None
     if len(recorded) == 1:
-        return _add_spread(GroupCurve(*lines[0]), recorded[0], part)
+        return _add_spread(GroupCurve(*lines[0]), recorded[0], part, smooth)
     points = np.unique(np.concatenate([x for x, _ in lines]))
     first, last = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
     points = points[(points >= first) & (points <= last)]
@@ -283,20 +352,32 @@ def _aggregate(label: str, recorded: Sequence[_Recorded], part: _Part) -> GroupC
     return GroupCurve(points, interquartile_mean(values), percentile_interval(resamples))
 
 
-def _finite_line(recorded: _Recorded, part: _Part) -> tuple[np.ndarray, np.ndarray]:
-    """Return the environment steps and values of a run's finite evaluations."""
+def _finite_line(recorded: _Recorded, part: _Part, smooth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return x and the values of a run's finite evaluations."""
     values = recorded.values
     if part.columns is not None:
         values = values[:, part.columns[: 1 if part.alike else None]]
     values = values.mean(axis=1)
     finite = np.isfinite(values)
-    return recorded.n_environment_steps[finite], values[finite]
+    return recorded.x[finite], smoothed(values[finite], smooth)
 
 
-def _add_spread(curve: GroupCurve, recorded: _Recorded, part: _Part) -> GroupCurve:
+def smoothed(
+    values: Float[np.ndarray, "*rows evaluations"], n: int
+) -> Float[np.ndarray, "*rows evaluations"]:
+    """Average each value with those around it, ``n`` in all, and fewer at either end."""
+    indices = np.arange(values.shape[-1])
+    first = np.maximum(indices - (n - 1) // 2, 0)
+    last = np.minimum(indices + n // 2, len(indices) - 1)
+    windows = [values[..., a : b + 1].mean(axis=-1) for a, b in zip(first, last, strict=True)]
+    return np.stack(windows, axis=-1) if windows else values
+
+
+def _add_spread(curve: GroupCurve, recorded: _Recorded, part: _Part, smooth: int) -> GroupCurve:
     if recorded.spread is None or part.columns is None or not part.alike:
         return curve
     column = part.columns[0]
-    deviation, lowest, highest = recorded.spread[:, np.isfinite(recorded.values[:, column]), column]
+    spread = recorded.spread[:, np.isfinite(recorded.values[:, column]), column]
+    deviation, lowest, highest = smoothed(spread, smooth)
     band = np.clip([curve.line - deviation, curve.line + deviation], lowest, highest)
     return curve._replace(band=band, extremes=np.stack([lowest, highest]))

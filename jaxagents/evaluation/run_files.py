@@ -50,7 +50,11 @@ def _is_mapping(value: Any) -> bool:
 
 
 def _is_sharing(value: Any) -> bool:
-    return value is None or _is_text(value) or (type(value) is list and all(map(_is_count, value)))
+    return value is None or _is_text(value) or _are_counts(value)
+
+
+def _are_counts(value: Any) -> bool:
+    return type(value) is list and all(map(_is_count, value))
 
 
 def _are_texts(value: Any) -> bool:
@@ -204,6 +208,9 @@ def read_summary(path: Path) -> dict[str, Any]:
     if measured is not _MISSING and not (is_list and len(measured) == n_actors):
         place = _place(path, "random_returns.mean")
         raise _wrong(place, "random_returns.mean", f"a list of {n_actors} numbers", measured)
+    teams = summary.get("teams")
+    if teams is not None and not (_are_counts(teams) and len(teams) == n_actors):
+        raise _wrong(_place(path, "teams"), "teams", f"a list of {n_actors} integers", teams)
     members = summary.get("diagnosis", [])
     if not _are_texts(members):
         raise _wrong(_place(path, "diagnosis"), "diagnosis", "a list of texts", members)

@@ -54,11 +54,24 @@ class Run(NamedTuple):
         return self.n_updates_done > summarized
 
     @property
+    def seconds(self) -> Float[np.ndarray, "evaluations"]:
+        """Seconds of training until each evaluation, added up over resumptions."""
+        own = np.array([record["seconds"] for record in self.records], np.float64)
+        # The clock begins anew when training is resumed.
+        ended = np.where(np.diff(own) < 0, own[:-1], 0.0)
+        return own + np.concatenate([[0.0], np.cumsum(ended)])[: len(own)]
+
+    @property
     def random_returns(self) -> list[float] | None:
         """The mean return of random actions, per actor; None if it was not measured."""
         measured = (self.summary or {}).get("random_returns") or {}
         means = measured.get("mean") if isinstance(measured, Mapping) else None
         return means or None
+
+    @property
+    def teams(self) -> list[int] | None:
+        """Each actor's team; None if the environment has none, or the run has no summary yet."""
+        return (self.summary or {}).get("teams")
 
     @property
     def success(self) -> dict[str, Any] | None:
@@ -200,6 +213,22 @@ def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Ru
     return groups
 
 
+def labelled(
+    groups: Mapping[str, Sequence[Run]], labels: Sequence[str]
+) -> dict[str, Sequence[Run]]:
+    """Give groups other labels, in their order.
+
+    Raises:
+        ExperimentError: There are more or fewer labels than groups, or two are equal.
+    """
+    if len(labels) != len(groups) or len(set(labels)) < len(labels):
+        raise ExperimentError(
+            f"labels={','.join(labels)!r} must be {len(groups)} different ones, of the groups "
+            f"{', '.join(groups)}."
+        )
+    return dict(zip(labels, groups.values(), strict=True))
+
+
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Group the runs that differ only in their seed, by a unique label.
 
@@ -222,6 +251,22 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
         return folder if [*names, *folders].count(folder) == 1 else str(run.directory)
 
     return {label(group[0]): group for group in groups}
+
+
+def environments_and_names(
+    groups: Mapping[str, Sequence[Run]],
+) -> list[tuple[str, str, Sequence[Run]]]:
+    """List each group's environment, name and runs.
+
+    The name is the label or, over several environments, where the runs of one method are in several
+    groups, the configured name.
+    """
+    envs = [runs[0].config["env"] for runs in groups.values()]
+    several = len(set(envs)) > 1
+    return [
+        (env, runs[0].name if several else label, runs)
+        for env, (label, runs) in zip(envs, groups.items(), strict=True)
+    ]
 
 
 def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -348,7 +348,8 @@ class Experiment:
             training = read_training_summary(self.directory, n_updates_done) or training
         evaluation = self.evaluate()
         random_returns = random_returns_of(self.agent, self.config.evaluation)
-        about = about_training(training, random_returns)
+        teams = self.agent.environments.teams
+        about = about_training(training, random_returns, teams)
         trained = (runner, metrics)
         summary = self._runs.summarize(self.agent, trained, evaluation, random_returns, about)
         write_summary(summary, self.directory)

@@ -234,8 +234,8 @@ class MemberRuns:
 
     def plot(self, metrics: Mapping[str, Any], random_returns: RandomReturns | None) -> None:
         """Draw the learning curve, and the lineages if members continue from others."""
-        from jaxagents.visual.plots import plot_runs
         from jaxagents.visual.population_plots import draw_lineages
+        from jaxagents.visual.run_plots import plot_runs
 
         groups = read_groups([self._directory])
         plot_runs(groups, self._directory / "learning_curve.png", metrics=["return"])

@@ -135,11 +135,15 @@ def describe_training(
 
 
 def about_training(
-    training: Mapping[str, Any], random_returns: RandomReturns | None
+    training: Mapping[str, Any],
+    random_returns: RandomReturns | None,
+    teams: Sequence[int] | None,
 ) -> dict[str, Any]:
     """Return what the summaries of a run and of its members say alike."""
     versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
     about = {"training": training, "versions": versions}
+    if teams is not None:
+        about |= {"teams": [int(team) for team in teams]}
     if random_returns is None:
         return about
     means, deviations = np.mean(random_returns, axis=0), np.std(random_returns, axis=0)

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxagents.evaluation.payoffs import CrossPlay, Payoffs
 from jaxagents.evaluation.runs import Lineages
+from jaxagents.visual.picture_files import write_figure
 from jaxagents.visual.style import (
     FAINT_INK,
     INK,
@@ -17,7 +18,6 @@ from jaxagents.visual.style import (
     set_title,
     style_axes,
     write_caption,
-    write_figure,
 )
 
 _WIDTH, _HEIGHT_OF_RETURNS, _HEIGHT_OF_PANEL = 8.0, 3.6, 1.9  # inches

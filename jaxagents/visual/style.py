@@ -4,14 +4,10 @@ Nothing here needs a display or touches matplotlib's global state.
 """
 
 from collections.abc import Sequence
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-
-from jaxagents.training.atomic_write import replacing
 
 # Okabe and Ito's colour-blind safe palette, https://jfly.uni-koeln.de/color/, without its yellow,
 # which is hard to see on white.
@@ -22,31 +18,16 @@ INK, FAINT_INK, GRID = "#333333", "#767676", "#E4E4E4"
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 _N_MARKERS = 8  # per curve
-METADATA = {
-    ".png": {"Software": "jaxagents"},
-    ".svg": {"Creator": "jaxagents", "Date": None},  # without a date, equal plots are equal files
-}
-"""Marks pictures as made by jaxagents: commands overwrite only those."""
 
 
-def new_figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float, dpi: int = 150) -> Any:
     """Make a figure without pyplot, its size in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
-
-
-def write_figure(figure: Any, path: str | PathLike[str]) -> None:
-    """Write a figure; the suffix chooses the format."""
-    import matplotlib
-
-    # Keep text as text, and make the ids of an SVG's elements reproducible.
-    reproducible = matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxagents"})
-    with replacing(path) as new, reproducible:
-        figure.savefig(new, metadata=METADATA.get(Path(path).suffix.lower()))
 
 
 def colour_of(curve_index: int) -> str:
@@ -55,15 +36,23 @@ def colour_of(curve_index: int) -> str:
 
 
 def fit_to_curves(
-    axes: Any, curves: Sequence[Float[np.ndarray, "*rows evaluations"]], random: float | None = None
+    axes: Any, curves: Sequence[Float[np.ndarray, "... evaluations"]], random: float | None = None
 ) -> None:
-    """Let the vertical axis follow the curves, so that what comes first does not squeeze the rest.
+    """Let the vertical axis follow the curves, see `limits_of`, and draw the random return."""
+    axes.set_ylim(*limits_of(curves, random))
+    if random is not None:
+        draw_random(axes, random)
 
-    The first evaluation, and the return of random actions, leave the axis where they would take
-    more than half of it. Draws that return as a level line, or says where it is.
+
+def limits_of(
+    curves: Sequence[Float[np.ndarray, "... evaluations"]], random: float | None = None
+) -> tuple[float, float]:
+    """Return limits of the vertical axis, in which what comes first does not squeeze the rest.
+
+    The first evaluation, and the return of random actions, are left out where they would take more
+    than half of the axis.
 
     Args:
-        axes: The axes, on which the curves are drawn.
         curves: Lines and the bounds of their bands; NaN where there are none.
         random: Mean return of random actions; None: not drawn.
     """
@@ -75,9 +64,7 @@ def fit_to_curves(
         if wider[1] - wider[0] <= tallest:
             low, high = wider
     margin = 0.05 * (high - low) or 0.05 * max(abs(high), 1.0)
-    axes.set_ylim(low - margin, high + margin)
-    if random is not None:
-        _draw_random(axes, random)
+    return low - margin, high + margin
 
 
 def _range(curves: Sequence[np.ndarray]) -> tuple[float, float]:
@@ -86,7 +73,8 @@ def _range(curves: Sequence[np.ndarray]) -> tuple[float, float]:
     return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
 
 
-def _draw_random(axes: Any, value: float) -> None:
+def draw_random(axes: Any, value: float, scale: float = 1.0) -> None:
+    """Draw the mean return of random actions as a level line, or say where it is off the axis."""
     low, high = axes.get_ylim()
     is_below, is_above = value < low, value > high
     text = "random actions"
@@ -102,14 +90,20 @@ def _draw_random(axes: Any, value: float) -> None:
         textcoords="offset points",
         ha="right",
         va="top" if is_above else "baseline",
-        fontsize=8,
+        fontsize=8 * scale,
         color=INK,
         alpha=0.8,
     )
 
 
 def draw_line(
-    axes: Any, x: np.ndarray, y: np.ndarray, label: str, curve_index: int, n_curves: int
+    axes: Any,
+    x: np.ndarray,
+    y: np.ndarray,
+    label: str,
+    curve_index: int,
+    n_curves: int,
+    scale: float = 1.0,
 ) -> Any:
     """Draw a line with the colour, markers and dashes of its index."""
     every = max(1, len(y) // _N_MARKERS)
@@ -117,12 +111,12 @@ def draw_line(
         x,
         y,
         color=colour_of(curve_index),
-        linewidth=1.8 if len(y) < 100 else 1.3,
+        linewidth=scale * (1.8 if len(y) < 100 else 1.3),
         linestyle=_DASHES[curve_index % len(_DASHES)],
         marker=_MARKERS[curve_index % len(_MARKERS)],
-        markersize=6,
+        markersize=6 * scale,
         markeredgecolor="white",
-        markeredgewidth=0.7,
+        markeredgewidth=0.7 * scale,
         # Staggered, so that markers of overlapping curves do not hide each other.
         markevery=(curve_index * every // n_curves, every),
         label=label,
@@ -141,13 +135,14 @@ def draw_spread(
         axes.fill_between(x, *bounds, linewidth=0.5, **style)
 
 
-def style_axes(axes: Any, max_ticks: int = 7) -> None:
-    """Remove frame and ticks, and write environment steps as 200k or 1M."""
+def style_axes(axes: Any, max_ticks: int = 7, of_counts: bool = True) -> None:
+    """Remove frame and ticks, and write counts on the horizontal axis as 200k or 1M."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if of_counts:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(
-        MaxNLocator(max_ticks, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
+        MaxNLocator(max_ticks, steps=[1, 2, 2.5, 5, 10], integer=of_counts, min_n_ticks=1)
     )
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -157,9 +152,9 @@ def style_axes(axes: Any, max_ticks: int = 7) -> None:
     axes.spines["bottom"].set_color(FAINT_INK)
 
 
-def set_title(axes: Any, title: str, fontsize: int = 12) -> None:
+def set_title(axes: Any, title: str, fontsize: float = 12) -> None:
     """Write a left-aligned title above the axes."""
-    axes.set_title(title, loc="left", color=INK, fontsize=fontsize, fontweight="bold", pad=12)
+    axes.set_title(title, loc="left", color=INK, fontsize=fontsize, fontweight="bold", pad=fontsize)
 
 
 def write_caption(figure: Any, sentences: Sequence[str]) -> None:

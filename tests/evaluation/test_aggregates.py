@@ -8,7 +8,7 @@ import pytest
 
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.comparison import aggregate, aggregate_profiles, improvements
+from jaxagents.evaluation.aggregates import aggregate, aggregate_profiles, improvements
 from jaxagents.evaluation.runs import read_groups
 from tests.fabricated import returns, write_run
 
@@ -84,8 +84,11 @@ def test_the_command_compares_by_name_and_writes_table_and_profiles(tmp_path, ca
     assert row == ["a", "-80.00", "10.00", "0.650", "0.650", "0.850"]
     with table.open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 8
-    assert rows[0]["method"] == "a"
+    assert [row["kind"] for row in rows].count("seed") == 8
+    (a, b), (pair,) = ([r for r in rows if r["kind"] == kind] for kind in ("method", "pair"))
+    assert (a["group"], float(a["score"]), a["best"]) == ("a", pytest.approx(0.65), "best")
+    assert (b["group"], float(b["score"]), b["best"]) == ("b", pytest.approx(0.625), "")
+    assert pair["sentence"] in output
     assert "2 environments" in picture.read_text()
 
 

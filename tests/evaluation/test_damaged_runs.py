@@ -133,6 +133,11 @@ DAMAGES = [
     ("metrics.jsonl", b'{"n_updates_done": null}\n', "metrics.jsonl:1: n_updates_done should be"),
     ("metrics.jsonl", b"3\n", "metrics.jsonl:1: this is no evaluation"),
     ("summary.json", b"{}", "summary.json: returns.mean is missing; write the summary again by"),
+    (
+        "summary.json",
+        b'{"returns": {"mean": [1.0]},\n "teams": [0, 1]}',
+        "summary.json:2: teams should be a list of 1 integers",
+    ),
     ("summary.json", b'{\n "returns": 3}', "summary.json:2: returns should be statistics by name"),
     ("config.yaml", b"env: a\nagent: {}\nname: [a, b]\n", "config.yaml:3: name should be text"),
     ("config.yaml", b"name: a\nenv: b\nagent: hello\n", "config.yaml:3: agent should "),

@@ -25,7 +25,7 @@ def runs(tmp_path):
 def test_a_line_is_the_interquartile_mean_over_runs(runs):
     group = runs(*({"metrics": returns(0.0, end)} for end in (-90.0, 1.0, 3.0, 90.0)))
     (panel,) = make_panels({"four": group}, "return")
-    np.testing.assert_array_equal(panel.curves["four"].n_environment_steps, [0, 100])
+    np.testing.assert_array_equal(panel.curves["four"].x, [0, 100])
     np.testing.assert_array_equal(panel.curves["four"].line, [0.0, 2.0])
 
 
@@ -56,7 +56,7 @@ def test_a_metric_without_episodes_has_no_spread(runs):
     metrics = {"kl": [[None], [0.2], [0.4]], "episode_length_mean": [3.0, 4.0, 5.0]}
     group = {"one": runs({"metrics": metrics})}
     (kl,), (length,) = make_panels(group, "kl"), make_panels(group, "episode_length")
-    np.testing.assert_array_equal(kl.curves["one"].n_environment_steps, [100, 200])
+    np.testing.assert_array_equal(kl.curves["one"].x, [100, 200])
     np.testing.assert_array_equal(kl.curves["one"].line, [0.2, 0.4])
     np.testing.assert_array_equal(length.curves["one"].line, [3.0, 4.0, 5.0])
     assert kl.curves["one"].band is length.curves["one"].band is None
@@ -71,7 +71,7 @@ def test_runs_evaluated_at_different_points_are_interpolated_at_all_of_them(runs
     (panel,) = make_panels({"two": group}, "return")
     curve = panel.curves["two"]
     # At 100 the second would be at 20; at 150 the first would be at 15.
-    np.testing.assert_array_equal(curve.n_environment_steps, [0, 100, 150])
+    np.testing.assert_array_equal(curve.x, [0, 100, 150])
     np.testing.assert_allclose(curve.line, [0.0, 15.0, 22.5])
 
 
@@ -81,7 +81,7 @@ def test_a_curve_covers_the_part_of_training_common_to_all_runs(runs):
         {"metrics": returns(3.0, 3.0), "steps": [100, 200]},
     )
     (panel,) = make_panels({"two": group}, "return")
-    np.testing.assert_array_equal(panel.curves["two"].n_environment_steps, [100, 200])
+    np.testing.assert_array_equal(panel.curves["two"].x, [100, 200])
     np.testing.assert_array_equal(panel.curves["two"].line, [2.0, 2.0])
 
 
@@ -181,7 +181,7 @@ def test_evaluations_without_a_value_are_left_out(runs):
     metrics = returns(1.0, 2.0, 3.0)
     metrics["return_mean"][1] = [None]
     (panel,) = make_panels({"a": runs({"metrics": metrics})}, "return")
-    np.testing.assert_array_equal(panel.curves["a"].n_environment_steps, [0, 200])
+    np.testing.assert_array_equal(panel.curves["a"].x, [0, 200])
     np.testing.assert_array_equal(panel.curves["a"].extremes, [[-1.0, 1.0], [4.0, 6.0]])
 
 

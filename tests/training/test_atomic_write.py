@@ -7,8 +7,9 @@ import pytest
 
 from jaxagents.training.atomic_write import naming, replacing, write_atomically
 from jaxagents.training.trackers import JsonLines
+from jaxagents.visual.picture_files import write_figure
 from jaxagents.visual.plots import plot_learning_curve
-from jaxagents.visual.style import new_figure, write_figure
+from jaxagents.visual.style import new_figure
 from tests.training.test_json_lines import evaluation
 
 

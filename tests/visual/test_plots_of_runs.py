@@ -1,5 +1,6 @@
 """Plots of runs, and the commands `jaxagents plot` and `jaxagents compare`."""
 
+import json
 import re
 import resource
 import subprocess
@@ -13,7 +14,8 @@ from PIL import Image
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.runs import read_groups
-from jaxagents.visual.plots import plot_learning_curve, plot_runs
+from jaxagents.visual.plots import plot_learning_curve
+from jaxagents.visual.run_plots import plot_runs
 from tests.fabricated import returns, write_run
 
 
@@ -78,7 +80,8 @@ def two_runs(name, write):
 
 
 def test_groups_share_a_legend_and_panels_are_titled(drawn, write):
-    figure = drawn([*two_runs("new", write), *write("old", returns([1, 2], [3, 4]))])
+    directories = [*two_runs("new", write), *write("old", returns([1, 2], [3, 4]))]
+    figure = drawn(directories, actors="each")
     assert legend(figure) == ["new (2 runs)", "old (1 run)"]
     assert titles(figure) == ["Episode return: actor 0", "Episode return: actor 1"]
     new, old = figure.axes[1].lines
@@ -87,7 +90,8 @@ def test_groups_share_a_legend_and_panels_are_titled(drawn, write):
 
 
 def test_a_group_has_one_style_in_all_panels_and_differs_from_other_groups(drawn, write):
-    figure = drawn([*two_runs("new", write), *write("old", returns([1, 2], [3, 4]))])
+    directories = [*two_runs("new", write), *write("old", returns([1, 2], [3, 4]))]
+    figure = drawn(directories, actors="each")
     styles = [
         [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in axes.lines]
         for axes in figure.axes
@@ -179,7 +183,7 @@ def test_all_bands_of_a_plot_mean_the_same_and_the_caption_explains_them(drawn, 
         ([*one, *other], 2, of_one),
         (one, 2, f"{of_one} Pale band: minimum to maximum."),
     ]:
-        figure = drawn(directories)
+        figure = drawn(directories, actors="each")
         assert len(figure.axes[0].collections) == n_bands
         assert figure.get_supxlabel() == caption
 
@@ -222,9 +226,119 @@ def test_equal_runs_give_equal_files(tmp_path, write, suffix):
     assert first.read_bytes() == second.read_bytes()
 
 
+def test_several_groups_share_one_panel_of_the_mean_over_actors(drawn, write):
+    runs = [*two_runs("new", write), *write("old", returns([1, 2], [3, 4]))]
+    figure = drawn(runs)
+    assert titles(figure) == ["Episode return: mean of 2 actors"]
+    assert [line.get_ydata().tolist() for line in figure.axes[0].lines] == [[2.5, 5.0], [1.5, 3.5]]
+
+
+def test_labels_are_shown_as_given(drawn, write):
+    runs = [*two_runs("new", write), *write("old", returns([1, 2]))]
+    assert legend(drawn(runs, labels=["IPPO, ours", "IPPO"])) == ["IPPO, ours", "IPPO"]
+    with pytest.raises(ExperimentError, match=r"labels='a,a' must be 2 .*, of the groups new, old"):
+        plot_runs(runs, labels=["a", "a"])
+
+
+@pytest.mark.parametrize(
+    ("x", "title", "points"),
+    [
+        ("updates", "updates", [0, 1, 2, 3]),
+        ("time", "seconds of training", [0.0, 0.5, 1.0, 1.5]),
+        ("steps", "environment steps", [0, 100, 200, 300]),
+    ],
+)
+def test_the_horizontal_axis_is_chosen(write, x, title, points):
+    figure = plot_runs(write("a", returns(1, 2, 3, 4)), x=x)
+    (line,) = figure.axes[0].lines
+    assert figure.axes[0].get_xlabel() == title
+    assert line.get_xdata().tolist() == points
+
+
+def test_time_is_counted_in_hours_over_resumptions(write):
+    (run,) = write("a", returns(1, 2, 3))
+    path = run / "metrics.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record, seconds in zip(records, (3_600, 7_200, 1_800), strict=True):  # resumed after 7,200
+        record["seconds"] = seconds
+    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    (axes,) = plot_runs([run], x="time").axes
+    assert axes.get_xlabel() == "hours of training"
+    assert axes.lines[0].get_xdata().tolist() == [1.0, 2.0, 2.5]
+
+
+def test_smoothed_points_are_means_of_evaluations_around_them(write):
+    figure = plot_runs(write("a", returns(0, 3, 6, 0)), smooth=3)
+    assert figure.axes[0].lines[0].get_ydata().tolist() == [1.5, 3.0, 3.0, 3.0]
+    assert figure.get_supxlabel().endswith("Smoothed: means of up to 3 evaluations.")
+
+
+def test_panels_of_a_metric_share_an_axis_unless_it_squeezes_one(drawn, write):
+    near, far = returns([0, 4], [6, 10]), returns([0, 1000], [6, 2000])
+    limits = [
+        {axes.get_ylim() for axes in drawn(write(name, metrics)).axes}
+        for name, metrics in (("near", near), ("far", far))
+    ]
+    assert [len(each) for each in limits] == [1, 2]
+
+
+def test_teams_have_a_panel_each_where_runs_recorded_them(drawn, write):
+    runs = [*write("a", returns([1, 3, 10])), *write("b", returns([2, 4, 20]))]
+    with pytest.raises(ExperimentError, match="a-0 has not recorded teams; choose actors mean or"):
+        drawn(runs, actors="team")
+    for run in runs:
+        summary = {"returns": {"mean": [1.0, 1.0, 1.0]}, "teams": [0, 0, 1]}
+        (run / "summary.json").write_text(json.dumps(summary))
+    assert titles(drawn(runs)) == [  # without being asked to
+        "Episode return: mean of actors 0, 1",
+        "Episode return: actor 2",
+    ]
+
+
+def test_a_figure_for_a_column_has_its_width_fonts_and_no_caption(write, tmp_path, capsys):
+    (run,) = write("a", returns(1, 2))
+    figure = plot_runs(run, size="column")
+    (axes,) = figure.axes
+    assert figure.get_figwidth() == 3.4
+    assert (axes.xaxis.label.get_fontsize(), axes.get_xticklabels()[0].get_fontsize()) == (8, 7.2)
+    assert figure.get_supxlabel() == ""
+    path = tmp_path / "new.pdf"
+    written = []
+    for _ in range(2):
+        assert cli.main(["plot", str(run), "--size", "column", "--to", str(path)]) == 0
+        written.append(path.read_bytes())
+    assert capsys.readouterr().out == 2 * f"{path}\n{figure.get_label()}\n"
+    assert b"/FontFile2" in written[0]  # TrueType
+    assert written[0] == written[1]
+
+
+def test_a_long_title_is_broken_where_panels_are_narrow(write):
+    metrics = {name: [[0.1, 0.2]] for name in ("kl", "entropy", "explained_variance")}
+    runs = [*write("a", metrics), *write("b", metrics)]
+    assert titles(plot_runs(runs, metrics=list(metrics), size="page")) == [
+        "KL divergence (nats):\nmean of 2 policies",
+        "Entropy (nats):\nmean of 2 policies",
+        "Explained variance:\nmean of 2 policies",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"x": "epochs"}, "x='epochs' is none of steps, updates, time"),
+        ({"actors": "all"}, "actors='all' is none of mean, each, team"),
+        ({"size": "poster"}, "size='poster' is none of column, page"),
+        ({"smooth": 0}, "smooth=0 evaluations make no mean; choose 1 or more"),
+    ],
+)
+def test_a_wrong_option_is_refused(write, option, message):
+    with pytest.raises(ExperimentError, match=message):
+        plot_runs(write("a", returns(1, 2)), **option)
+
+
 def test_another_format_is_refused(tmp_path, write):
-    with pytest.raises(ExperimentError, match=r"two\.pdf does not end in \.png or \.svg"):
-        plot_runs(read_groups(two_runs("new", write)), tmp_path / "two.pdf")
+    with pytest.raises(ExperimentError, match=r"two\.gif does not end in one of \.png, \.svg, "):
+        plot_runs(read_groups(two_runs("new", write)), tmp_path / "two.gif")
 
 
 def test_an_unknown_metric_leaves_no_file(tmp_path, write):
@@ -277,7 +391,7 @@ def test_only_plots_made_by_jaxagents_are_overwritten(tmp_path, write, capsys, n
 
 def test_what_cannot_be_plotted_is_explained_in_one_line(tmp_path, write, capsys):
     (run,), (begun,) = write("a", returns(1.0)), write("b", {})
-    assert "does not end in .png or .svg" in fail(["plot", run, "--to", "x.gif"], capsys)
+    assert "does not end in one of .png, .svg, .pdf" in fail(["plot", run, "--to", "x.gif"], capsys)
     assert "has recorded no 'speed'" in fail(["plot", run, "--metrics", "speed"], capsys)
     assert "it has nothing yet" in fail(["plot", run, begun, "--to", tmp_path / "x.png"], capsys)
     assert "is not a run" in fail(["plot", tmp_path], capsys)

@@ -325,12 +325,12 @@ def _start_and_end(runs: Sequence[Run]) -> str:
 
 
 def _curves(groups: Groups, metrics: Sequence[str], alt: str) -> Part:
-    from jaxagents.visual.plots import plot_runs
+    from jaxagents.visual.run_plots import plot_runs
 
     return _drawn(lambda path: plot_runs(groups, path, metrics=metrics), alt)
 
 
-def _drawn(draw: Callable[[Path], None], alt: str) -> Part:
+def _drawn(draw: Callable[[Path], Any], alt: str) -> Part:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "curves.svg"
         try:

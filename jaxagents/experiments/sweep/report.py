@@ -54,10 +54,11 @@ def write_sweep_report(sweep: Sweep, comparison: Comparison | None = None) -> Pa
         f"{len(results)} of {sweep.study.n_trials} trials, {len(results[0].scores)} seeds each. "
         "The score is the area under the learning curve: the mean return over all evaluations."
     )
+    compared = [] if comparison is None else [describe_comparison(comparison)]
     titles = ["trial", "score", *(["updates"] if is_halved else []), *keys]
     page = document(
         title,
-        [about, *([] if comparison is None else [describe_comparison(comparison)])],
+        [about, *ties_text(results), *compared],
         [
             (
                 "",
@@ -79,6 +80,26 @@ def result_text(result: Result) -> str:
     values = ", ".join(f"{key} {_text(value)}" for key, value in result.values.items())
     end = "" if result.n_updates is None else f", ended after {result.n_updates:,} updates,"
     return f"trial {result.number}: {_number(result.score)}{end} with {values}"
+
+
+def ties_text(results: Sequence[Result]) -> list[str]:
+    """Say in a sentence that several trials share the best score; nothing if one is best.
+
+    Args:
+        results: The trials that have ended, the best first.
+    """
+    best = results[0]
+    tied = [
+        str(each.number)
+        for each in results
+        if (_number(each.score), each.n_updates) == (_number(best.score), best.n_updates)
+    ]
+    if len(tied) == 1:
+        return []
+    return [
+        f"Tie: {len(tied)} of {len(results)} trials have the best score, {_number(best.score)}: "
+        f"{', '.join(tied)}. The first of them is taken as the best."
+    ]
 
 
 def _write_table(results: Sequence[Result], path: Path) -> None:

@@ -82,7 +82,7 @@ def empty_plots(monkeypatch):
     def plot_runs(groups, path, metrics):
         path.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="9pt"></svg>')
 
-    monkeypatch.setattr("jaxagents.visual.plots.plot_runs", plot_runs)
+    monkeypatch.setattr("jaxagents.visual.run_plots.plot_runs", plot_runs)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.sweep import study as studies
+from jaxagents.experiments.sweep.report import ties_text
 from jaxagents.experiments.sweep.search_space import Choices, Range, load_space
 from jaxagents.experiments.sweep.sweep import Scores, Sweep, SweepSettings, score_trials
 
@@ -441,6 +442,13 @@ def test_the_command_reports_and_writes_the_best(files, capsys, monkeypatch):
     assert f"hyperparams.gamma {best.gamma}" in output.split("best:")[1]
     assert cli.main([*command, *options]) == 2
     assert "best.yaml exists already" in capsys.readouterr().err
+
+
+def test_trials_with_equal_scores_are_called_a_tie():
+    seven = [studies.Result(number, {}, 500.0, [500.0]) for number in range(7)]
+    (sentence,) = ties_text([*seven, studies.Result(7, {}, 499.0, [499.0])])
+    assert sentence.startswith("Tie: 7 of 8 trials have the best score, 500.000: 0, 1, 2, 3, 4, 5")
+    assert ties_text(seven[:1]) == []
 
 
 def test_a_directory_of_other_files_is_refused(files):
