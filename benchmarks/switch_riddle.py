@@ -1,10 +1,10 @@
 """Three prisoners learn to speak by light: a bonus for signals, a growing penalty, and a selection.
 
 Plain IPPO tells on the last day without looking at the light, which exact gradients never leave
-(`switch_riddle_landscape.py`). Two terms that fall away during the first half of the training help:
+(`switch_riddle_landscape.py`). Two changes help, both scheduled over the first half of the training:
 
 * A bonus for actions from which another prisoner could tell what this one remembers (positive
-  signalling, Eccles et al. 2019, https://arxiv.org/abs/1912.05676).
+  signalling, Eccles et al. 2019, https://arxiv.org/abs/1912.05676). It falls to 0.
 * Negative rewards count half at first, so that prisoners dare to tell at all, and 3.5 times in the
   end, so that telling without knowing earns less than nothing. The optimum never tells wrongly: it
   is the same for every penalty.
@@ -21,13 +21,12 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from switch_riddle_landscape import N_DAYS, entropy
 
 import jaxagents as ja
 from jaxagents.ippo.population.members import best_member
 from jaxagents.ppo.losses import weighted_mean
 
-N_FRESH_EPISODES = 10_000
+N_DAYS, N_FRESH_EPISODES = 6, 10_000
 PENALTIES = (0.5, 3.5)  # factors of negative rewards
 
 
@@ -72,6 +71,11 @@ class SignallingIPPO(ja.DiscreteIPPO):
         signal = weighted_mean(seen @ entropy(of_seen) - entropy(probabilities), weight)
         loss = loss - hyperparams.signal * signal
         return loss, statistics | {"actor_loss": loss, "signal": signal}
+
+
+def entropy(probabilities: jax.Array) -> jax.Array:
+    """Return the entropy of the last axis, in nats."""
+    return -jnp.sum(probabilities * jnp.log(probabilities + 1e-9), axis=-1)
 
 
 def make_agent(n_updates: int) -> SignallingIPPO:
