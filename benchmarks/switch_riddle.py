@@ -1,7 +1,7 @@
 """Three prisoners learn to speak by light: a bonus for signals, a growing penalty, and a selection.
 
 Plain IPPO tells on the last day without looking at the light, which exact gradients never leave
-(`switch_riddle_landscape.py`). Two changes help, both scheduled over the first half of the training:
+(`switch_riddle_landscape.py`). Two changes help, both over the first half of training:
 
 * A bonus for actions from which another prisoner could tell what this one remembers (positive
   signalling, Eccles et al. 2019, https://arxiv.org/abs/1912.05676). It falls to 0.
