@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
     from jaxagents.environments.success import Success
     from jaxagents.evaluation.comparison_tables import compare_runs
+    from jaxagents.evaluation.episodes import Episode
     from jaxagents.evaluation.payoffs import CrossPlay, Payoffs, cross_play, payoffs
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from jaxagents.training.trackers import Tracker, register_tracker
     from jaxagents.types import MetricStats, Observation, Runner
     from jaxagents.visual.population_plots import draw_cross_play, draw_payoffs
+    from jaxagents.visual.replay import film
     from jaxagents.visual.run_plots import plot_runs
 
 __version__ = "1.0.0"
@@ -55,6 +57,7 @@ _MODULE_OF = {
     "DiscreteIPPO": "ippo.agent_classes",
     "Environment": "environments.protocol",
     "EnvironmentFinding": "environments.environment_check",
+    "Episode": "evaluation.episodes",
     "Evaluation": "training.callbacks",
     "Experiment": "experiments.experiment",
     "FrozenPolicies": "ippo.opponents",
@@ -92,6 +95,7 @@ _MODULE_OF = {
     "cross_play": "evaluation.payoffs",
     "draw_cross_play": "visual.population_plots",
     "draw_payoffs": "visual.population_plots",
+    "film": "visual.replay",
     "load_config": "experiments.config_files.file",
     "load_policy": "experiments.zoo",
     "make": "environments.registry",
@@ -121,6 +125,7 @@ __all__ = [
     "DiscreteIPPO",
     "Environment",
     "EnvironmentFinding",
+    "Episode",
     "Evaluation",
     "Experiment",
     "FrozenPolicies",
@@ -157,6 +162,7 @@ __all__ = [
     "cross_play",
     "draw_cross_play",
     "draw_payoffs",
+    "film",
     "load_config",
     "load_policy",
     "make",

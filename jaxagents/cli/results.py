@@ -259,7 +259,9 @@ def _add_replay(commands: Commands) -> None:
         metavar="FOLDER",
         help="folder of the files; by default a new one, RUN/replay or RUN/replay-2",
     )
-    command.add_argument("--mp4", action="store_true", help="write MP4 films too; needs ffmpeg")
+    command.add_argument(
+        "--mp4", action="store_true", help="write MP4 films too; needs ffmpeg or the extra mp4"
+    )
     command.add_argument(
         "--max-frames",
         type=int,

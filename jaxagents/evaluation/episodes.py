@@ -206,14 +206,26 @@ def _empty_episodes(
 
 
 class Episode(NamedTuple):
-    """One episode, as numpy arrays."""
+    """One episode, as numpy arrays; an agent's `record` returns it and `jaxagents.film` draws it.
 
-    states: PyTree  # environment states, [1 + time, ...]; None if the environment resets itself
-    observation: Observation  # [1 + time, actors, ...]; the last one precedes any reset
-    action: Shaped[np.ndarray, "time actors ..."]  # as given to the environment
+    Attributes:
+        states: Environment states, ``[1 + time, ...]``; pictures ``[1 + time, height, width, 3]``
+            if the environment is outside of JAX and draws itself; None if it resets itself.
+        observation: As the policy observes it, ``[1 + time, actors, ...]``; the last one precedes
+            any reset.
+        action: As given to the environment, ``[time, actors, ...]``.
+        reward: In the environment's units, undiscounted, ``[time, actors]``.
+        active: True where the actor was alive when it acted, ``[time, actors]``.
+        terminated: True in the step in which the actor's own episode ended, ``[time, actors]``.
+        truncated: As ``terminated``, for ends that cut the episode short.
+    """
+
+    states: PyTree
+    observation: Observation
+    action: Shaped[np.ndarray, "time actors ..."]
     reward: Float[np.ndarray, "time actors"]
-    active: Bool[np.ndarray, "time actors"]  # the actor was alive when it acted
-    terminated: Bool[np.ndarray, "time actors"]  # of the actor's own episode
+    active: Bool[np.ndarray, "time actors"]
+    terminated: Bool[np.ndarray, "time actors"]
     truncated: Bool[np.ndarray, "time actors"]
 
     @property

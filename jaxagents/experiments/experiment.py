@@ -40,6 +40,7 @@ from jaxagents.experiments.config_files.schema import (
     flat_keys,
     to_plain,
 )
+from jaxagents.experiments.films import Films, check_can_film
 from jaxagents.experiments.make_agent import (
     agent_class,
     checkpoints_of,
@@ -91,6 +92,7 @@ class Experiment:
     * ``environment.json``: versions, device, command and git revision of each start of training,
       and the policy that it began from, if any;
     * ``learning_curve.png`` and ``summary.json``, once training has ended;
+    * ``films/``: GIFs made during training, if ``config.tracking.film_frequency`` is above 0;
     * ``replay/``: written by `replay`.
 
     With ``config.seeds`` above 1 it is a population's, and ``members/0``, ... have each member's
@@ -148,6 +150,7 @@ class Experiment:
                 env, env_params, agent_config, callbacks=[self._record, *callbacks]
             )
             check_hyperparams(config.hyperparams, self.agent.policies.n_policies)
+            check_can_film(config, self.agent)
             self._selection = config.population_based_training.rule(config.seed)
             self._runs: SingleRun | MemberRuns
             if config.seeds > 1:
@@ -320,8 +323,11 @@ class Experiment:
         return float(np.nanmean(self._runs.latest_returns(metrics))) >= target
 
     def _track(self, metrics: Sequence[Tracker]) -> None:
-        configured = open_trackers(self.config, self.directory)
-        self._trackers = Trackers([*metrics, *configured, *self._own_trackers])
+        others = [*open_trackers(self.config, self.directory), *self._own_trackers]
+        films: list[Tracker] = []
+        if self.config.tracking.film_frequency:
+            films = [Films(self.config, self.directory / "films", Trackers(others))]
+        self._trackers = Trackers([*metrics, *others, *films])
 
     def _finish(self, train: Callable[[], tuple[Any, Mapping[str, Any]]]) -> dict[str, Any]:
         """Train, evaluate, and write the summary and the learning curve.

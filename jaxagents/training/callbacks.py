@@ -65,6 +65,15 @@ class Evaluation(NamedTuple):
         metrics = {name: values[index] for name, values in self.metrics.items()}
         return self._replace(metrics=metrics, runner=runner)
 
+    def of_best_member(self) -> "Evaluation | None":
+        """Return the evaluation of a population's member with the highest mean return.
+
+        None: all members have stopped, or there are no returns.
+        """
+        members = enumerate(self._metrics_of_members())
+        returns = {i: own.mean_return for i, own in members if math.isfinite(own.mean_return)}
+        return self.member(max(returns, key=lambda i: returns[i])) if returns else None
+
     def _metrics_of_members(self) -> "list[Evaluation]":
         """Return each member's evaluation without its runner, which takes long to slice."""
         alone = self._replace(runner=None)

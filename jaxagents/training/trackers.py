@@ -19,6 +19,7 @@ from jaxagents.training.callbacks import Evaluation
 
 _logger = logging.getLogger(__name__)
 _PARAMS_PER_BATCH = 100  # limit of MLflow
+_FILM = "evaluation/film"
 
 
 class Tracker(abc.ABC):
@@ -30,6 +31,10 @@ class Tracker(abc.ABC):
     @abc.abstractmethod
     def log(self, evaluation: Evaluation) -> None:
         """Record an evaluation, for example its `Evaluation.scalars` or `Evaluation.record`."""
+
+    def log_film(self, evaluation: Evaluation, path: Path) -> None:
+        """Record a film of the evaluated policies, a GIF file; by default do nothing."""
+        return
 
     def close(self) -> None:
         """Finish; called once when training ends, even without any evaluation."""
@@ -73,6 +78,11 @@ class Trackers(Tracker):
         """Record an evaluation with each tracker."""
         for i, tracker in enumerate(self._trackers):
             self._try(i, lambda tracker=tracker: tracker.log(evaluation))
+
+    def log_film(self, evaluation: Evaluation, path: Path) -> None:
+        """Record a film with each tracker."""
+        for i, tracker in enumerate(self._trackers):
+            self._try(i, lambda tracker=tracker: tracker.log_film(evaluation, path))
 
     def close(self) -> None:
         """Close each tracker."""
@@ -119,11 +129,9 @@ class OfBestMember(Tracker):
 
     def log(self, evaluation: Evaluation) -> None:
         """Record the evaluation of the best member."""
-        evaluation = evaluation._replace(runner=None)
-        members = [evaluation.member(i) for i in range(evaluation.n_members or 0)]
-        living = [each for each in members if math.isfinite(each.mean_return)]
-        if living:
-            self._tracker.log(max(living, key=lambda each: each.mean_return))
+        best = evaluation._replace(runner=None).of_best_member()
+        if best is not None:
+            self._tracker.log(best)
 
     def close(self) -> None:
         """Close the tracker."""
@@ -239,9 +247,24 @@ class TensorBoard(Tracker):
             summary.Value(tag=name, simple_value=value)
             for name, value in evaluation.scalars().items()
         ]
-        self._file.write_event(
-            event(wall_time=time.time(), step=step, summary=summary(value=values))
+        self._write(step, values)
+
+    def log_film(self, evaluation: Evaluation, path: Path) -> None:
+        """Write a film as an image, and flush the file."""
+        from PIL import Image
+
+        summary = self._summaries.Summary
+        with Image.open(path) as gif:
+            width, height = gif.size
+        image = summary.Image(
+            height=height, width=width, colorspace=3, encoded_image_string=path.read_bytes()
         )
+        self._write(evaluation.n_environment_steps, [summary.Value(tag=_FILM, image=image)])
+
+    def _write(self, step: int, values: Sequence[Any]) -> None:
+        summary = self._summaries.Summary(value=values)
+        event = self._events.Event(wall_time=time.time(), step=step, summary=summary)
+        self._file.write_event(event)
         self._file.flush()
 
     def close(self) -> None:
@@ -281,6 +304,11 @@ class WandB(Tracker):
     def log(self, evaluation: Evaluation) -> None:
         """Hand the scalars to W&B's process."""
         self._run.log(evaluation.scalars())
+
+    def log_film(self, evaluation: Evaluation, path: Path) -> None:
+        """Hand a film to W&B's process."""
+        video = importlib.import_module("wandb").Video(str(path), format="gif")
+        self._run.log({_FILM: video, "time/n_environment_steps": evaluation.n_environment_steps})
 
     def close(self) -> None:
         """Wait until everything is uploaded, or written to disk in offline mode."""

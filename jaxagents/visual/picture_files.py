@@ -1,5 +1,6 @@
 """Files of pictures, which are marked so that commands replace no others."""
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,11 @@ _MARKS = {
     ".png": b"Software\0jaxagents",
     ".svg": b"<dc:title>jaxagents</dc:title>",
     ".pdf": b"/Creator (jaxagents)",
+    ".gif": b"!\xfe\x09jaxagents\0",  # a comment
+    ".mp4": b"\0\0\0\1\0\0\0\0jaxagents",  # a comment's type, locale and text
 }
+FIGURES: tuple[str, ...] = tuple(_METADATA)
+FILMS: tuple[str, ...] = (".gif", ".mp4")
 _SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "jaxagents",  # equal plots are equal files
@@ -33,25 +38,25 @@ def write_figure(figure: Any, path: str | PathLike[str]) -> None:
         figure.savefig(new, metadata=_METADATA.get(Path(path).suffix.lower()))
 
 
-def check_suffix(path: Path) -> None:
-    """Check that `write_figure` can write the format.
+def check_suffix(path: Path, suffixes: Sequence[str] = FIGURES) -> None:
+    """Check that the suffix names a format that can be written.
 
     Raises:
-        ExperimentError: The suffix is none of .png, .svg and .pdf.
+        ExperimentError: It is none of them.
     """
-    if path.suffix.lower() not in _METADATA:
+    if path.suffix.lower() not in suffixes:
         raise ExperimentError(
-            f"{path} does not end in one of {', '.join(_METADATA)}, which selects the format."
+            f"{path} does not end in one of {', '.join(suffixes)}, which selects the format."
         )
 
 
 def check_replaceable(path: Path) -> None:
-    """Check that writing to the path overwrites nothing but an earlier picture of `write_figure`.
+    """Check that writing to the path overwrites nothing but an earlier picture of this package.
 
     Raises:
         ExperimentError: The path holds another file.
     """
     if path.exists() and _MARKS[path.suffix.lower()] not in path.read_bytes():
         raise ExperimentError(
-            f"{path} exists and was not made by jaxagents plot; choose another file with --to."
+            f"{path} exists and was not made by jaxagents; name another file, or remove it first."
         )

@@ -1,14 +1,18 @@
 """Episodes written as animations, one file per episode."""
 
+import importlib
 import math
 import shutil
 import subprocess
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from jaxagents.errors import pip_install
 from jaxagents.evaluation.episodes import Episode
 from jaxagents.training.atomic_write import replacing
+from jaxagents.visual.picture_files import FILMS, check_replaceable, check_suffix
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import compose
 
@@ -29,10 +33,7 @@ def check_replay(directory: Path, n_episodes: int, mp4: bool, max_frames: int = 
     """
     if n_episodes < 1:
         raise ValueError(f"{n_episodes} episodes cannot be replayed; ask for at least 1.")
-    if max_frames < 2:
-        raise ValueError(
-            f"max_frames={max_frames} cannot show the first and the last state; allow at least 2."
-        )
+    _check_max_frames(max_frames)
     if mp4:
         find_ffmpeg()
     if directory.exists() and not directory.is_dir():
@@ -43,6 +44,36 @@ def check_replay(directory: Path, n_episodes: int, mp4: bool, max_frames: int = 
                 raise FileExistsError(
                     f"{path} exists and is not replaced; name another folder, or remove it first."
                 )
+
+
+def film(
+    episode: Episode,
+    path: str | PathLike[str],
+    env: Any,
+    env_params: Any = None,
+    max_frames: int = MAX_FRAMES,
+) -> None:
+    """Write an episode as a GIF or an MP4, drawn as `jaxagents replay` does.
+
+    Args:
+        episode: From the agent's `record`.
+        path: File that ends in .gif or .mp4; an earlier film is replaced.
+        env: The episode's environment.
+        env_params: Its parameters.
+        max_frames: Of longer episodes, only every second, third, ... state is shown.
+
+    Raises:
+        ValueError: ``path`` has another suffix, or is a file that this package has not made;
+            ``max_frames`` is less than 2; or the environment's `draw` returns no picture.
+        FileNotFoundError: the folder does not exist, or an MP4 lacks ffmpeg: the extra mp4.
+    """
+    path = Path(path)
+    check_suffix(path, FILMS)
+    _check_max_frames(max_frames)
+    check_replaceable(path)
+    if path.suffix.lower() == ".mp4":
+        find_ffmpeg()
+    _write_films(env, env_params, episode, [path], max_frames)
 
 
 def write_replay(
@@ -70,15 +101,29 @@ def write_replay(
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for number, episode in enumerate(episodes, start=1):
-        scene = make_scene(env, params, episode)
-        shown = shown_states(episode.n_steps, max_frames)
-        frames = [compose(scene, episode, n) for n in shown]
-        for path in _paths(directory, number, mp4):
-            write = write_gif if path.suffix == ".gif" else write_mp4
-            with replacing(path) as new:
-                write(frames, new, scene.seconds_per_step)
-            written.append(path)
+        paths = _paths(directory, number, mp4)
+        _write_films(env, params, episode, paths, max_frames)
+        written += paths
     return written
+
+
+def _write_films(
+    env: Any, params: Any, episode: Episode, paths: Sequence[Path], max_frames: int
+) -> None:
+    """Draw an episode once, and write it in the formats of the paths."""
+    scene = make_scene(env, params, episode)
+    frames = [compose(scene, episode, n) for n in shown_states(episode.n_steps, max_frames)]
+    for path in paths:
+        write = write_gif if path.suffix.lower() == ".gif" else write_mp4
+        with replacing(path) as new:
+            write(frames, new, scene.seconds_per_step)
+
+
+def _check_max_frames(max_frames: int) -> None:
+    if max_frames < 2:
+        raise ValueError(
+            f"max_frames={max_frames} cannot show the first and the last state; allow at least 2."
+        )
 
 
 def _paths(directory: Path, number: int, mp4: bool) -> list[Path]:
@@ -111,7 +156,8 @@ def write_mp4(frames: Sequence[Any], path: Path, seconds_per_frame: float) -> No
     command += ["-s", f"{width}x{height}", "-r", f"{1 / seconds_per_frame:g}", "-i", "-"]
     # Many players need an even size and yuv420p.
     command += ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"]
-    command += ["-movflags", "+faststart", str(path)]
+    # The comment is the mark of `check_replaceable`.
+    command += ["-movflags", "+faststart", "-metadata", "comment=jaxagents", str(path)]
     shown = [*frames, *[frames[-1]] * (round(_LAST_FRAME_SECONDS / seconds_per_frame) - 1)]
     pixels = b"".join(frame.tobytes() for frame in shown)
     finished = subprocess.run(command, input=pixels, capture_output=True)
@@ -121,18 +167,20 @@ def write_mp4(frames: Sequence[Any], path: Path, seconds_per_frame: float) -> No
 
 
 def find_ffmpeg() -> str:
-    """Return the path of ffmpeg.
+    """Return the path of ffmpeg: the system's, or that of the extra mp4.
 
     Raises:
-        FileNotFoundError: It is not installed.
+        FileNotFoundError: Neither is installed.
     """
     found = shutil.which("ffmpeg")
-    if found is None:
+    if found is not None:
+        return found
+    try:
+        return importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
+    except (ImportError, RuntimeError) as error:  # RuntimeError: without a program for this system
         raise FileNotFoundError(
-            "writing MP4 needs ffmpeg, which is not installed: install it (Debian: apt install "
-            "ffmpeg), or drop --mp4."
-        )
-    return found
+            f"an MP4 needs ffmpeg, which is not installed: {pip_install('mp4')}, or write a GIF."
+        ) from error
 
 
 def write_gif(frames: Sequence[Any], path: Path, seconds_per_frame: float) -> None:
@@ -156,6 +204,7 @@ def write_gif(frames: Sequence[Any], path: Path, seconds_per_frame: float) -> No
         append_images=images[1:],
         duration=[round(1000 * each) for each in seconds],
         loop=0,
+        comment=b"jaxagents",  # the mark of `check_replaceable`
         optimize=True,
     )
 

@@ -382,7 +382,7 @@ def test_only_plots_made_by_jaxagents_are_overwritten(tmp_path, write, capsys, n
     (run,) = write("a", returns(1.0, 2.0))
     path = tmp_path / name
     path.write_bytes(b"a photograph of my cat")
-    assert "exists and was not made by jaxagents plot" in fail(["plot", run, "--to", path], capsys)
+    assert "exists and was not made by jaxagents" in fail(["plot", run, "--to", path], capsys)
     assert path.read_bytes() == b"a photograph of my cat"
     path.unlink()
     for _ in range(2):

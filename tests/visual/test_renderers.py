@@ -450,3 +450,39 @@ def test_errors_of_ffmpeg_are_reported(tmp_path, monkeypatch):
     fake_ffmpeg(tmp_path, monkeypatch, "cat > /dev/null; echo no such codec >&2; exit 1")
     with pytest.raises(OSError, match="no such codec"):
         write_mp4(shades(3), tmp_path / "three.mp4", seconds_per_frame=0.5)
+
+
+PAINTED = make_episode([np.array(time) for time in range(4)], n_actors=3)
+
+
+def test_a_film_shows_every_state_and_is_replaced_by_another(tmp_path):
+    path = tmp_path / "film.gif"
+    for max_frames, n_frames in ((300, 4), (2, 2)):
+        ja.film(PAINTED, path, Painted(), 50, max_frames)
+        with Image.open(path) as gif:
+            assert gif.n_frames == n_frames
+
+
+def test_a_film_is_an_mp4_by_its_suffix_and_is_replaced_too(tmp_path, monkeypatch):
+    pytest.importorskip("imageio_ffmpeg")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = tmp_path / "film.mp4"
+    ja.film(PAINTED, path, Painted(), 50)
+    assert path.read_bytes()[4:8] == b"ftyp"
+    ja.film(PAINTED, path, Painted(), 50)
+
+
+@pytest.mark.parametrize("name", ["film.gif", "film.mp4"])
+def test_a_film_replaces_no_file_of_others(name, tmp_path):
+    (tmp_path / name).write_bytes(b"mine")
+    with pytest.raises(ValueError, match=rf"{name} exists and was not made by jaxagents; name"):
+        ja.film(PAINTED, tmp_path / name, Painted(), 50)
+    assert (tmp_path / name).read_bytes() == b"mine"
+
+
+def test_a_film_needs_a_known_suffix_and_two_frames(tmp_path):
+    with pytest.raises(ValueError, match=r"film.avi does not end in one of .gif, .mp4, which"):
+        ja.film(PAINTED, tmp_path / "film.avi", Painted(), 50)
+    with pytest.raises(ValueError, match=r"^max_frames=1 cannot show"):
+        ja.film(PAINTED, tmp_path / "film.gif", Painted(), 50, max_frames=1)
+    assert not list(tmp_path.iterdir())

@@ -132,14 +132,23 @@ class TrackingConfig:
             such as MLFLOW_TRACKING_URI, apply. None logs nothing.
         others: Trackers added by `jaxagents.register_tracker`, by name, each with its arguments, as
             in {csv: {file: returns.csv}}.
+        film_frequency: Number of evaluations between films of an episode, in the run's folder films
+            and in TensorBoard and W&B. 0: none. Only for environments in JAX.
     """
 
     tensorboard: bool = True
     wandb: str | None = None
     mlflow: str | None = None
     others: dict[str, Any] = dataclasses.field(default_factory=dict)
+    film_frequency: int = 0
 
     def __post_init__(self) -> None:
+        use_python_integers(self)
+        if self.film_frequency < 0:
+            raise ValueError(
+                f"film_frequency={self.film_frequency} is negative; give a number of evaluations, "
+                "or 0 for no films."
+            )
         for name in ("wandb", "mlflow"):
             if getattr(self, name) == "":
                 raise ValueError(f"{name}='' names nothing; give a name, or null to log nothing.")
@@ -238,6 +247,11 @@ class ExperimentConfig:
         if self.population_based_training.vary and not self.agent.n_evals:
             raise ValueError(
                 "population_based_training needs evaluations during training, but agent.n_evals=0."
+            )
+        if self.tracking.film_frequency and not self.agent.n_evals:
+            raise ValueError(
+                f"tracking.film_frequency={self.tracking.film_frequency} needs evaluations during "
+                "training, but agent.n_evals=0."
             )
         if self.stop_at_return is not None and not self.agent.n_evals:
             raise ValueError(
