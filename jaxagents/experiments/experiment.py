@@ -41,6 +41,7 @@ from jaxagents.experiments.config_files.schema import (
     to_plain,
 )
 from jaxagents.experiments.make_agent import (
+    CHECKPOINTS,
     agent_class,
     checkpoints_of,
     make_environment,
@@ -69,6 +70,7 @@ from jaxagents.experiments.summaries import (
 )
 from jaxagents.hyperparameters import check_hyperparams
 from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
+from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import Tracker, Trackers
 
 if typing.TYPE_CHECKING:
@@ -220,6 +222,11 @@ class Experiment:
 
         with explained(kinds=OF_FILES), self.agent.recorder.holding():
             return self._finish(train)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """True if the directory has a checkpoint, from which `resume` continues."""
+        return bool(Checkpoints(self.directory / CHECKPOINTS).steps())
 
     def _create_directory(self, about_start: Mapping[str, Any]) -> None:
         if self.directory.exists():
