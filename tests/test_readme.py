@@ -45,6 +45,7 @@ SLOW = {
     "plugins.md",
     "randomness.md",
     "several_agents.md",
+    "studies.md",
     "sweeps.md",
     "logged_experience.md",
     "moving_from_jaxagents_0_2_5.md",
@@ -68,6 +69,7 @@ SHORT = {  # full training runs are measured by hand
     "demo": "--no-open --agent.n_steps 2 --agent.eval_frequency 1 --evaluation.n_evals 2",
     "train": "--agent.n_steps 2 --agent.eval_frequency 1 --agent.n_evals 2 --evaluation.n_evals 2",
     "resume": "--agent.n_steps 3",
+    "study": "--no-replay --seeds 2 --agent.n_steps 2 --agent.eval_frequency 1 --agent.n_evals 2",
     "profile": "--agent.batch_size 4 --agent.rollout_length 8 --agent.minibatch_size 2",
 }
 

@@ -27,7 +27,7 @@ from jaxagents.cli.zoo import add_zoo_commands
 from jaxagents.evaluation.zoo import is_entry_name
 from jaxagents.training.interruption import ending_stuck_calls
 
-_TRAINING = {"train", "resume", "demo", "sweep"}
+_TRAINING = {"train", "resume", "demo", "sweep", "study"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

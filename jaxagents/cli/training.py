@@ -1,4 +1,4 @@
-"""Commands that train: ``train``, ``resume`` and ``sweep``."""
+"""Commands that train: ``train``, ``resume``, ``study`` and ``sweep``."""
 
 import argparse
 import os
@@ -40,6 +40,7 @@ def add_training_commands(commands: Commands) -> None:
     """Add the commands of this module."""
     _add_train(commands)
     _add_resume(commands)
+    _add_study(commands)
     _add_sweep(commands)
 
 
@@ -130,6 +131,33 @@ def shown(quiet: bool) -> dict[str, Any]:
 def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bool) -> int:
     """Train, and print the results; return the exit status."""
     from jaxagents.compiler.processes import is_first
+
+    summary = try_training(experiment, train, quiet)
+    if isinstance(summary, int):
+        return summary
+    if not is_first():
+        return 0
+    if quiet:
+        print(shown_path(experiment.directory))
+    else:
+        print(_outcome(experiment, summary), next_steps_text(experiment), sep="\n")
+    return 0
+
+
+def try_training(
+    experiment: "Experiment",
+    train: Callable[[], dict[str, Any]],
+    quiet: bool,
+    to_continue: str | None = None,
+) -> dict[str, Any] | int:
+    """Train; return the summary, or the exit status after an error or an interruption.
+
+    Args:
+        experiment: The experiment.
+        train: Its method that trains.
+        quiet: Print nothing but errors.
+        to_continue: What continues it after an interruption; None: the command ``resume``.
+    """
     from jaxagents.compiler.rendezvous import ProcessError
     from jaxagents.environments.host import HostEnvironmentError
     from jaxagents.ppo.finiteness import NonFiniteError
@@ -138,55 +166,101 @@ def run(experiment: "Experiment", train: Callable[[], dict[str, Any]], quiet: bo
     if not quiet:
         print(described(experiment), flush=True)
     try:
-        summary = train()
+        return train()
     except Interrupted as interrupted:
-        status = complain(_about_interruption(experiment), 128 + interrupted.signal_number)
+        about = _about_interruption(experiment, to_continue)
+        status = complain(about, 128 + interrupted.signal_number)
         if interrupted.at_once:
             os._exit(status)  # Python would wait for the running program
         return status
     except KeyboardInterrupt as interrupt:  # outside of training
-        raise KeyboardInterrupt(_about_interruption(experiment)) from interrupt
+        raise KeyboardInterrupt(_about_interruption(experiment, to_continue)) from interrupt
     except (NonFiniteError, HostEnvironmentError, MemoryError) as error:
         return complain(f"error: {error} {_what_is_left(experiment)}", FAILED)
     except ProcessError as error:
         sys.stdout.flush()
         complain(f"error: {error} {_what_is_left(experiment)}", FAILED)
         os._exit(FAILED)  # jax would wait for the other processes
-    if not is_first():
-        return 0
-    if quiet:
-        print(shown_path(experiment.directory))
-    else:
-        texts = (
-            early_end_text(experiment, summary),
-            summary_text(summary),
-            diagnosis_text(summary),
-        )
-        print(*filter(None, texts), next_steps_text(experiment), sep="\n")
-    return 0
+
+
+def _outcome(experiment: "Experiment", summary: dict[str, Any]) -> str:
+    texts = (early_end_text(experiment, summary), summary_text(summary), diagnosis_text(summary))
+    return "\n".join(filter(None, texts))
 
 
 def _what_is_left(experiment: "Experiment") -> str:
-    if _has_checkpoint(experiment):
+    if experiment.has_checkpoint:
         return f"The run so far is in {shown_path(experiment.directory)}"
     return "This was before the first checkpoint: there is nothing to resume."
 
 
-def _about_interruption(experiment: "Experiment") -> str:
+def _about_interruption(experiment: "Experiment", to_continue: str | None) -> str:
     from jaxagents.environments.host.sharing import import_options
 
     sys.stdout.flush()
-    if not _has_checkpoint(experiment):
+    if to_continue is not None:
+        return f"interrupted; continue with: {to_continue}"
+    if not experiment.has_checkpoint:
         return "interrupted before the first checkpoint: there is nothing to resume"
     command = f"jaxagents resume {shown_path(experiment.directory)}{import_options()}"
     return f"interrupted; resume with: {command}"
 
 
-def _has_checkpoint(experiment: "Experiment") -> bool:
-    from jaxagents.experiments.make_agent import CHECKPOINTS
-    from jaxagents.training.checkpoints import Checkpoints
+def _add_study(commands: Commands) -> None:
+    command = add_command(
+        commands,
+        "study",
+        study,
+        usage="FILE [--to DIRECTORY] [--no-replay] [--KEY VALUE ...]",
+        takes_overrides=True,
+    )
+    command.add_argument(
+        "file", metavar="FILE", help="a YAML file: study with base, methods, environments, seeds"
+    )
+    command.add_argument(
+        "--to",
+        metavar="DIRECTORY",
+        help="directory of the study; by default named like FILE, in the base's runs_dir",
+    )
+    command.add_argument("--no-replay", action="store_true", help="show no episodes in the report")
 
-    return bool(Checkpoints(experiment.directory / CHECKPOINTS).steps())
+
+def study(parsed: argparse.Namespace) -> int:
+    """Compare methods on environments, by several seeds.
+
+    Each pair is trained in a directory of its own, and then tables, figures and a report are
+    written. The same command continues a study that was interrupted. --KEY VALUE changes a key of
+    all configurations.
+    """
+    from jaxagents.cli.output import comparison_text
+    from jaxagents.experiments.study import MethodStudy
+
+    methods = MethodStudy(parsed.file, parsed.to, parsed.overrides)
+    failed = 0
+    with methods.holding():
+        for i, run in enumerate(methods.runs, 1):
+            title = f"{i} of {len(methods.runs)}: {titled(run.config)}"
+            if run.is_finished:
+                print(f"{title}, is finished", flush=True)
+                continue
+            print(f"\n{title}", flush=True)
+            experiment, train = run.begin(**shown(quiet=False))
+            summary = try_training(experiment, train, False, "the same command")
+            if not isinstance(summary, int):
+                print(_outcome(experiment, summary), flush=True)
+            elif summary != FAILED:
+                return summary
+            else:
+                failed += 1
+        if failed:
+            n_runs = len(methods.runs)
+            return complain(f"error: {failed} of {n_runs} runs failed, see above", FAILED)
+        pages = methods.write_pages(replay=not parsed.no_replay)
+        tables = methods.compare()
+        text = "\n\n".join(map(comparison_text, tables))
+        paths = [*methods.write_tables(tables, text), *pages]
+        print("", text, "", *map(shown_path, paths), sep="\n")
+    return 0
 
 
 def _add_sweep(commands: Commands) -> None:

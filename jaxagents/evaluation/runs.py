@@ -233,8 +233,9 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Group the runs that differ only in their seed, by a unique label.
 
     Runs with different names are in different groups even if their configurations are equal: the
-    code may have changed between them. A group's label is its name or, if another group has the
-    same name, the directory of its first run.
+    code may have changed between them. A group's label is its name; if groups on other environments
+    have the same name, its name and environment; and if one on the same has, the directory of its
+    first run.
     """
     by_experiment: dict[str, list[Run]] = {}
     for run in runs:
@@ -242,11 +243,14 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
         by_experiment.setdefault(key, []).append(run)
     groups = list(by_experiment.values())
     names = [group[0].name for group in groups]
+    tasks = [(group[0].name, group[0].config["env"]) for group in groups]
     folders = [group[0].directory.resolve().name for group in groups]
 
     def label(run: Run) -> str:
         if names.count(run.name) == 1:
             return run.name
+        if tasks.count((run.name, run.config["env"])) == 1:
+            return f"{run.name} on {run.config['env']}"
         folder = run.directory.resolve().name
         return folder if [*names, *folders].count(folder) == 1 else str(run.directory)
 

@@ -42,6 +42,7 @@ from jaxagents.experiments.config_files.schema import (
 )
 from jaxagents.experiments.films import Films, check_can_film
 from jaxagents.experiments.make_agent import (
+    CHECKPOINTS,
     agent_class,
     checkpoints_of,
     make_environment,
@@ -70,6 +71,7 @@ from jaxagents.experiments.summaries import (
 )
 from jaxagents.hyperparameters import check_hyperparams
 from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
+from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import Tracker, Trackers
 
 if typing.TYPE_CHECKING:
@@ -223,6 +225,11 @@ class Experiment:
 
         with explained(kinds=OF_FILES), self.agent.recorder.holding():
             return self._finish(train)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """True if the directory has a checkpoint, from which `resume` continues."""
+        return bool(Checkpoints(self.directory / CHECKPOINTS).steps())
 
     def _create_directory(self, about_start: Mapping[str, Any]) -> None:
         if self.directory.exists():

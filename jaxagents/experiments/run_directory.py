@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 import jaxagents
-from jaxagents.errors import ExperimentError
+from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.runs import configs_of, read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, flat_keys, to_plain
@@ -43,6 +43,27 @@ def numbered_if_taken(path: Path) -> Path:
     """Return a path, with -2, -3, ... appended if it exists."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
     return next(each for each in itertools.chain([path], numbered) if not each.exists())
+
+
+def check_holds(directory: Path, name: str, kind: str) -> None:
+    """Check a directory whose files will be replaced.
+
+    Args:
+        directory: The directory, which may be missing or empty.
+        name: The file that marks what it may hold.
+        kind: What that is, in the error's message.
+
+    Raises:
+        ExperimentError: it holds something else.
+    """
+    if (directory / name).exists() or not directory.exists():
+        return
+    with explained(kinds=(OSError,)):
+        others = [each for each in directory.iterdir() if not each.name.startswith(".")]
+    if others:
+        raise ExperimentError(
+            f"{directory} holds other files and no {kind}; name a new directory by --to."
+        )
 
 
 def check_same_beginning(

@@ -34,6 +34,11 @@ def test_a_run_given_as_a_dot_is_labelled_by_its_directory(tmp_path, monkeypatch
     assert labels(".", other) == {"here": 1, "there": 1}
 
 
+def test_groups_of_one_name_on_several_environments_are_labelled_by_these(tmp_path):
+    directories = [write_run(tmp_path / env[-1], name="a", env=env) for env in ("x/y", "x/z")]
+    assert labels(*directories) == {"a on x/y": 1, "a on x/z": 1}
+
+
 def test_groups_of_one_name_are_labelled_by_their_directories(tmp_path):
     first = write_run(tmp_path / "a-1", name="a")
     second = write_run(tmp_path / "a-2", name="a", agent={"n_steps": 7})

@@ -97,7 +97,15 @@ def load_config(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Exp
     Raises:
         ExperimentError: the file is missing or not YAML, a key is unknown, or a value is wrong.
     """
-    source = read_source(path, overrides)
+    return config_of(read_source(path, overrides))
+
+
+def config_of(source: Source) -> ExperimentConfig:
+    """Build the configuration of a file that has been read.
+
+    Raises:
+        ExperimentError: a key is unknown, or a value is wrong.
+    """
     fields = dict(keys_of(ExperimentConfig))
     check_keys(source, fields)
     return _build(ExperimentConfig, _parse(source, fields), source, fields)
@@ -288,7 +296,7 @@ def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Sou
         raise ExperimentError(f"{path}: this is not a YAML file of keys and values")
     try:
         check_expanded_size(root)
-        found = list(_entries(root, ""))
+        found = list(entries_in(root))
     except ValueError as error:
         raise ExperimentError(f"{path}: {error}") from error
     except RecursionError:
@@ -334,17 +342,22 @@ def _read_text(path: Path, overrides: Sequence[str]) -> str:
         raise ExperimentError(f"{path}: it cannot be read: {error.strerror}") from error
 
 
-def _entries(mapping: Any, prefix: str) -> Iterator[tuple[str, Entry]]:
+def entries_in(mapping: Any, prefix: str = "") -> Iterator[tuple[str, Entry]]:
     """List the keys of a mapping and of the mappings in it, except those merged in by ``<<``."""
     import yaml
 
     for name, node in mapping.value:
-        if name.value == "<<":
+        if key_text(name) == "<<":
             continue
-        key = f"{prefix}{name.value if isinstance(name, yaml.ScalarNode) else '?'}"
+        key = f"{prefix}{key_text(name)}"
         yield key, Entry(name.start_mark.line + 1, node)
         if isinstance(node, yaml.MappingNode):
-            yield from _entries(node, f"{key}.")
+            yield from entries_in(node, f"{key}.")
+
+
+def key_text(node: Any) -> str:
+    """Return a key, from PyYAML's node; a question mark in place of a list or mapping."""
+    return node.value if node.id == "scalar" else "?"
 
 
 def _keys_named_in(message: str, fields: Mapping[str, ConfigField], prefix: str) -> list[str]:

@@ -11,11 +11,10 @@ import numpy as np
 
 from jaxagents.errors import ExperimentError, explained
 from jaxagents.experiments.config_files.file import load_config
-from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.experiments.config_files.schema import NOT_VARIED, ExperimentConfig
 from jaxagents.hyperparameters import check_hyperparams, flat_items
 
 _HYPERPARAMS = "hyperparams."
-_NOT_VARIED = ("name", "seed", "seeds", "runs_dir")
 _RANGE_KEYS = {"low", "high", "log"}
 
 Values = dict[str, Any]
@@ -85,7 +84,7 @@ def load_space(
         )
     space = {str(key): _parse(path, str(key), value) for key, value in read.items()}
     for key, domain in space.items():
-        if key in _NOT_VARIED:
+        if key in NOT_VARIED:
             raise ExperimentError(f"{path}: {key} cannot be varied by a sweep; leave it out.")
         ends = domain.values if isinstance(domain, Choices) else (domain.low, domain.high)
         for value in ends:

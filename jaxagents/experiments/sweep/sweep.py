@@ -18,6 +18,7 @@ from jaxagents.evaluation.comparison import Comparison, Group, compare
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 from jaxagents.experiments.make_agent import agent_class, make_environment
+from jaxagents.experiments.run_directory import check_holds
 from jaxagents.experiments.sweep.search_space import (
     Values,
     configure,
@@ -98,7 +99,7 @@ class Sweep:
         self.space = load_space(space, config, overrides)
         self._agents: dict[str, Any] = {}  # by structure: each is compiled once
         self._agent(self.config, structure_of_trial({}))  # or an error before anything is written
-        _check_is_a_sweeps(self.directory)
+        check_holds(self.directory, LOCK, "sweep")
         with explained(f"{directory} cannot be written: ", kinds=(OSError,)):
             self.directory.mkdir(parents=True, exist_ok=True)
         self.study = Study(
@@ -266,14 +267,6 @@ def _check(settings: SweepSettings) -> None:
         value = getattr(settings, name)
         if value is not None and value < least:
             raise ExperimentError(f"{name}={value} is too small; give at least {least}.")
-
-
-def _check_is_a_sweeps(directory: Path) -> None:
-    """Raise ExperimentError if a directory, whose files are replaced, holds no sweep."""
-    if directory.is_dir() and any(directory.iterdir()) and not (directory / LOCK).exists():
-        raise ExperimentError(
-            f"{directory} holds other files and no sweep; name a new directory by --to."
-        )
 
 
 def _stacked(members: Sequence[HyperParameters], n_policies: int) -> HyperParameters:
