@@ -57,7 +57,7 @@ def test_everything_that_is_installed_works_here(healthy):
 
 def test_every_extra_for_users_is_listed_with_its_remedy(healthy):
     extras = {each.what.removeprefix("extra ") for each in healthy if "extra " in each.what}
-    others = {"envpool", "pettingzoo", "replay", "minari", "sweep", "wandb", "mlflow"}
+    others = {"envpool", "pettingzoo", "replay", "minari", "onnx", "sweep", "wandb", "mlflow"}
     assert extras == others | SUITES.keys()
     for each in healthy:
         if each.status == "missing":
