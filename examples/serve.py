@@ -1,4 +1,4 @@
-"""Choose actions with an exported policy, using numpy alone.
+"""Choose actions with an exported policy, using numpy alone; policy_reader.py is needed beside it.
 
 jaxagents export RUN
 python examples/serve.py RUN/export < observations.jsonl
@@ -10,64 +10,10 @@ another one, and prints nothing.
 """
 
 import json
-import struct
 import sys
-from pathlib import Path
 
 import numpy as np
-
-ACTIVATIONS = {
-    None: lambda x: x,
-    "tanh": np.tanh,
-    "relu": lambda x: np.maximum(x, 0.0),
-    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
-    "silu": lambda x: x / (1.0 + np.exp(-x)),
-    "gelu": lambda x: 0.5 * x * (1.0 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
-}
-
-
-def sigmoid(x):
-    """Return the logistic function of x."""
-    return 0.5 * (1.0 + np.tanh(0.5 * x))
-
-
-def gru(gates, memory):
-    """Step a GRU."""
-    candidate = np.tanh(gates["candidate"] + sigmoid(gates["reset"]) * gates["recollection"])
-    update = sigmoid(gates["update"])
-    return {"hidden": (1.0 - update) * candidate + update * memory["hidden"]}
-
-
-def lstm(gates, memory):
-    """Step an LSTM."""
-    kept = sigmoid(gates["forget"]) * memory["cell"]
-    cell = kept + sigmoid(gates["input"]) * np.tanh(gates["candidate"])
-    return {"cell": cell, "hidden": sigmoid(gates["output"]) * np.tanh(cell)}
-
-
-def mingru(gates, memory):
-    """Step a minimal GRU."""
-    update = sigmoid(gates["update"])
-    return {"hidden": (1.0 - update) * memory["hidden"] + update * gates["candidate"]}
-
-
-CELLS = {"gru": gru, "lstm": lstm, "mingru": mingru}
-
-
-def load_tensors(path):
-    """Read a safetensors file: the length of its header, the header as JSON, and the values."""
-    contents = Path(path).read_bytes()
-    (length,) = struct.unpack("<Q", contents[:8])
-    header = json.loads(contents[8 : 8 + length])
-    header.pop("__metadata__", None)
-    dtypes = {"F32": np.float32, "I32": np.int32}
-    return {
-        name: np.frombuffer(
-            contents[8 + length + each["data_offsets"][0] : 8 + length + each["data_offsets"][1]],
-            dtypes[each["dtype"]],
-        ).reshape(each["shape"])
-        for name, each in header.items()
-    }
+from policy_reader import Reader
 
 
 def append(features, values):
@@ -78,14 +24,11 @@ def append(features, values):
     return np.concatenate([features, values.astype(np.float32)], axis=-1)
 
 
-class Policy:
-    """The most probable actions of trained actors."""
+class Policy(Reader):
+    """A reader that checks observations, completes them, and keeps the memories."""
 
     def __init__(self, directory):
-        self.description = json.loads((Path(directory) / "policy.json").read_text())
-        self.tensors = load_tensors(Path(directory) / "policy.safetensors")
-        if self.description["layers"] is None:
-            raise ValueError(f"only configured layers are supported: {self.description['module']}")
+        super().__init__(directory)
         self.reset()
 
     def reset(self, actors=None):
@@ -93,13 +36,11 @@ class Policy:
 
         An actor that comes back within an episode begins anew, too.
         """
-        sizes = [each["size"] for each in self.description["layers"] if "cell" in each]
-        empty = {name: np.zeros(sizes[0]) for name in ("cell", "hidden")} if sizes else {}
-        n_actors = len(self.description["policy_of_actor"])
+        empty = self.empty_memory()
         if actors is None:
-            self.memory = [empty] * n_actors
+            self.memory = empty
         for actor in [] if actors is None else actors:
-            self.memory[actor] = empty
+            self.memory[actor] = empty[actor]
 
     def act(self, observation, action_mask=None, elapsed=None):
         """Choose an action for each actor; a recurrent policy remembers the observation.
@@ -130,26 +71,9 @@ class Policy:
                 raise ValueError(f"elapsed is {elapsed}; give the steps since the reset")
             share = min(elapsed / time_limit, 1.0)
             features = append(features, np.full((len(features), 1), share))
-        features = features.reshape(len(features), -1)
-        policies = self.description["policy_of_actor"]
-        results = [
-            self._outputs(*each) for each in zip(policies, features, self.memory, strict=True)
-        ]
-        outputs = np.stack([output for output, _ in results])
-        self.memory = [memory for _, memory in results]
-        action = self.description["action"]
-        if action["kind"] != "box":
-            mask = True if action_mask is None else np.asarray(action_mask)
-            logits = np.where(mask, outputs, -np.inf)
-            if action["kind"] == "discrete":
-                return logits.argmax(axis=-1)
-            choices = np.split(logits, np.cumsum(action["n_choices"])[:-1], axis=-1)
-            return np.stack([each.argmax(axis=-1) for each in choices], axis=-1)
-        outputs = outputs.reshape(-1, *action["shape"])
-        low, high = np.array(action["low"]), np.array(action["high"])
-        if action["squash"]:
-            outputs = low + (np.tanh(outputs) + 1.0) / 2.0 * (high - low)
-        return np.clip(outputs, low, high)
+        mask = True if action_mask is None else np.asarray(action_mask)
+        action, self.memory = self.step(features, self.memory, mask)
+        return action
 
     def _check_shape(self, shape):
         own = self.description["observation"].get("environment_shape")  # not in files of 1.0
@@ -203,38 +127,6 @@ class Policy:
         if len(wanted) == 1 and actor["shape"] == list(np.shape(observation)) != wanted:
             return np.pad(observation, (0, wanted[0] - len(observation)))
         return observation
-
-    def _outputs(self, policy, features, memory):
-        limit = self.description["observation"]["normalized_within"]
-        if limit is not None:
-            mean, std = (self.tensors[f"observation.{name}"][policy] for name in ("mean", "std"))
-            mean, std = mean.reshape(-1), std.reshape(-1)
-            varies = std > 0
-            features = np.where(varies, (features - mean) / np.where(varies, std, 1.0), 0.0)
-            features = np.clip(features, -limit, limit)
-        for layer in self.description["layers"]:
-            if "cell" in layer:
-                memory = self._remember(policy, layer, features, memory)
-                features = memory["hidden"]
-                continue
-            features = features @ self.tensors[layer["kernel"]][policy]
-            features = features + self.tensors[layer["bias"]][policy]
-            if layer["layer_norm"] is not None:
-                features = (features - features.mean()) / np.sqrt(features.var() + 1e-6)
-                features = features * self.tensors[f"{layer['layer_norm']}.scale"][policy]
-                features = features + self.tensors[f"{layer['layer_norm']}.bias"][policy]
-            features = ACTIVATIONS[layer["activation"]](features)
-        return features, memory
-
-    def _remember(self, policy, layer, features, memory):
-        """Step a cell: each gate is W x + U h + b, some without a W or a U."""
-        gates = {}
-        for gate, names in layer["gates"].items():
-            gates[gate] = self.tensors[names["bias"]][policy]
-            for values, name in ((features, "input_kernel"), (memory["hidden"], "memory_kernel")):
-                if names[name] is not None:
-                    gates[gate] = gates[gate] + values @ self.tensors[names[name]][policy]
-        return CELLS[layer["cell"]](gates, memory)
 
 
 def serve(policy, lines):

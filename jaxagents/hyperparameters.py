@@ -2,8 +2,9 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import InitVar
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,9 @@ class OptimizerParams(struct.PyTreeNode):
 
 class HyperParameters(struct.PyTreeNode):
     """The coefficients of PPO, each a scalar or one value per policy.
+
+    The argument ``learning_rate`` sets the learning rate of both optimizers, in place of their
+    parameters.
 
     Attributes:
         gamma: Discount per environment step, in [0, 1].
@@ -72,13 +76,55 @@ class HyperParameters(struct.PyTreeNode):
     huber_delta: PerPolicy = 10.0
     actor_optimizer_params: OptimizerParams = OptimizerParams()
     critic_optimizer_params: OptimizerParams = OptimizerParams()
+    if TYPE_CHECKING:  # an argument of the constructor, no field
+        learning_rate: InitVar[PerPolicy | None] = None
 
 
-def _naming_optimizers(init: Callable[..., None]) -> Callable[..., None]:
-    """Say where the parameters of optimizers belong that are given as if they were coefficients."""
+LEARNING_RATE = "learning_rate"
+"""Name of the learning rate of both optimizers."""
+OPTIMIZERS = ("actor_optimizer_params", "critic_optimizer_params")
+OWN_RATES = tuple(f"{name}.{LEARNING_RATE}" for name in OPTIMIZERS)
+
+
+def check_one_rate(learning_rate: Any, own: Iterable[str], prefix: str = "") -> None:
+    """Raise ValueError if a learning rate of both optimizers is given beside one of their own.
+
+    Args:
+        learning_rate: That of both.
+        own: The names of what is given for one of them.
+        prefix: Of all names in the message.
+    """
+    for name in own:
+        raise ValueError(
+            f"{prefix}{LEARNING_RATE}={learning_rate} is that of both optimizers, but "
+            f"{prefix}{name} is given too; give one of them."
+        )
+
+
+def with_both_rates(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace "learning_rate" among dotted names by the learning rates of both optimizers.
+
+    Raises:
+        ValueError: one of these is given too.
+    """
+    others = dict(values)
+    if LEARNING_RATE not in others:
+        return others
+    value = others.pop(LEARNING_RATE)
+    check_one_rate(value, [name for name in OWN_RATES if name in others])
+    return others | dict.fromkeys(OWN_RATES, value)
+
+
+def _taking_optimizers(init: Callable[..., None]) -> Callable[..., None]:
+    """Take the learning rate of both optimizers, and say where their other parameters belong."""
 
     @functools.wraps(init)
     def checked(self: HyperParameters, *values: Any, **named: Any) -> None:
+        learning_rate = named.pop(LEARNING_RATE, None)
+        if learning_rate is not None:
+            given = [*list(HyperParameters.__dataclass_fields__)[: len(values)], *named]
+            check_one_rate(learning_rate, [name for name in OPTIMIZERS if name in given])
+            named |= dict.fromkeys(OPTIMIZERS, OptimizerParams(learning_rate=learning_rate))
         for name in named.keys() & OptimizerParams.__dataclass_fields__.keys():
             params = f"jaxagents.OptimizerParams({name}={named[name]!r})"
             raise TypeError(
@@ -90,7 +136,7 @@ def _naming_optimizers(init: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-HyperParameters.__init__ = _naming_optimizers(HyperParameters.__init__)
+HyperParameters.__init__ = _taking_optimizers(HyperParameters.__init__)
 
 
 _UNIT_INTERVAL = ("gamma", "gae_lambda")
@@ -124,7 +170,7 @@ def check_hyperparams(hyperparams: HyperParameters, n_policies: int) -> None:
         raise TypeError(
             f"hyperparams is {type(hyperparams).__name__}; pass jaxagents.HyperParameters."
         )
-    for name in ("actor_optimizer_params", "critic_optimizer_params"):
+    for name in OPTIMIZERS:
         if not isinstance(getattr(hyperparams, name), OptimizerParams):
             raise TypeError(
                 f"{name}={getattr(hyperparams, name)!r} is not OptimizerParams; pass "

@@ -199,6 +199,14 @@ class RealWalk(Walk):
         return super().step_env(rng, state, action[:, 0], params)
 
 
+class Screen(RealWalk):
+    """RealWalk whose actors see an image of 8 by 5 pixels with 2 channels."""
+
+    def _observe(self, state):
+        phase = jnp.arange(8.0 * 5 * 2).reshape(8, 5, 2)
+        return jnp.sin(state["position"][:, None, None, None] + phase)
+
+
 class Team(Walk):
     """Walk in which all actors, dead ones included, earn 1 per step until the episode is over."""
 

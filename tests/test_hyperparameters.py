@@ -9,16 +9,20 @@ import optax
 import pytest
 
 from jaxagents.hyperparameters import (
+    OPTIMIZERS,
+    OWN_RATES,
     HyperParameters,
     OptimizerParams,
     as_arrays,
     check_hyperparams,
     flat_items,
     per_policy,
+    with_both_rates,
 )
 from jaxagents.ppo.optimization import adam, clip_by_global_norm
 from jaxagents.ppo.schedules import scale_learning_rates
 
+RATE = OptimizerParams(learning_rate=0.5)
 NAMES = [
     "gamma",
     "gae_lambda",
@@ -64,6 +68,28 @@ def test_the_default_hyperparameters_are_the_documented_ones():
         **{f"critic_optimizer_params.{name}": value for name, value in adam_of.items()},
     }
     assert OptimizerParams(1e-3, 1e-5, 0.5) == OptimizerParams()
+
+
+def test_one_learning_rate_is_that_of_both_optimizers():
+    both = OptimizerParams(learning_rate=[0.1, 0.2])
+    expected = HyperParameters(0.9, actor_optimizer_params=both, critic_optimizer_params=both)
+    assert HyperParameters(0.9, learning_rate=[0.1, 0.2]) == expected
+    assert HyperParameters(learning_rate=0.1).replace(gamma=0.9).gamma == 0.9
+    assert jax.tree.structure(HyperParameters(learning_rate=0.1)) == jax.tree.structure(
+        HyperParameters()
+    )
+
+
+def test_a_learning_rate_of_both_optimizers_and_of_one_is_refused():
+    message = "learning_rate=0.1 is that of both optimizers, but {} is given too; give one of them."
+    for given, name in (
+        (lambda: HyperParameters(learning_rate=0.1, actor_optimizer_params=RATE), OPTIMIZERS[0]),
+        (lambda: HyperParameters(*range(10), RATE, learning_rate=0.1), OPTIMIZERS[0]),
+        (lambda: with_both_rates({"learning_rate": 0.1, OWN_RATES[1]: 0.2}), OWN_RATES[1]),
+    ):
+        with pytest.raises(ValueError, match="both optimizers") as error:
+            given()
+        assert str(error.value) == message.format(name)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,6 +10,7 @@ config = ja.AgentConfig(n_steps=3)
 hyperparams = ja.HyperParameters(
     gamma=0.99, actor_optimizer_params=ja.OptimizerParams(learning_rate=1e-3)
 )
+hyperparams = ja.HyperParameters(gamma=0.99, learning_rate=1e-3)
 agent = ja.DiscreteIPPO(env, env_params, config)
 runner, metrics = agent.train(jax.random.key(0), hyperparams)
 agent.collect_training(runner, metrics)

@@ -284,6 +284,9 @@ def _add_export(commands: Commands) -> None:
     command.add_argument(
         "--to", metavar="DIRECTORY", help="directory of the files; RUN/export by default"
     )
+    command.add_argument(
+        "--onnx", action="store_true", help="write policy.onnx too; needs the extra onnx"
+    )
     add_mode(command)
 
 
@@ -333,5 +336,5 @@ def export(parsed: argparse.Namespace) -> None:
     from jaxagents.experiments.experiment import Experiment
 
     directory = parsed.to or folder_of_results([parsed.run]) / "export"
-    for path in Experiment.of_run(parsed.run).export(directory, parsed.mode):
+    for path in Experiment.of_run(parsed.run).export(directory, parsed.mode, parsed.onnx):
         print(path)

@@ -383,24 +383,28 @@ class Experiment:
             self.agent.restore(mode or self.config.evaluation.mode, member=self._member)
         return self.agent
 
-    def export(self, directory: str | PathLike[str], mode: str | None = None) -> list[Path]:
+    def export(
+        self, directory: str | PathLike[str], mode: str | None = None, onnx: bool = False
+    ) -> list[Path]:
         """Write the policies of a checkpoint as safetensors and JSON; see `policy_export`.
 
         Args:
             directory: Directory of the files.
             mode: As for `restore`.
+            onnx: Write them as an ONNX model too, see `policy_onnx`; needs the extra onnx.
 
         Returns:
             The paths of the files.
 
         Raises:
-            ExperimentError: there is no such checkpoint, or a file exists already.
+            ExperimentError: there is no such checkpoint, a file exists already, or ``onnx`` without
+                its extra or with a network that is not one of configured layers.
         """
         from jaxagents.experiments.policy_export import export_policy
 
         with explained():
             runner, _ = self.agent.restore(mode or self.config.evaluation.mode, member=self._member)
-            return export_policy(self.agent, runner, Path(directory), self.config.env)
+            return export_policy(self.agent, runner, Path(directory), self.config.env, onnx)
 
     def replay(
         self,

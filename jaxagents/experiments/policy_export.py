@@ -3,10 +3,13 @@
 ``policy.safetensors`` holds the actors' parameters ``[policies, ...]`` under their names in
 checkpoints. ``policy.json`` describes observations, actions, layers and the policy of each actor. A
 recurrent cell is one of the layers, with the tensors of its gates.
-`examples/serve.py` chooses actions from both files with numpy alone.
+`examples/serve.py` chooses actions from both files with numpy alone. `policy_onnx` writes the same
+as ONNX.
 """
 
+import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,9 @@ from safetensors.numpy import save
 
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.spaces import ActionSpace, Discrete, MultiDiscrete
+from jaxagents.experiments.policy_onnx import onnx_model
 from jaxagents.ippo.base import IPPOBase
-from jaxagents.networks.network import ACTIVATIONS, MLP, PolicyNetwork
+from jaxagents.networks.network import ACTIVATIONS, CNN, KERNEL_SIZE, MLP, PolicyNetwork
 from jaxagents.networks.recurrent import RecurrentNetwork
 from jaxagents.ppo.normalization import FEATURE_LIMIT, standard_deviation
 from jaxagents.training.atomic_write import replacing, write_atomically
@@ -30,26 +34,33 @@ _PARAMS = ".params"
 _A_GATE = {"gru": "update", "lstm": "forget", "mingru": "update"}
 
 
-def export_policy(agent: IPPOBase, runner: Runner, directory: Path, env_id: str) -> list[Path]:
-    """Write both files to a directory; overwrite nothing.
+def export_policy(
+    agent: IPPOBase, runner: Runner, directory: Path, env_id: str, onnx: bool = False
+) -> list[Path]:
+    """Write the files to a directory; overwrite nothing.
 
     Returns:
         The paths of the files.
 
     Raises:
-        ValueError: one of the files exists already.
+        ImportError: ``onnx`` without the extra of that name.
+        ValueError: one of the files exists already, or ``onnx`` with a network of the user's own.
         OSError: the files cannot be written.
     """
-    paths = [directory / "policy.safetensors", directory / "policy.json"]
+    names = ["policy.safetensors", "policy.json", *(["policy.onnx"] if onnx else [])]
+    paths = [directory / name for name in names]
     for path in paths:
         if path.exists():
             raise ValueError(f"{path} exists already; move it away, or export elsewhere.")
     tensors = _tensors(runner)
-    description = json.dumps(_describe(agent, tensors) | {"environment": env_id}, indent=2)
+    description = _describe(agent, tensors) | {"environment": env_id}
+    model = onnx_model(description, tensors) if onnx else None
     directory.mkdir(parents=True, exist_ok=True)
-    with replacing(paths[0]) as new:  # both or none
-        new.write_bytes(save(tensors))
-        write_atomically(paths[1], description + "\n")
+    with contextlib.ExitStack() as stack:  # all or none
+        stack.enter_context(replacing(paths[0])).write_bytes(save(tensors))
+        if model is not None:
+            stack.enter_context(replacing(paths[2])).write_bytes(model)
+        write_atomically(paths[1], json.dumps(description, indent=2) + "\n")
     return paths
 
 
@@ -83,18 +94,22 @@ def _describe(agent: IPPOBase, tensors: Leaves) -> dict[str, Any]:
             "time_limit": limit.n_steps if limit.is_observed else None,
             "normalized_within": None if "observation.mean" not in tensors else FEATURE_LIMIT,
         },
-        "action": _describe_action(environments.space, agent.config.squash),
-        "layers": _describe_layers(network.module, tensors),
+        "action": _describe_action(
+            environments.space,
+            agent.config.squash,
+            environments.observation.action_mask is not None,
+        ),
+        "layers": _describe_layers(network.module, tensors, observation.shape[1:]),
         "module": " ".join(repr(network.module).split()),
         "tensors": {name: list(values.shape) for name, values in tensors.items()},
     }
 
 
-def _describe_action(space: ActionSpace, squash: bool) -> dict[str, Any]:
+def _describe_action(space: ActionSpace, squash: bool, masked: bool) -> dict[str, Any]:
     if isinstance(space, Discrete):
-        return {"kind": "discrete", "n": space.n}
+        return {"kind": "discrete", "n": space.n, "masked": masked}
     if isinstance(space, MultiDiscrete):
-        return {"kind": "multidiscrete", "n_choices": list(space.n_choices)}
+        return {"kind": "multidiscrete", "n_choices": list(space.n_choices), "masked": masked}
     return {
         "kind": "box",
         "shape": list(space.shape),
@@ -119,16 +134,24 @@ def _describe_actors(env: Any, n_actors: int) -> list[dict[str, Any]] | None:
     ]
 
 
-def _describe_layers(module: nn.Module, tensors: Leaves) -> list[dict[str, Any]] | None:
-    """List the layers of configured networks in order; return None for any other network."""
+def _describe_layers(
+    module: nn.Module, tensors: Leaves, shape: Sequence[int]
+) -> list[dict[str, Any]] | None:
+    """List the layers of configured networks in order; return None for any other network.
+
+    Args:
+        module: The actor's network.
+        tensors: Its parameters.
+        shape: Of its input.
+    """
     if type(module) is not RecurrentNetwork:
-        return _describe_feed_forward(module, tensors)
-    after = _describe_feed_forward(module.after, tensors, ".after")
+        return _describe_feed_forward(module, tensors, shape)
+    after = _describe_feed_forward(module.after, tensors, shape, ".after")
     (update,) = (
         name for name in tensors if name.endswith(f"{_PARAMS}.{_A_GATE[module.cell]}_bias")
     )
     prefix = update.removesuffix(f".{_A_GATE[module.cell]}_bias")
-    before = _describe_hidden(module.torso, f"{prefix}.torso")
+    before = _describe_hidden(module.torso, f"{prefix}.torso", shape)
     if before is None or after is None:
         return None
     gates = [
@@ -149,30 +172,42 @@ def _describe_layers(module: nn.Module, tensors: Leaves) -> list[dict[str, Any]]
 
 
 def _describe_feed_forward(
-    module: nn.Module | None, tensors: Leaves, place: str = ""
+    module: nn.Module | None, tensors: Leaves, shape: Sequence[int], place: str = ""
 ) -> list[dict[str, Any]] | None:
     if type(module) is not PolicyNetwork:
         return None
     ending = f"{_PARAMS}{place}.Dense_0.bias"
     (last_bias,) = (name for name in tensors if name.endswith(ending))
     prefix = last_bias.removesuffix(".Dense_0.bias")
-    hidden = _describe_hidden(module.torso, f"{prefix}.torso")
+    hidden = _describe_hidden(module.torso, f"{prefix}.torso", shape)
     if hidden is None:
         return None
     last = {"kernel": f"{prefix}.Dense_0.kernel", "bias": last_bias}
     return [*hidden, {**last, "layer_norm": None, "activation": None}]
 
 
-def _describe_hidden(torso: nn.Module, prefix: str) -> list[dict[str, Any]] | None:
+def _describe_hidden(
+    torso: nn.Module, prefix: str, shape: Sequence[int]
+) -> list[dict[str, Any]] | None:
     names = {each: name for name, each in ACTIVATIONS.items()}
-    if type(torso) is not MLP or torso.activation not in names:
+    if type(torso) not in (MLP, CNN) or torso.activation not in names:
         return None
-    return [
-        {
+
+    def layer(prefix: str, i: int) -> dict[str, Any]:
+        return {
             "kernel": f"{prefix}.Dense_{i}.kernel",
             "bias": f"{prefix}.Dense_{i}.bias",
             "layer_norm": f"{prefix}.LayerNorm_{i}" if torso.layer_norm else None,
             "activation": names[torso.activation],
         }
-        for i in range(len(torso.hidden_sizes))
-    ]
+
+    convolutions = []
+    if isinstance(torso, CNN):
+        smallest = min(shape[:2])
+        for i in range(len(torso.channels)):
+            padding = KERNEL_SIZE // 2 if smallest <= KERNEL_SIZE else 0
+            convolution = {"stride": torso.stride, "padding": padding}
+            convolutions.append(layer(prefix, i) | {"convolution": convolution})
+            smallest = (smallest + 2 * padding - KERNEL_SIZE) // torso.stride + 1
+        prefix = f"{prefix}.MLP_0"
+    return [*convolutions, *(layer(prefix, i) for i in range(len(torso.hidden_sizes)))]

@@ -18,11 +18,10 @@ from typing import Any, NamedTuple, final
 from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.comparison_tables import Row, csv_text, latex_of, table_of
 from jaxagents.evaluation.runs import read_groups
-from jaxagents.experiments.config_files.file import config_of, read_source
+from jaxagents.experiments.config_files.file import config_of, keys_of_files, read_source
 from jaxagents.experiments.config_files.schema import (
     ConfigField,
     ExperimentConfig,
-    keys_of,
     to_plain,
     yaml_text,
 )
@@ -91,7 +90,7 @@ class MethodStudy:
     ):
         sources = study_sources(read_source(path, overrides))
         configs = [config_of(source) for source in sources]
-        self._fields = dict(keys_of(ExperimentConfig))
+        self._fields = dict(keys_of_files())
         self._configs = {_pair_name(config): to_plain(config) for config in configs}
         if len(self._configs) == 1:
             raise ExperimentError(

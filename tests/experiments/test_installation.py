@@ -57,7 +57,17 @@ def test_everything_that_is_installed_works_here(healthy):
 
 def test_every_extra_for_users_is_listed_with_its_remedy(healthy):
     extras = {each.what.removeprefix("extra ") for each in healthy if "extra " in each.what}
-    others = {"envpool", "pettingzoo", "replay", "minari", "sweep", "mp4", "wandb", "mlflow"}
+    others = {
+        "envpool",
+        "pettingzoo",
+        "replay",
+        "minari",
+        "onnx",
+        "sweep",
+        "mp4",
+        "wandb",
+        "mlflow",
+    }
     assert extras == others | SUITES.keys()
     for each in healthy:
         if each.status == "missing":

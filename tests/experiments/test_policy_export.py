@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-import importlib.util
+import importlib
 import json
 import resource
 import subprocess
@@ -20,9 +20,9 @@ from safetensors.numpy import load_file
 import jaxagents as ja
 from jaxagents.experiments.policy_export import export_policy
 from jaxagents.networks.network import MLP, PolicyNetwork
-from tests.agents import opinionated_runner
+from tests.agents import opinionated_runner, shared_agent
 from tests.environments.host.probes import Observed
-from tests.probes import RealWalk, Walk
+from tests.probes import RealWalk, Screen, Walk
 
 SERVE = Path(__file__).parents[2] / "examples" / "serve.py"
 SMALL = ja.AgentConfig(
@@ -42,10 +42,9 @@ OBSERVATIONS = [[[0.5, -0.5], [1.0, 2.0]], [[-3.0, 0.1], [0.0, 0.7]], [[9.0, -9.
 
 @pytest.fixture(scope="module")
 def serve():
-    spec = importlib.util.spec_from_file_location("serve", SERVE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SERVE.parent)
+        yield importlib.import_module("serve")
 
 
 @functools.cache
@@ -87,6 +86,16 @@ def test_discrete_actions_are_the_agents(tmp_path, serve, options):
     for observation in OBSERVATIONS:
         expected = agent.policy(runner, jnp.array(observation))
         np.testing.assert_array_equal(policy.act(observation), expected)
+
+
+def test_images_are_convolved_as_the_agent_does(tmp_path, serve):
+    layers = ja.Layers((5,), layer_norm=True, channels=(3, 4), stride=2)  # the second one is padded
+    agent = shared_agent(Screen(), ja.ContinuousIPPO, actor_layers=layers)
+    runner = opinionated_runner(agent)
+    export_policy(agent, runner, tmp_path, "screen")
+    images = np.random.default_rng(0).normal(size=(2, 8, 5, 2))
+    expected = agent.policy(runner, jnp.array(images))
+    np.testing.assert_allclose(serve.Policy(tmp_path).act(images), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("elapsed", [0, 3, 9])
@@ -150,8 +159,9 @@ def test_continuous_actions_are_the_agents(tmp_path, serve, squash):
 @pytest.mark.slow
 def test_the_example_reads_the_tensors_as_the_library_does(tmp_path, serve):
     exported(tmp_path, *NORMALIZED)
+    reader = importlib.import_module("policy_reader")
     own, expected = (
-        load(tmp_path / "policy.safetensors") for load in (serve.load_tensors, load_file)
+        load(tmp_path / "policy.safetensors") for load in (reader.load_tensors, load_file)
     )
     assert own.keys() == expected.keys()
     for name, values in expected.items():
@@ -167,6 +177,7 @@ def test_the_example_serves_actions_without_jax(tmp_path):
     code = "\n".join(
         [
             "import runpy, sys",
+            f"sys.path.insert(0, {str(SERVE.parent)!r})",
             f"sys.argv = ['serve', {str(tmp_path)!r}]",
             f"runpy.run_path({str(SERVE)!r}, run_name='__main__')",
             "assert 'jax' not in sys.modules",

@@ -25,10 +25,13 @@ from jaxagents.experiments.config_files.schema import (
     type_text,
     yaml_text,
 )
+from jaxagents.hyperparameters import LEARNING_RATE, OPTIMIZERS, OWN_RATES, check_one_rate
 from jaxagents.ippo.presets import TEXTBOOK_LEARNING_RATE, textbook_config
 from jaxagents.training.atomic_write import write_atomically
 
 _INFINITY = ("inf", "infinity")  # YAML reads these as text
+_HYPERPARAMS = "hyperparams"
+_BOTH_RATES = f"{_HYPERPARAMS}.{LEARNING_RATE}"
 _NULL = "tag:yaml.org,2002:null"
 
 
@@ -47,13 +50,17 @@ class Source(NamedTuple):
     entries: Mapping[str, Entry]  # by dotted key, groups included
     overrides: Sequence[str]  # as on the command line
 
+    @property
+    def overridden(self) -> list[str]:
+        """The keys that the command line sets."""
+        return [each[2:].split("=")[0] for each in self.overrides if each.startswith("--")]
+
     def location_of(self, *keys: str) -> str:
         """Name the place where one of these keys is set: the command line, or a line of the file.
 
         A key that is set nowhere is located at the innermost group around it.
         """
-        overridden = [each[2:].split("=")[0] for each in self.overrides if each.startswith("--")]
-        if any(is_within(a, b) or is_within(b, a) for a in keys for b in overridden):
+        if any(is_within(a, b) or is_within(b, a) for a in keys for b in self.overridden):
             return "command line"
         exact = [each for each in keys if each in self.entries]
         around = [
@@ -106,7 +113,7 @@ def config_of(source: Source) -> ExperimentConfig:
     Raises:
         ExperimentError: a key is unknown, or a value is wrong.
     """
-    fields = dict(keys_of(ExperimentConfig))
+    fields = dict(keys_of_files())
     check_keys(source, fields)
     return _build(ExperimentConfig, _parse(source, fields), source, fields)
 
@@ -125,7 +132,7 @@ def locating_errors(path: str | PathLike[str], overrides: Sequence[str] = ()) ->
     try:
         yield
     except (TypeError, ValueError):
-        with read_source(path, overrides).locating_errors(dict(keys_of(ExperimentConfig))):
+        with read_source(path, overrides).locating_errors(dict(keys_of_files())):
             raise
 
 
@@ -159,7 +166,7 @@ def help_text(width: int) -> str:
         width: Length of a line, in characters.
     """
     lines = ["The run:"]
-    for key, field in keys_of(ExperimentConfig):
+    for key, field in keys_of_files():
         if field.is_group:
             lines += ["", f"{field.meaning.rstrip('.')}:"]
             continue
@@ -167,6 +174,15 @@ def help_text(width: int) -> str:
         text = f"{field.meaning} ({field.type_and_default})"
         lines += textwrap.wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)
+
+
+def keys_of_files() -> Iterator[tuple[str, ConfigField]]:
+    """List the keys of a file: those of the schema, and the learning rate of both optimizers."""
+    for key, field in keys_of(ExperimentConfig):
+        yield key, field
+        if key == _HYPERPARAMS:
+            meaning = "Learning rate of both optimizers, in place of their own."
+            yield _BOTH_RATES, ConfigField(LEARNING_RATE, float | list[float] | None, None, meaning)
 
 
 def _build(
@@ -198,12 +214,30 @@ def _parse(source: Source, fields: Mapping[str, ConfigField]) -> dict[str, Any]:
     given = ["--config", source.text, *source.overrides]
     try:
         values = _make_parser(fields).parse_args(given).as_dict()
-        if values["preset"] is None:
-            return values
-        preset = [f"--{key}={value}" for key, value in _values_of_preset(values).items()]
-        return _make_parser(fields).parse_args([*preset, *given]).as_dict()
+        if values["preset"] is not None:
+            preset = [f"--{key}={value}" for key, value in _values_of_preset(values).items()]
+            values = _make_parser(fields).parse_args([*preset, *given]).as_dict()
     except ArgumentError as error:
         raise ExperimentError(_describe(error, source, fields)) from error
+    if values[_HYPERPARAMS][LEARNING_RATE] is not None:
+        with source.locating_errors(fields):
+            _set_both_rates(values[_HYPERPARAMS], source)
+    return values
+
+
+def _set_both_rates(hyperparams: dict[str, Any], source: Source) -> None:
+    """Set the rate of both optimizers, except one that only the command line gives.
+
+    Raises:
+        ValueError: the file, or the command line, gives an optimizer's own beside it.
+    """
+    rate, prefix = hyperparams[LEARNING_RATE], f"{_HYPERPARAMS}."
+    for given in (source.entries, source.overridden):
+        if _BOTH_RATES in given:
+            check_one_rate(rate, [each for each in OWN_RATES if f"{prefix}{each}" in given], prefix)
+    for each, own in zip(OPTIMIZERS, OWN_RATES, strict=True):
+        if f"{prefix}{own}" not in source.overridden:
+            hyperparams[each][LEARNING_RATE] = rate
 
 
 def _values_of_preset(values: Mapping[str, Any]) -> dict[str, str]:

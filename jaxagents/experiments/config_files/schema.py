@@ -21,7 +21,7 @@ from jaxagents.config import (
     check_seed,
     use_python_integers,
 )
-from jaxagents.hyperparameters import HyperParameters, PerPolicy
+from jaxagents.hyperparameters import HyperParameters, PerPolicy, with_both_rates
 from jaxagents.ippo.population.selection import PopulationBasedTraining
 from jaxagents.training.saved_policy import PARTS, check_parts
 
@@ -113,6 +113,7 @@ class PopulationBasedTrainingConfig:
 
     def __post_init__(self) -> None:
         use_python_integers(self)
+        object.__setattr__(self, "vary", with_both_rates(self.vary))
         self.rule(0)
 
     def rule(self, seed: int) -> PopulationBasedTraining | None:

@@ -12,14 +12,13 @@ from jaxagents.experiments.config_files.file import (
     Source,
     entries_in,
     key_text,
+    keys_of_files,
     load_config,
     read_source,
 )
 from jaxagents.experiments.config_files.schema import (
     NOT_VARIED,
     ConfigField,
-    ExperimentConfig,
-    keys_of,
 )
 
 _KEYS = ("base", "methods", "environments", "seeds")
@@ -53,7 +52,7 @@ def study_sources(file: Source) -> list[Source]:
         path = Path(file.path).parent / base.value
         load_config(path)  # or an error with a line of that file
         base, own = yaml.compose(read_source(path).text, Loader=yaml.SafeLoader), []
-    fields = dict(keys_of(ExperimentConfig))
+    fields = dict(keys_of_files())
     environments = list(_environments_of(file, parts["environments"]))
     sources = []
     for name, changes in parts["methods"].value:

@@ -14,7 +14,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxagents.config import check_seed
-from jaxagents.hyperparameters import HyperParameters, check_hyperparams, flat_items, with_items
+from jaxagents.hyperparameters import (
+    HyperParameters,
+    check_hyperparams,
+    flat_items,
+    with_both_rates,
+    with_items,
+)
 from jaxagents.ippo.population.members import members_at
 from jaxagents.types import Training
 
@@ -205,7 +211,8 @@ class PopulationBasedTraining:
     Args:
         vary: The lowest and highest value of each hyperparameter that is varied, by dotted name,
             as in ``{"ent_coeff": (1e-3, 0.1), "actor_optimizer_params.learning_rate": (1e-4,
-            1e-2)}``.
+            1e-2)}``. "learning_rate" stands for the rates of both optimizers, each varied by
+            itself.
         every: Number of evaluations between selections.
         share: Share of the members that is replaced at a time; parents are drawn from an equal
             share. At most a half.
@@ -226,7 +233,7 @@ class PopulationBasedTraining:
     def __post_init__(self) -> None:
         bounds = {
             name: tuple(each) if isinstance(each, list | tuple) else (each,)
-            for name, each in dict(self.vary).items()
+            for name, each in with_both_rates(self.vary).items()
         }
         object.__setattr__(self, "vary", bounds)
         object.__setattr__(self, "factors", tuple(self.factors))

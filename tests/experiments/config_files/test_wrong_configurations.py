@@ -47,7 +47,7 @@ WRONG_LINES = [  # text of the file, its replacement, the line in the message, t
     ("    learning_rate:", "    learing_rate:", 17, "actor_optimizer_params.learning_rate?"),
     ("  mode: best", "  mod: last", 19, "did you mean evaluation.mode?"),
     ("  n_steps: 4", "  gamma: 0.9", 7, "unknown key agent.gamma; did you mean hyperparams.gamma?"),
-    ("seed: 0", "learning_rate: 0", 5, "hyperparams.actor_optimizer_params.learning_rate?"),
+    ("seed: 0", "learning_rate: 0", 5, "did you mean hyperparams.learning_rate"),
     ("seed: 0", "3: 0", 5, "unknown key 3; see jaxagents train --help"),
     ("seed: 0", "config: other.yaml", 5, "unknown key config; see jaxagents train --help"),
     ("  gamma: 0.9", "  gamma+: 0.9", 15, "unknown key hyperparams.gamma+; did you mean"),
@@ -59,6 +59,13 @@ WRONG_LINES = [  # text of the file, its replacement, the line in the message, t
     ),
     ("seed: 0", "agent.n_steps: 8", 7, "agent.n_steps is given a second time, after line 5"),
     ("  prey_speed: 0.05", "  prey_sped: 0.05", 4, "env_params.prey_sped is no parameter of"),
+    (
+        "  gamma: 0.9",
+        "  learning_rate: 0.1",
+        15,
+        "hyperparams.learning_rate=0.1 is that of both optimizers, but "
+        "hyperparams.actor_optimizer_params.learning_rate is given too; give one of them.",
+    ),
     # Types.
     ("  n_steps: 4", "  n_steps: four", 7, "agent.n_steps should be an integer, but is four"),
     ("  n_steps: 4", "  n_steps: 4.5", 7, "agent.n_steps should be an integer, but is 4.5"),
