@@ -97,10 +97,6 @@ class MethodStudy:
                 f"{path}: one method on one environment leaves nothing to compare; add another, or "
                 "use jaxagents train."
             )
-        for source, config in zip(sources, configs, strict=True):
-            if not config.agent.n_evals:
-                place = source.location_of("agent.n_evals")
-                raise ExperimentError(f"{place}: agent.n_evals=0 leaves a study no curves.")
         if len(self._configs) < len(configs):
             raise ExperimentError(
                 "command line: a study's file names its methods and environments; leave --name and "
@@ -218,9 +214,11 @@ class MethodStudy:
 
 
 def _runs_of(config: ExperimentConfig, directory: Path) -> list[StudyRun]:
-    """Return the runs of a method on an environment, after building the agent to check it."""
+    """Return the runs of a method on an environment, once the agent is known to be possible."""
     from jaxagents.ippo.population.training import check_can_be_population
 
+    if not config.agent.n_evals:
+        raise ExperimentError("agent.n_evals=0 leaves a study no curves; evaluate in training.")
     agent = Experiment(replace(config, seeds=1), directory).agent
     if config.seeds == 1 or agent.environments.can_be_vmapped:
         with explained():

@@ -14,7 +14,9 @@ from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.file import config_of, read_source
 from jaxagents.experiments.config_files.study_file import study_sources
+from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.study import MethodStudy
+from jaxagents.ppo.finiteness import NonFiniteError
 from jaxagents.training.checkpoints import Checkpoints
 from tests.experiments.test_experiment import TINY_AGENT
 from tests.reported import write_run
@@ -164,6 +166,20 @@ def test_finished_runs_are_left_alone_and_compared(tmp_path, capsys, monkeypatch
     ):
         rows = re.findall(r"^(.*) \\\\$", table[1], re.MULTILINE)
         assert {row.replace(r"\&", "").count("&") + 1 for row in rows} == {len(table[0])}
+
+
+def test_a_run_that_fails_stops_no_other(tmp_path, monkeypatch, capsys):
+    trained = []
+
+    def fail(experiment):
+        trained.append(experiment.config.name)
+        raise NonFiniteError("the loss is NaN.")
+
+    monkeypatch.setattr(Experiment, "train", fail)
+    path = write_study(tmp_path, re.sub(r"    - \{env: .*\n", "", STUDY))
+    assert cli.main(["study", str(path), "--to", str(tmp_path / "new")]) == 1
+    assert trained == ["plain", "greedy"]
+    assert "error: 2 of 2 runs failed" in capsys.readouterr().err
 
 
 @pytest.mark.slow
