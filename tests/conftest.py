@@ -42,6 +42,12 @@ _MOST_MAPPINGS = 50_000
 _LONGEST = ("tests/test_annotations.py", "tests/test_readme.py", "tests/ippo/test_devices.py")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Start a worker more than there are cores: some tests wait for processes, or for the clock."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return 1 + (len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
