@@ -93,11 +93,17 @@ def test_hyperparameters_out_of_range_are_refused_before_tracing(hyperparams, me
             entry(jax.random.key(0), hyperparams)
 
 
-def test_the_learning_rate_is_named_where_it_belongs():
-    message = r"actor_optimizer_params=jaxagents.OptimizerParams\(learning_rate=0.1\)"
+def test_parameters_of_optimizers_are_named_where_they_belong():
+    message = r"actor_optimizer_params=jaxagents.OptimizerParams\(grad_clip=0.1\)"
     for give in (ja.HyperParameters, FAST.replace):
         with pytest.raises(TypeError, match=message):
-            give(learning_rate=0.1)
+            give(grad_clip=0.1)
+
+
+def test_a_learning_rate_of_both_replaces_no_rate_of_one():
+    message = "learning_rate=0.1 is that of both optimizers, but actor_optimizer_params is given"
+    with pytest.raises(ValueError, match=message):
+        FAST.replace(learning_rate=0.1)
 
 
 class Returning(ja.Environment):
