@@ -9,6 +9,7 @@ import resource
 import statistics
 import sys
 import time
+import warnings
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
@@ -170,6 +171,7 @@ def plan(
     """
     config = agent.config
     n_devices = config.devices if n_devices is None else n_devices
+    agent.checked(hyperparams)
     share = type(agent)(agent.env, agent.env_params, share_of(config, n_devices))
     limit = memory_of_device() if memory_limit is None else memory_limit
     communication = Costs()
@@ -240,7 +242,8 @@ def measure_share(agent: IPPOBase, hyperparams: HyperParameters) -> MeasuredShar
         The measurements, or None if the device's memory is exhausted.
     """
     try:
-        with explaining_exhausted_memory():
+        with explaining_exhausted_memory(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of trainings as short as the share's
             training = TimedTraining(agent, hyperparams)
             update_seconds = _seconds_of_update(training, agent.config.n_steps)
             evaluation = (0.0, 0.0)
