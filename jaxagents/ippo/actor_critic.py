@@ -18,7 +18,6 @@ from jaxagents.hyperparameters import HyperParameters, OptimizerParams
 from jaxagents.ippo.distributions import DistParams, Distribution
 from jaxagents.ippo.freezing import frozen_normalizers, without_frozen
 from jaxagents.ippo.frozen import Frozen
-from jaxagents.ippo.initial_parameters import initial_parameters
 from jaxagents.networks.network import Network, PolicyNetwork, Stack, ValueNetwork, torso_of
 from jaxagents.networks.recurrent import make_module
 from jaxagents.networks.registry import chosen_module
@@ -78,8 +77,6 @@ class ActorCritic(Frozen):
             self.torso, critic_features = torso_of(self.actor)
         self.critic: Network = _make_critic(config, critic_features)
         self.value: Network | Stack = Stack(self.torso, self.critic) if self.torso else self.critic
-        self._initial_actors = initial_parameters(self.actor)
-        self._initial_critics = initial_parameters(self.critic)
         self._frozen_paths = config.freeze
         self.frozen_normalizers: frozenset[str] = frozen_normalizers(config.freeze, self.critic)
         self._freeze()
@@ -103,8 +100,12 @@ class ActorCritic(Frozen):
             actor: Parameters of all policies' actors; None draws them.
             critic: Those of their critics.
         """
-        actor = self.draw_actors(rng_actor) if actor is None else actor
-        critic = self.draw_critics(rng_critic) if critic is None else critic
+        n_policies = self._policies.n_policies
+        # Policy by policy: batched LAPACK calls of a user's initializer can deadlock on a CPU.
+        if actor is None:
+            actor = jax.lax.map(self.init_actor, jax.random.split(rng_actor, n_policies))
+        if critic is None:
+            critic = jax.lax.map(self.init_critic, jax.random.split(rng_critic, n_policies))
 
         def begin(name: str, params: PyTree, of_optimizer: OptimizerParams) -> NetworkState:
             network = init_network(self.trainable(name, params), optimizer(of_optimizer))
@@ -118,15 +119,6 @@ class ActorCritic(Frozen):
     def trainable(self, name: str, params: PyTree) -> PyTree:
         """Return the parameters of the "actor" or the "critic", with None for frozen ones."""
         return without_frozen(params, name, self._frozen_paths)
-
-    def draw_actors(self, rng: PRNGKeyArray) -> PyTree:
-        """Draw the parameters of all policies' actors, ``[policies, ...]``."""
-        drawn = self._initial_actors.draw(jax.random.split(rng, self._policies.n_policies))
-        return jax.vmap(self._distribution.with_own_params)(drawn)
-
-    def draw_critics(self, rng: PRNGKeyArray) -> PyTree:
-        """Draw the parameters of all policies' critics, ``[policies, ...]``."""
-        return self._initial_critics.draw(jax.random.split(rng, self._policies.n_policies))
 
     def init_actor(self, rng: PRNGKeyArray) -> PyTree:
         """Draw one policy's actor parameters."""

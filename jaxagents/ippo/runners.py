@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.errors import FlaxError
-from jaxtyping import Array, Key, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from jaxagents.compiler.devices import DIVIDED, DIVIDED_AFTER_FIRST, WHOLE
 from jaxagents.compiler.jit import compiled_quickly
@@ -81,14 +81,7 @@ class Runners(Frozen):
             ValueError: frozen statistics are those of no samples.
         """
         self.check_frozen_statistics(start)
-        # Drawn outside of the agent's own program: agents with equal networks share theirs.
-        _, rng_actor, rng_critic, _ = self._split(rng)
-        drawn = {}
-        if start is None or start.actor is None:
-            drawn["actor"] = self._networks.draw_actors(rng_actor)
-        if start is None or start.critic is None:
-            drawn["critic"] = self._networks.draw_critics(rng_critic)
-        return self.of_this_length(self._begin(rng, hyperparams, start, drawn))
+        return self.of_this_length(self._begin(rng, hyperparams, start))
 
     def of_this_length(self, runner: Runner) -> Runner:
         """Return a runner whose schedules anneal over the configured number of updates.
@@ -104,24 +97,12 @@ class Runners(Frozen):
 
     @compiled_quickly(optimized=False)
     def _begin(
-        self,
-        rng: PRNGKeyArray,
-        hyperparams: HyperParameters,
-        start: Trained | None,
-        drawn: dict[str, PyTree],
+        self, rng: PRNGKeyArray, hyperparams: HyperParameters, start: Trained | None
     ) -> Runner:
-        return self.build(rng, hyperparams, start, drawn)
-
-    def _split(self, rng: PRNGKeyArray) -> Key[Array, "4"]:
-        """Return the keys of the training, the actors, the critics and the environments."""
-        return jax.random.split(key_of(rng, self._config.prng_impl), 4)
+        return self.build(rng, hyperparams, start)
 
     def build(
-        self,
-        rng: PRNGKeyArray,
-        hyperparams: HyperParameters,
-        start: Trained | None = None,
-        drawn: Mapping[str, PyTree] | None = None,
+        self, rng: PRNGKeyArray, hyperparams: HyperParameters, start: Trained | None = None
     ) -> Runner:
         """Build the runner with which training starts; traceable.
 
@@ -130,10 +111,10 @@ class Runners(Frozen):
             hyperparams: Each leaf a scalar or one value per policy.
             start: Networks and normalizers to begin with, which fit the agent; what it leaves out
                 is new.
-            drawn: New parameters that were drawn from this key already, by part.
         """
         config, n_policies = self._config, self._policies.n_policies
-        rng, rng_actor, rng_critic, rng_env = self._split(rng)
+        rng = key_of(rng, config.prng_impl)
+        rng, rng_actor, rng_critic, rng_env = jax.random.split(rng, 4)
         observation, env_state = self._environments.reset_part(
             rng_env, config.batch_size, config.devices
         )
@@ -145,10 +126,10 @@ class Runners(Frozen):
             critic_shape=self._networks.critic.observation.shape,
             policies_shape=(n_policies, self._policies.n_members),
         )
-        given = dict(drawn or {})
+        given: dict[str, PyTree] = {}
         if start is not None:
             networks = {name: getattr(start, name) for name in PARTS}
-            given |= {name: each.params for name, each in networks.items() if each is not None}
+            given = {name: each.params for name, each in networks.items() if each is not None}
             normalizers = begun_from(start, normalizers)
         actor, critic = self._networks.init(rng_actor, rng_critic, params, optimizer, **given)
         runner = Runner(
