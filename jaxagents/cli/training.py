@@ -233,7 +233,7 @@ def study(parsed: argparse.Namespace) -> int:
     all configurations.
     """
     from jaxagents.cli.output import comparison_text
-    from jaxagents.experiments.study import MethodStudy
+    from jaxagents.experiments.method_study import MethodStudy
 
     methods = MethodStudy(parsed.file, parsed.to, parsed.overrides)
     failed = 0

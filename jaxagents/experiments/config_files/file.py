@@ -1,4 +1,4 @@
-"""Configuration files: read, parsed by jsonargparse, written and documented.
+"""Configuration files: parsed by jsonargparse, checked, written and documented.
 
 jsonargparse and PyYAML are imported where they are used, so that commands start quickly.
 """
@@ -10,12 +10,11 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jaxagents
 from jaxagents.config import AgentConfig
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.run_files import check_expanded_size, in_plain_words, line_of
 from jaxagents.experiments.config_files.schema import (
     ConfigField,
     ExperimentConfig,
@@ -25,73 +24,21 @@ from jaxagents.experiments.config_files.schema import (
     type_text,
     yaml_text,
 )
+from jaxagents.experiments.config_files.source import (
+    BOTH_RATES,
+    HYPERPARAMS,
+    Entry,
+    Source,
+    is_user_key,
+    is_within,
+    read_source,
+)
 from jaxagents.hyperparameters import LEARNING_RATE, OPTIMIZERS, OWN_RATES, check_one_rate
 from jaxagents.ippo.presets import TEXTBOOK_LEARNING_RATE, textbook_config
 from jaxagents.training.atomic_write import write_atomically
 
 _INFINITY = ("inf", "infinity")  # YAML reads these as text
-_HYPERPARAMS = "hyperparams"
-_BOTH_RATES = f"{_HYPERPARAMS}.{LEARNING_RATE}"
 _NULL = "tag:yaml.org,2002:null"
-
-
-class Entry(NamedTuple):
-    """A key of a file."""
-
-    line: int  # counted from 1
-    node: Any  # PyYAML's node of the value
-
-
-class Source(NamedTuple):
-    """The file that a configuration is read from, and the overrides on the command line."""
-
-    path: str
-    text: str  # the file's, in ASCII: jsonargparse fails on other letters in some locales
-    entries: Mapping[str, Entry]  # by dotted key, groups included
-    overrides: Sequence[str]  # as on the command line
-
-    @property
-    def overridden(self) -> list[str]:
-        """The keys that the command line sets."""
-        return [each[2:].split("=")[0] for each in self.overrides if each.startswith("--")]
-
-    def location_of(self, *keys: str) -> str:
-        """Name the place where one of these keys is set: the command line, or a line of the file.
-
-        A key that is set nowhere is located at the innermost group around it.
-        """
-        if any(is_within(a, b) or is_within(b, a) for a in keys for b in self.overridden):
-            return "command line"
-        exact = [each for each in keys if each in self.entries]
-        around = [
-            each
-            for key in keys
-            for each in reversed(list(self.entries))  # innermost first
-            if is_within(key, each)
-        ]
-        for key in exact + around:
-            return f"{self.path}:{self.entries[key].line}"
-        return self.path
-
-    @contextlib.contextmanager
-    def locating_errors(
-        self, fields: Mapping[str, ConfigField], prefix: str = ""
-    ) -> Iterator[None]:
-        """Prefix errors with the location of the fields that they name.
-
-        Args:
-            fields: All fields, by dotted key.
-            prefix: Prepended to the names in errors to make dotted keys, as in "agent.".
-
-        Raises:
-            ExperimentError: in place of a `TypeError` or `ValueError`.
-        """
-        try:
-            yield
-        except (TypeError, ValueError) as error:
-            message = " ".join(str(error).split())
-            location = self.location_of(*_keys_named_in(message, fields, prefix))
-            raise ExperimentError(f"{location}: {message}") from error
 
 
 def load_config(path: str | PathLike[str], overrides: Sequence[str] = ()) -> ExperimentConfig:
@@ -180,9 +127,9 @@ def keys_of_files() -> Iterator[tuple[str, ConfigField]]:
     """List the keys of a file: those of the schema, and the learning rate of both optimizers."""
     for key, field in keys_of(ExperimentConfig):
         yield key, field
-        if key == _HYPERPARAMS:
+        if key == HYPERPARAMS:
             meaning = "Learning rate of both optimizers, in place of their own."
-            yield _BOTH_RATES, ConfigField(LEARNING_RATE, float | list[float] | None, None, meaning)
+            yield BOTH_RATES, ConfigField(LEARNING_RATE, float | list[float] | None, None, meaning)
 
 
 def _build(
@@ -219,9 +166,9 @@ def _parse(source: Source, fields: Mapping[str, ConfigField]) -> dict[str, Any]:
             values = _make_parser(fields).parse_args([*preset, *given]).as_dict()
     except ArgumentError as error:
         raise ExperimentError(_describe(error, source, fields)) from error
-    if values[_HYPERPARAMS][LEARNING_RATE] is not None:
+    if values[HYPERPARAMS][LEARNING_RATE] is not None:
         with source.locating_errors(fields):
-            _set_both_rates(values[_HYPERPARAMS], source)
+            _set_both_rates(values[HYPERPARAMS], source)
     return values
 
 
@@ -231,9 +178,9 @@ def _set_both_rates(hyperparams: dict[str, Any], source: Source) -> None:
     Raises:
         ValueError: the file, or the command line, gives an optimizer's own beside it.
     """
-    rate, prefix = hyperparams[LEARNING_RATE], f"{_HYPERPARAMS}."
+    rate, prefix = hyperparams[LEARNING_RATE], f"{HYPERPARAMS}."
     for given in (source.entries, source.overridden):
-        if _BOTH_RATES in given:
+        if BOTH_RATES in given:
             check_one_rate(rate, [each for each in OWN_RATES if f"{prefix}{each}" in given], prefix)
     for each, own in zip(OPTIMIZERS, OWN_RATES, strict=True):
         if f"{prefix}{own}" not in source.overridden:
@@ -304,109 +251,6 @@ def _describe_override(text: str, fields: Mapping[str, ConfigField]) -> str | No
         hint = f"; did you mean --{stray[1]}?" if stray[1].split("=")[0] in fields else ""
         return f"unrecognized argument {stray[1]}{hint}"
     return None
-
-
-def read_source(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Source:
-    """Read a YAML file and locate its keys.
-
-    Raises:
-        ExperimentError: there is no such file, it is not YAML, or it sets a key twice.
-    """
-    import yaml
-
-    text = _read_text(Path(path), overrides)
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        raise ExperimentError(f"{path}{line_of(error)}: {in_plain_words(error)}") from error
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise ExperimentError(f"{path}: this is not valid YAML: {reason}") from error
-    except RecursionError:
-        raise ExperimentError(f"{path}: this is too deeply nested") from None
-    if root is None:
-        raise ExperimentError(f"{path}: the file is empty; jaxagents config ENV prints a full one")
-    if not isinstance(root, yaml.MappingNode):
-        raise ExperimentError(f"{path}: this is not a YAML file of keys and values")
-    try:
-        check_expanded_size(root)
-        found = list(entries_in(root))
-    except ValueError as error:
-        raise ExperimentError(f"{path}: {error}") from error
-    except RecursionError:
-        raise ExperimentError(f"{path}: an anchor (&) contains an alias (*) of itself") from None
-    entries: dict[str, Entry] = {}
-    for key, entry in found:
-        if key in entries:
-            first = entries[key].line
-            raise ExperimentError(
-                f"{path}:{entry.line}: {key} is given a second time, after line {first}; keep one"
-            )
-        entries[key] = entry
-    if not text.isascii():
-        text = yaml.serialize(root, Dumper=yaml.SafeDumper)
-    return Source(str(path), text, entries, overrides)
-
-
-def is_within(key: str, group: str) -> bool:
-    """True if a dotted key is the group itself or a key in it."""
-    return key == group or key.startswith(f"{group}.")
-
-
-def is_user_key(key: str, fields: Mapping[str, ConfigField]) -> bool:
-    """True if a dotted key is in a field that takes any key."""
-    return any(field.takes_any_key and is_within(key, each) for each, field in fields.items())
-
-
-def _read_text(path: Path, overrides: Sequence[str]) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        # The value of an option before CONFIG is taken for it.
-        is_value = overrides and path.suffix not in (".yaml", ".yml")
-        remedy = "; CONFIG comes before any --KEY VALUE" if is_value else ""
-        raise ExperimentError(f"{path}: there is no such file{remedy}") from error
-    except IsADirectoryError as error:
-        config = path / "config.yaml"
-        remedy = f"its configuration is {config}" if config.is_file() else "name a YAML file"
-        raise ExperimentError(f"{path}: this is a directory; {remedy}") from error
-    except UnicodeDecodeError as error:
-        raise ExperimentError(f"{path}: this is not UTF-8 text") from error
-    except OSError as error:
-        raise ExperimentError(f"{path}: it cannot be read: {error.strerror}") from error
-
-
-def entries_in(mapping: Any, prefix: str = "") -> Iterator[tuple[str, Entry]]:
-    """List the keys of a mapping and of the mappings in it, except those merged in by ``<<``."""
-    import yaml
-
-    for name, node in mapping.value:
-        if key_text(name) == "<<":
-            continue
-        key = f"{prefix}{key_text(name)}"
-        yield key, Entry(name.start_mark.line + 1, node)
-        if isinstance(node, yaml.MappingNode):
-            yield from entries_in(node, f"{key}.")
-
-
-def key_text(node: Any) -> str:
-    """Return a key, from PyYAML's node; a question mark in place of a list or mapping."""
-    return node.value if node.id == "scalar" else "?"
-
-
-def _keys_named_in(message: str, fields: Mapping[str, ConfigField], prefix: str) -> list[str]:
-    """Find the dotted keys that an error message names, as in "gamma=2.0" or "agent.n_evals"."""
-    keys = []
-    for token, sign in re.findall(r"([A-Za-z_][\w.]*)(=|:| has shape)?", message):
-        if not sign and "." not in token:
-            continue
-        key = f"{prefix}{token}"
-        if key in fields or is_user_key(key, fields):
-            keys.append(key)
-            continue
-        ends = [each for each in fields if each.endswith(f".{token}") and each.startswith(prefix)]
-        keys += ends if len(ends) == 1 else []
-    return keys
 
 
 def check_keys(source: Source, fields: Mapping[str, ConfigField]) -> None:

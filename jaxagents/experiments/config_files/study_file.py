@@ -1,6 +1,6 @@
 """Files of studies: the configurations of all their pairs of a method and an environment.
 
-PyYAML is imported where it is used, as in `file`.
+PyYAML is imported where it is used, as in `source`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,18 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxagents.errors import ExperimentError, did_you_mean, explained
-from jaxagents.experiments.config_files.file import (
-    Source,
-    entries_in,
-    key_text,
-    keys_of_files,
-    load_config,
-    read_source,
-)
-from jaxagents.experiments.config_files.schema import (
-    NOT_VARIED,
-    ConfigField,
-)
+from jaxagents.experiments.config_files.file import keys_of_files, load_config
+from jaxagents.experiments.config_files.schema import NOT_VARIED, ConfigField
+from jaxagents.experiments.config_files.source import Source, entries_in, key_text, read_source
 
 _KEYS = ("base", "methods", "environments", "seeds")
 _TEXT, _MAPPING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:map"

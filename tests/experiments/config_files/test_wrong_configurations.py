@@ -66,6 +66,12 @@ WRONG_LINES = [  # text of the file, its replacement, the line in the message, t
         "hyperparams.learning_rate=0.1 is that of both optimizers, but "
         "hyperparams.actor_optimizer_params.learning_rate is given too; give one of them.",
     ),
+    (
+        "  actor_optimizer_params:\n    learning_rate: 0.001",
+        "  learning_rate: -0.1",
+        16,
+        "actor_optimizer_params.learning_rate=-0.1 is out of range",
+    ),
     # Types.
     ("  n_steps: 4", "  n_steps: four", 7, "agent.n_steps should be an integer, but is four"),
     ("  n_steps: 4", "  n_steps: 4.5", 7, "agent.n_steps should be an integer, but is 4.5"),
@@ -214,6 +220,7 @@ WRONG_OVERRIDES = [  # arguments, message
     (["--env_params", "3"], "env_params should be keys and values, but is 3"),
     (["--env_params.speed", "3"], "env_params.speed is no parameter of hunting/discrete; it has"),
     (["--hyperparams.gamma", "1.5"], "gamma=1.5 is out of range"),
+    (["--hyperparams.learning_rate", "-1"], "learning_rate=-1.0 is out of range"),
     (["--hyperparams.gamma", "[0.1, 0.2, 0.3]"], "gamma has shape (3,)"),
     (["--hyperparams.kl_threshold", "inf"], "numbers, but is inf; infinity is written .inf"),
     (["--stop_at_return", ".nan"], "stop_at_return=nan is not a return; give a number"),

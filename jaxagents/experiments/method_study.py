@@ -18,13 +18,14 @@ from typing import Any, NamedTuple, final
 from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.comparison_tables import Row, csv_text, latex_of, table_of
 from jaxagents.evaluation.runs import read_groups
-from jaxagents.experiments.config_files.file import config_of, keys_of_files, read_source
+from jaxagents.experiments.config_files.file import config_of, keys_of_files
 from jaxagents.experiments.config_files.schema import (
     ConfigField,
     ExperimentConfig,
     to_plain,
     yaml_text,
 )
+from jaxagents.experiments.config_files.source import read_source
 from jaxagents.experiments.config_files.study_file import study_sources
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.run_directory import check_holds

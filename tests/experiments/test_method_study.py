@@ -12,10 +12,11 @@ import pytest
 
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
-from jaxagents.experiments.config_files.file import config_of, read_source
+from jaxagents.experiments.config_files.file import config_of
+from jaxagents.experiments.config_files.source import read_source
 from jaxagents.experiments.config_files.study_file import study_sources
 from jaxagents.experiments.experiment import Experiment
-from jaxagents.experiments.study import MethodStudy
+from jaxagents.experiments.method_study import MethodStudy
 from jaxagents.ppo.finiteness import NonFiniteError
 from jaxagents.training.checkpoints import Checkpoints
 from tests.experiments.test_experiment import TINY_AGENT
