@@ -201,6 +201,10 @@ class AgentConfig:
             their common norm, as if they were one network with the sum of both losses.
             actor_epochs and the hyperparameter kl_threshold then apply to both, and grad_clip is
             the actor's. False: the critic is trained after the actor, in minibatches of its own.
+        update_order: "together": all policies learn at the same time. "sequential": one after the
+            other, in a random order, each with its advantages multiplied by how much likelier the
+            earlier ones have made the actions that they chose beside it; for teams with a policy
+            each. Source: HAPPO, Kuba et al. 2022, https://arxiv.org/abs/2109.11251.
         normalize_advantages: Shift and scale advantages to mean 0 and standard deviation 1 over a
             policy's whole "batch", or over each "minibatch". None: leave them in units of reward.
         scale_actor_loss: Multiply the actor's loss by the standard deviation of the advantages
@@ -310,6 +314,7 @@ class AgentConfig:
     # Losses and schedules
     advantages: Literal["gae", "vtrace"] = "gae"
     joint_update: bool = False
+    update_order: Literal["together", "sequential"] = "together"
     normalize_advantages: Literal["batch", "minibatch"] | None = "batch"
     scale_actor_loss: bool = True
     replay_updates: int = 0
@@ -365,6 +370,7 @@ class AgentConfig:
         self._check_torso()
         self._check_replay()
         self._check_joint_update()
+        self._check_update_order()
         if self.anneal_learning_rate and self.learning_rate_schedule not in ("constant", "linear"):
             raise ValueError(
                 "anneal_learning_rate=True means learning_rate_schedule='linear', but "
@@ -506,6 +512,20 @@ class AgentConfig:
                 "recurrent_critic=False draws others for the critic; choose one of them."
             )
 
+    def _check_update_order(self) -> None:
+        if self.update_order == "together":
+            return
+        if self.advantages != "gae":
+            raise ValueError(
+                "update_order='sequential' multiplies advantages by ratios, but "
+                f"advantages={self.advantages!r} estimates them anew in each epoch; choose 'gae'."
+            )
+        if self.normalize_advantages == "minibatch":
+            raise ValueError(
+                "update_order='sequential' multiplies advantages by ratios, which "
+                "normalize_advantages='minibatch' would undo; choose 'batch' or None."
+            )
+
     @property
     def minibatches_per_epoch(self) -> int:
         """Minibatches of an epoch over a single rollout."""
@@ -549,6 +569,7 @@ _OPTIONAL_SIZES = (
 
 _CHOICES = (
     "minibatch_unit",
+    "update_order",
     "normalize_advantages",
     "recurrent",
     "advantages",

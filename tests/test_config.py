@@ -29,6 +29,7 @@ def test_the_defaults_of_a_configuration_are_the_documented_ones():
         "recurrent_chunk_length": None,
         "centralized_critic": False,
         "shared_torso": False,
+        "update_order": "together",
         "normalize_observations": True,
         "normalize_values": True,
         "scale_rewards": False,
@@ -159,6 +160,7 @@ def test_parameter_sharing_of_another_type_is_an_error(value):
 CHOICES = {
     "minibatch_unit": ("trajectory", "time", "step"),
     "recurrent": ("gru", "lstm", "mingru", None),
+    "update_order": ("together", "sequential"),
     "advantages": ("gae", "vtrace"),
     "critic_error": ("squared", "huber"),
     "learning_rate_schedule": ("constant", "linear", "cosine", "kl"),

@@ -17,7 +17,6 @@ from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.base import IPPOBase
 from jaxagents.ippo.runners import specs_of
 from jaxagents.ppo.batches import Valuation
-from jaxagents.ppo.policy_map import each_policy
 from jaxagents.training.named_arrays import strip_keys
 from jaxagents.types import Batch, NetworkState, PyTree, Runner, TimeStep, Training, Transition
 
@@ -231,9 +230,9 @@ def programs_of_update(agent: IPPOBase, runner: Runner) -> dict[str, Program]:
     n_epochs = agent.config.actor_epochs
 
     def learning(networks: dict[str, NetworkState], rngs: Key[Array, " policies"]) -> Program:
-        fit, arguments = each_policy(agent.fit), (networks, batch, hyperparams, rngs)
-        flops = count_costs(fit, *arguments, n_iterations=n_epochs).flops
-        return compile_stage(fit, *arguments)._replace(flops=flops)
+        arguments = (networks, batch, hyperparams, rngs)
+        flops = count_costs(agent.fit_policies, *arguments, n_iterations=n_epochs).flops
+        return compile_stage(agent.fit_policies, *arguments)._replace(flops=flops)
 
     return {
         "rollout": rollout,

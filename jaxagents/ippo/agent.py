@@ -176,6 +176,12 @@ class Agent(Frozen, abc.ABC):
         self.policies: PolicyMap = make_policy_map(
             config.parameter_sharing, self.environments.n_actors, self.environments.teams
         )
+        if config.update_order == "sequential" and self.policies.n_policies == 1:
+            raise ValueError(
+                "update_order='sequential' trains policies one after the other, but with "
+                f"parameter_sharing={config.parameter_sharing!r} there is only one; choose "
+                "'independent', 'team' or a policy index per actor."
+            )
         if config.shaped_reward_steps is not None and not self.environments.has_shaped_reward:
             raise ValueError(
                 f"shaped_reward_steps={config.shaped_reward_steps}, but {type(env).__name__} "

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from jaxagents.compiler.devices import WHOLE
 from jaxagents.compiler.jit import compiled_for_speed
@@ -25,6 +25,7 @@ from jaxagents.ippo.agent import Agent
 from jaxagents.ippo.collector import count_empty_masks
 from jaxagents.ippo.freezing import loss_of_trainable, with_frozen
 from jaxagents.ippo.runners import specs_of
+from jaxagents.ippo.update_order import fit_in_turn
 from jaxagents.ppo.batches import Valuation, by_gae, make_batch, normalize_targets, with_estimates
 from jaxagents.ppo.finiteness import NonFinite, Residues, residues_of, skip_nonfinite
 from jaxagents.ppo.losses import actor_loss, critic_loss, error_cost
@@ -94,9 +95,7 @@ class IPPOBase(Agent):
         runner, batch = estimate(runner, transitions, valuation)
         if self.replay is not None and replays:  # earlier rollouts widen the batch
             batch = self.replay.with_earlier(batch, before, runner.normalizers, estimate)
-        fit = each_policy(
-            partial(self.fit, n_rollouts=1 + self.config.replay_updates * bool(replays))
-        )
+        fit = partial(self.fit_policies, n_rollouts=1 + self.config.replay_updates * bool(replays))
 
         if self.config.joint_update:
             runner, batch, value_metrics = self.make_targets(runner, batch, hyperparams)
@@ -188,6 +187,20 @@ class IPPOBase(Agent):
             hyperparams: One value each.
         """
         return by_gae(trajectory, hyperparams)
+
+    def fit_policies(
+        self,
+        networks: dict[str, NetworkState],
+        batch: Batch,
+        hyperparams: HyperParameters,
+        rng: Key[Array, " policies"],
+        n_rollouts: int = 1,
+    ) -> tuple[dict[str, NetworkState], Metrics]:
+        """Train all policies' networks, ``[policies, ...]``: see `fit`."""
+        fit = partial(self.fit, n_rollouts=n_rollouts)
+        if "actor" in networks and self.config.update_order == "sequential":
+            return fit_in_turn(fit, self.networks.log_ratio, networks, batch, hyperparams, rng)
+        return each_policy(fit)(networks, batch, hyperparams, rng)
 
     def fit(
         self,
