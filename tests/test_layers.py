@@ -31,7 +31,7 @@ PACKAGES = {
     "experiments": {"ippo", "visual", *_AGENTS},
     "cli": {"experiments", "ippo", "visual", *_AGENTS},
 }
-MOST_PACKAGES, MOST_LAYERS, MOST_TOP_LEVEL_MODULES = 10, 9, 6
+MOST_PACKAGES, MOST_LAYERS, MOST_TOP_LEVEL_MODULES = 10, 9, 7
 
 
 def module_name(path: Path) -> str:

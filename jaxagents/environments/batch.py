@@ -6,7 +6,7 @@ vmapped by `JaxEnvironmentBatch`; those of other libraries are in the package ``
 
 import abc
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ from jaxagents.compiler.devices import keys_of_environments, n_devices
 from jaxagents.compiler.program_costs import count_costs
 from jaxagents.compiler.random_keys import THREEFRY, is_key, key_of, to_draw, to_store
 from jaxagents.compiler.tuned_forms import tunes_for_cpu
+from jaxagents.entities import Entities, EntityKind
 from jaxagents.environments.observation_features import (
     append_agent_id,
     append_time,
@@ -33,7 +34,7 @@ from jaxagents.environments.protocol import (
     as_observation,
 )
 from jaxagents.environments.protocol_check import examine
-from jaxagents.environments.spaces import ActionSpace, Box
+from jaxagents.environments.spaces import ActionSpace, Box, Discrete
 from jaxagents.environments.success import Success
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
@@ -104,12 +105,14 @@ class EnvironmentBatch(abc.ABC):
         has_idle_steps: True if a reset can take a step of its own, in which no actor is active.
         time_limit: What truncation means, and whether the time is observed.
         success: The info that evaluations report as success, or None.
+        entity_kinds: What the environment says of the entities in observations, or None.
         can_be_vmapped: True if `reset` and `step` can be a part of a `jax.vmap`.
         can_be_divided: True if environments can be divided among devices.
         one_device_per_process: True if only devices of different processes can divide them.
     """
 
     success: Success | None = None
+    entity_kinds: Mapping[str, EntityKind] | None = None
     rewards_after_death: bool = False
     has_shaped_reward: bool = False
     has_hidden_infos: bool = False
@@ -144,6 +147,18 @@ class EnvironmentBatch(abc.ABC):
                 f"actors observe nothing: observations have shape {observation.features.shape}; "
                 "observe at least one number, such as a constant 0, or set agent_id=True."
             )
+
+    @property
+    def entities(self) -> Entities | None:
+        """The entities in prepared observations; None: unknown, or no vectors are observed.
+
+        Raises:
+            ValueError: what the environment says is wrong; see `Entities.of`.
+        """
+        if self.entity_kinds is None or self._n_observation_axes != 1:
+            return None
+        n_actions = self.space.n if isinstance(self.space, Discrete) else 0
+        return Entities.of(self.entity_kinds, self.observation.features.shape[-1], n_actions)
 
     @property
     def has_rivals(self) -> bool:
@@ -388,6 +403,8 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self.has_shaped_reward = interface.has_shaped_reward
         self.rewards_after_death = getattr(env, "rewards_after_death", False)
         self.success = getattr(env, "success", None)
+        if hasattr(env, "entities"):
+            self.entity_kinds = env.entities(env_params)
         super().__init__(
             interface.observation,
             interface.space,

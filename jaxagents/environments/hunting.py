@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from jaxagents.entities import EntityKind
 from jaxagents.environments.protocol import Environment, StepResult
 from jaxagents.environments.spaces import Box, Discrete
 from jaxagents.hyperparameters import ScalarLike
@@ -66,6 +67,11 @@ class Hunting(Environment):
     @abc.abstractmethod
     def _directions(self, action: Array) -> Float[Array, "actors 2"]:
         """Convert actions to unit vectors."""
+
+    def entities(self, params: HuntingParams) -> dict[str, EntityKind]:
+        """Return the other actor; see `Environment.entities`."""
+        del params
+        return {"other": EntityKind(1, ((2, 3),))}
 
     def max_episode_steps(self, params: HuntingParams) -> int:
         """Return the time limit; see `Environment.max_episode_steps`."""

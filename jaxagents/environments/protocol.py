@@ -1,7 +1,7 @@
 """The environment protocol: gymnax 1.x's signature with an axis of actors."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxagents.config import TimeLimits
+from jaxagents.entities import EntityKind
 from jaxagents.environments.success import Success
 from jaxagents.types import Observation, PyTree
 
@@ -58,6 +59,14 @@ class Environment(abc.ABC):
     @property
     def default_params(self) -> PyTree:
         """The parameters that `jaxagents.make` returns with the environment."""
+        return None
+
+    def entities(self, params: PyTree) -> Mapping[str, EntityKind] | None:
+        """Return the kinds of entities in each actor's observation, a vector; None: unknown.
+
+        Networks over entities need them: see `EntityKind`.
+        """
+        del params
         return None
 
     def max_episode_steps(self, params: PyTree) -> int | None:

@@ -12,12 +12,14 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxagents.compiler.batch_parts import apply_where
 from jaxagents.config import AgentConfig
+from jaxagents.entities import Entities
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.errors import stacklevel_of_caller
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams
 from jaxagents.ippo.distributions import DistParams, Distribution
 from jaxagents.ippo.freezing import frozen_normalizers, without_frozen
 from jaxagents.ippo.frozen import Frozen
+from jaxagents.networks.entities import NetworkContext
 from jaxagents.networks.network import Network, PolicyNetwork, Stack, ValueNetwork, torso_of
 from jaxagents.networks.recurrent import make_module
 from jaxagents.networks.registry import chosen_module
@@ -71,11 +73,13 @@ class ActorCritic(Frozen):
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype),
             (observation.features, jax.eval_shape(self.critic_features, observation)),
         )
-        self.actor: Network = _make_actor(config, features, distribution.n_outputs)
+        entities = environments.entities
+        self.actor: Network = _make_actor(config, features, distribution.n_outputs, entities)
         self.torso: Network | None = None
         if config.shared_torso:
             self.torso, critic_features = torso_of(self.actor)
-        self.critic: Network = _make_critic(config, critic_features)
+        of_critic = None if config.centralized_critic or config.shared_torso else entities
+        self.critic: Network = _make_critic(config, critic_features, of_critic)
         self.value: Network | Stack = Stack(self.torso, self.critic) if self.torso else self.critic
         self._frozen_paths = config.freeze
         self.frozen_normalizers: frozenset[str] = frozen_normalizers(config.freeze, self.critic)
@@ -340,15 +344,17 @@ class ActorCritic(Frozen):
         return batch._replace(critic_features=hidden)
 
 
-def _make_actor(config: AgentConfig, features: jax.ShapeDtypeStruct, n_outputs: int) -> Network:
-    cell = config.recurrent
-    module = chosen_module("actor_network", config.actor_network, n_outputs) or make_module(
-        features.shape,
-        config.actor_layers,
-        cell,
-        partial(PolicyNetwork, n_outputs),
-        config.compute_dtype or "float32",
-    )
+def _make_actor(
+    config: AgentConfig,
+    features: jax.ShapeDtypeStruct,
+    n_outputs: int,
+    entities: Entities | None,
+) -> Network:
+    cell, layers, dtype = config.recurrent, config.actor_layers, config.compute_dtype or "float32"
+    shape, normalizes = features.shape, config.normalize_observations
+    context = NetworkContext(shape, entities, layers, cell, dtype, normalizes)
+    module = chosen_module("actor_network", config.actor_network, n_outputs, context)
+    module = module or make_module(shape, layers, cell, partial(PolicyNetwork, n_outputs), dtype)
     network = Network(module, features, recurrent=cell is not None)
     network.check("actor_network", (n_outputs,))
     if config.actor_network is None:
@@ -356,12 +362,16 @@ def _make_actor(config: AgentConfig, features: jax.ShapeDtypeStruct, n_outputs: 
     return network
 
 
-def _make_critic(config: AgentConfig, features: jax.ShapeDtypeStruct) -> Network:
+def _make_critic(
+    config: AgentConfig, features: jax.ShapeDtypeStruct, entities: Entities | None
+) -> Network:
     has_memory = config.recurrent_critic and not config.shared_torso
     cell = config.recurrent if has_memory else None
-    module = chosen_module("critic_network", config.critic_network, None) or make_module(
-        features.shape, config.critic_layers, cell, ValueNetwork, config.compute_dtype or "float32"
-    )
+    layers, dtype = config.critic_layers, config.compute_dtype or "float32"
+    shape, normalizes = features.shape, config.normalize_observations
+    context = NetworkContext(shape, entities, layers, cell, dtype, normalizes)
+    module = chosen_module("critic_network", config.critic_network, None, context)
+    module = module or make_module(shape, layers, cell, ValueNetwork, dtype)
     network = Network(module, features, recurrent=cell is not None)
     network.check("critic_network", ())
     if config.critic_network is None:

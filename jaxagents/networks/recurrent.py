@@ -244,7 +244,8 @@ class RecurrentNetwork(nn.Module):
             do not depend on the memory.
         size: Units of the memory.
         torso: Maps ``[samples, *obs]`` to ``[samples, hidden]``.
-        after: Maps ``[samples, size]`` to ``[samples, *output]``; None returns the hidden state.
+        after: Maps ``[samples, size]`` to ``[samples, *output]``; None returns the hidden state. If
+            its ``READS_FEATURES`` is True, it is also given the ``features`` of the samples.
     """
 
     LAST_MODULE = ("after",)  # has the last layer; see `Network.can_rescale_values`
@@ -290,7 +291,9 @@ class RecurrentNetwork(nn.Module):
         memories = _scan(*args)[0] if is_plain() else _run(*args)
         outputs = _rows(_hidden(cast(Memories, memories)))
         if self.after is not None:
-            outputs = cast(Array, self.after(outputs))
+            reads_features = getattr(self.after, "READS_FEATURES", False)
+            after = partial(self.after, features=samples) if reads_features else self.after
+            outputs = cast(Array, after(outputs))
         memories = jax.tree.map(lambda leaf: leaf.reshape(*begins.shape, -1), memories)
         return outputs.reshape(*begins.shape, *outputs.shape[1:]), memories
 

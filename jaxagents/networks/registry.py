@@ -1,5 +1,6 @@
 """Networks by name, which configurations may give to actors and critics."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -7,9 +8,12 @@ from flax import linen as nn
 
 from jaxagents.config import NamedNetwork, NetworkChoice
 from jaxagents.errors import Registry
+from jaxagents.networks.entities import NetworkContext, attention, deep_sets
 
 NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network", "jaxagents.networks")
-"""Constructors of the networks that users and installed packages add."""
+"""Constructors of networks: this package's, and those that users and installed packages add."""
+NETWORKS.register("attention", attention)
+NETWORKS.register("deep_sets", deep_sets)
 
 
 def register_network(name: str, constructor: Callable[..., nn.Module]) -> None:
@@ -21,7 +25,8 @@ def register_network(name: str, constructor: Callable[..., nn.Module]) -> None:
             ``constructor(n_outputs, **arguments)``. For an actor, ``n_outputs`` is the number of
             logits or means, and the module maps ``[*batch, *obs]`` to ``[*batch, n_outputs]``. For
             a critic it is None, and the module maps to values ``[*batch]``. The arguments are the
-            configuration's, with tuples for lists.
+            configuration's, with tuples for lists. If one of its parameters is named ``context``,
+            it is also given a `NetworkContext`.
 
     Raises:
         TypeError: the constructor cannot be called.
@@ -30,13 +35,16 @@ def register_network(name: str, constructor: Callable[..., nn.Module]) -> None:
     NETWORKS.register(name, constructor)
 
 
-def chosen_module(field: str, choice: NetworkChoice, n_outputs: int | None) -> Any:
+def chosen_module(
+    field: str, choice: NetworkChoice, n_outputs: int | None, context: NetworkContext
+) -> Any:
     """Construct a named network; return a module or None unchanged.
 
     Args:
         field: The configuration's field, for error messages.
         choice: Its value.
         n_outputs: As for `register_network`.
+        context: What the network is for.
 
     Raises:
         TypeError: the constructor returns no module.
@@ -49,7 +57,8 @@ def chosen_module(field: str, choice: NetworkChoice, n_outputs: int | None) -> A
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from error
     try:
-        module: Any = constructor(n_outputs, **choice.arguments)
+        given = {"context": context} if _takes_context(constructor) else {}
+        module: Any = constructor(n_outputs, **given, **choice.arguments)
     except Exception as error:  # a user's constructor may raise anything
         arguments = ", ".join(f"{name}={value!r}" for name, value in choice.arguments.items())
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -63,3 +72,10 @@ def chosen_module(field: str, choice: NetworkChoice, n_outputs: int | None) -> A
             "return a flax.linen module."
         )
     return module
+
+
+def _takes_context(constructor: Callable[..., nn.Module]) -> bool:
+    try:
+        return "context" in inspect.signature(constructor).parameters
+    except ValueError:  # of a built-in, which has no signature
+        return False

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Int, PRNGKeyArray
 
+from jaxagents.entities import EntityKind
 from jaxagents.environments.jaxmarl.families import (
     FAMILIES,
     Family,
@@ -91,6 +92,11 @@ class JaxMARLEnvironment(Environment):
         """Return the time limit; see `Environment.max_episode_steps`."""
         del params
         return self._family.max_episode_steps(self.env)
+
+    def entities(self, params: PyTree = None) -> Mapping[str, EntityKind] | None:
+        """Return the kinds of entities in observations; see `Environment.entities`."""
+        del params
+        return self._family.entities(self.env)
 
     def action_space(self, params: PyTree = None) -> ActionSpace:
         """Return a space that contains every actor's own space."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxagents.config import TimeLimits
+from jaxagents.entities import EntityKind
 from jaxagents.environments.jaxmarl.outcomes import (
     BATTLES_WON,
     BATTLES_WON_BY_ALLIES,
@@ -65,6 +66,7 @@ class Family(NamedTuple):
     pack: Callable[[dict], Any] = lambda actions: actions  # into the argument of step_env
     infos: Callable[[Any, Step], dict[str, Array]] = lambda env, step: {}  # additional infos
     success: Success | None = None
+    entities: Callable[[Any], Mapping[str, EntityKind] | None] = lambda env: None
     rewards_after_death: bool = False
     silent_keywords: frozenset[str] = frozenset()  # accepted through **kwargs
     silent_class: str | None = None  # whose keywords are accepted through **kwargs
@@ -119,6 +121,31 @@ def _smax_global_state(env: Any, state: Any) -> Array:
 
 def _smax_available(env: Any, state: Any) -> list[Array]:
     return _by_name(env, env.get_avail_actions(state))
+
+
+def _smax_entities(env: Any) -> dict[str, EntityKind] | None:
+    width, allies, enemies = len(env.unit_features), env.num_allies, env.num_enemies
+    if allies != enemies and len(env.agents) > allies:
+        return None  # the sides observe different numbers
+    # First of all the other allies, then the enemies, then the unit itself.
+    return {
+        "allies": EntityKind(allies - 1, ((0, width),)),
+        "enemies": EntityKind(
+            enemies, (((allies - 1) * width, width),), first_action=env.num_movement_actions
+        ),
+    }
+
+
+def _mpe_entities(env: Any) -> dict[str, EntityKind] | None:
+    if type(env).__name__ != "SimpleSpreadMPE":
+        return None
+    n_agents, n_landmarks = env.num_agents, env.num_landmarks
+    # The agent's velocity and position; vectors to landmarks and to others, and what these say.
+    others = 4 + 2 * n_landmarks
+    return {
+        "landmarks": EntityKind(n_landmarks, ((4, 2),)),
+        "others": EntityKind(n_agents - 1, ((others, 2), (others + 2 * (n_agents - 1), 2))),
+    }
 
 
 def _riddle_truncated(env: Any, step: Step) -> Array:
@@ -208,6 +235,7 @@ _MPE = Family(
     time_limits="terminal",
     max_episode_steps=lambda env: env.max_steps + 1,
     elapsed=_steps_in_state,
+    entities=_mpe_entities,
     silent_keywords=frozenset(
         {"accel", "c_noise", "collide", "contact_force", "contact_margin", "damping"}
         | {"mass", "max_speed", "moveable", "rad", "silent", "u_noise"}
@@ -227,6 +255,7 @@ _SMAX = Family(
     available=_smax_available,
     global_state=_smax_global_state,
     infos=smax_infos,
+    entities=_smax_entities,
     success=BATTLES_WON,
     rewards_after_death=True,
     silent_class="smax.smax_env.SMAX",

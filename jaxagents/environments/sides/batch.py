@@ -76,6 +76,7 @@ class SideBatch(EnvironmentBatch):
         self._past_selves = None if is_for_evaluation else side.past_selves
         self._learner: Opponent | None = None
         self.success = success_of_side(side, whole.success)
+        self.entity_kinds = whole.entity_kinds
         self.rewards_after_death = whole.rewards_after_death
         self.has_shaped_reward = whole.has_shaped_reward
         self.has_hidden_infos = whole.has_hidden_infos

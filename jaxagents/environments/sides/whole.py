@@ -30,6 +30,7 @@ class WholeBatch(EnvironmentBatch):
         )
         self._environments = environments
         self.success = environments.success
+        self.entity_kinds = environments.entity_kinds
         self.rewards_after_death = environments.rewards_after_death
         self.has_shaped_reward = environments.has_shaped_reward
         self.has_hidden_infos = environments.has_hidden_infos

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PRNGKeyArray
 
+from jaxagents.entities import EntityKind
 from jaxagents.environments.protocol import Environment, StepResult, without_weak_types
 from jaxagents.environments.quiet_import import SILENCE
 from jaxagents.environments.spaces import ActionSpace, Box, Discrete, MultiDiscrete
@@ -79,6 +80,18 @@ class JumanjiEnvironment(Environment):
         """The generator's arguments, which `make_jumanji` takes too."""
         generator = _generator_of(self.env)
         return {} if generator is None else _arguments_of(generator)
+
+    def entities(self, params: PyTree = None) -> dict[str, EntityKind] | None:
+        """Return the kinds of entities in observations; see `Environment.entities`."""
+        del params
+        if self.name != "LevelBasedForaging":
+            return None
+        n_food, unseen = self.env.num_food, (-1.0, -1.0, 0.0)
+        # The food, the forager itself and the others: row, column and level of each.
+        return {
+            "food": EntityKind(n_food, ((0, 3),), unseen),
+            "others": EntityKind(self.n_actors - 1, ((3 * n_food + 3, 3),), unseen),
+        }
 
     def max_episode_steps(self, params: PyTree = None) -> int | None:
         """Return the time limit; see `Environment.max_episode_steps`."""

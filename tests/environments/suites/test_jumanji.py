@@ -5,6 +5,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.environments.registry import arguments_of
+from jaxagents.networks.entities import entities_in
 
 jumanji = pytest.importorskip("jumanji")
 from jaxagents.environments.suites.jumanji import arguments_of_scenario  # noqa: E402
@@ -207,3 +208,15 @@ def test_a_configuration_lists_the_generators_arguments():
         "sensor_range": 1,
         "request_queue_size": 8,
     }
+
+
+def test_foragers_see_food_and_each_other_as_entities():
+    env, params = ja.make("jumanji/LevelBasedForaging-v0", scenario="8x8-3p-2f")
+    observation, state = env.reset(jax.random.key(0), params)
+    kinds = env.entities(params)
+    for name, things, n in (("food", state.food_items, 2), ("others", state.agents, 2)):
+        each, is_there = entities_in(kinds[name], observation.features[0])
+        assert each.shape == (n, 3)
+        assert is_there.all()  # nothing is too far away to be seen
+        levels = np.asarray(things.level)[-n:]
+        assert np.asarray(each)[:, 2].tolist() == levels.tolist()

@@ -1,0 +1,116 @@
+"""What of an observation are entities: others like the actor, landmarks, items."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+
+@dataclass(frozen=True)
+class EntityKind:
+    """The entities of one kind in each actor's observation.
+
+    Attributes:
+        count: Number of entities.
+        parts: Where their features are. Each part ``(start, width)`` holds ``width`` features of
+            each entity, one entity after the other.
+        absent: The features of an entity that is not there or not seen; empty: zeros.
+        first_action: The action directed at the first entity, followed by those at the others;
+            None: no actions are directed at them.
+    """
+
+    count: int
+    parts: tuple[tuple[int, int], ...]
+    absent: tuple[float, ...] = ()
+    first_action: int | None = None
+
+    @property
+    def width(self) -> int:
+        """Features of each entity."""
+        return sum(width for _, width in self.parts)
+
+    @property
+    def positions(self) -> Int[np.ndarray, "entities features"]:
+        """Positions of the entities' features in an observation."""
+        blocks = [
+            start + np.arange(self.count * width).reshape(self.count, width)
+            for start, width in self.parts
+        ]
+        return np.concatenate(blocks, axis=1)
+
+
+@dataclass(frozen=True)
+class Entities:
+    """The entities in observations of vectors; all other features are the actor's own.
+
+    Attributes:
+        observation_size: Features of an observation.
+        kinds: By name, in the order in which networks take them.
+    """
+
+    observation_size: int
+    kinds: tuple[tuple[str, EntityKind], ...]
+
+    @classmethod
+    def of(
+        cls, kinds: Mapping[str, EntityKind], observation_size: int, n_actions: int = 0
+    ) -> "Entities":
+        """Check an environment's kinds of entities.
+
+        Args:
+            kinds: By name.
+            observation_size: Features of an observation.
+            n_actions: Number of discrete actions; 0: others.
+
+        Raises:
+            ValueError: there are none; parts lie outside of the observation, or overlap; or
+                actions that should be directed at entities do not exist.
+        """
+        taken = np.zeros(observation_size, int)
+        for name, kind in kinds.items():
+            positions = kind.positions.ravel()
+            if positions.size and positions.max() >= observation_size:
+                raise ValueError(
+                    f"the entities {name!r} end at feature {positions.max()}, but an observation "
+                    f"has {observation_size} features; correct their parts {kind.parts}."
+                )
+            if len(kind.absent) not in (0, kind.width):
+                raise ValueError(
+                    f"the entities {name!r} have {kind.width} features, but absent={kind.absent} "
+                    f"has {len(kind.absent)}; give one value for each."
+                )
+            if kind.first_action is not None and kind.first_action + kind.count > n_actions:
+                raise ValueError(
+                    f"{kind.count} actions from {kind.first_action} on should be directed at the "
+                    f"entities {name!r}, but there are {n_actions} discrete actions; correct "
+                    "their first_action."
+                )
+            taken[positions] += 1
+        if not kinds:
+            raise ValueError("the environment names no kind of entities; name at least one.")
+        if (twice := np.flatnonzero(taken > 1)).size:
+            raise ValueError(
+                f"feature {twice[0]} of an observation belongs to two entities; correct the parts "
+                f"of {', '.join(map(repr, kinds))}."
+            )
+        return cls(observation_size, tuple(kinds.items()))
+
+    @property
+    def own(self) -> Int[np.ndarray, " features"]:
+        """Positions of the actor's own features."""
+        of_entities = [kind.positions.ravel() for _, kind in self.kinds]
+        return np.setdiff1d(np.arange(self.observation_size), np.concatenate(of_entities))
+
+    @property
+    def by_first_action(self) -> list[tuple[int, EntityKind]]:
+        """The kinds that actions are directed at, with the first of these, in their order."""
+        pairs = [
+            (kind.first_action, kind) for _, kind in self.kinds if kind.first_action is not None
+        ]
+        return sorted(pairs, key=lambda pair: pair[0])
+
+    @property
+    def n_directed_actions(self) -> int:
+        """Number of actions that are directed at entities."""
+        return sum(kind.count for _, kind in self.by_first_action)

@@ -1,0 +1,181 @@
+"""Networks over entities: their order, their number, and what of an observation they are."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxagents as ja
+from jaxagents.config import Layers
+from jaxagents.entities import Entities, EntityKind
+from jaxagents.networks.entities import NetworkContext, attention, deep_sets, entities_in
+from tests.agents import WALK, tiny
+
+# The own feature; two allies of two features; one feature of three enemies, and another one.
+ALLIES = EntityKind(2, ((1, 2),))
+ENEMIES = EntityKind(3, ((5, 1), (8, 1)), first_action=2)
+SMALL = Layers(hidden_sizes=(8,), memory_size=8)
+
+
+def layout(n_allies: int = 2, n_enemies: int = 3) -> Entities:
+    """Return own features, then allies, then enemies of two features each."""
+    kinds = {
+        "allies": EntityKind(n_allies, ((2, 2),)),
+        "enemies": EntityKind(n_enemies, ((2 + 2 * n_allies, 2),), first_action=1),
+    }
+    return Entities.of(kinds, 2 + 2 * (n_allies + n_enemies), 2 + n_enemies)
+
+
+def network(make, entities, recurrent=None):
+    context = NetworkContext(
+        (entities.observation_size,), entities, SMALL, recurrent, "float32", False
+    )
+    n_outputs = 2 + dict(entities.kinds)["enemies"].count
+    return make(n_outputs, context, size=8)
+
+
+def with_larger_logits(params):
+    """Scale the last layers, whose initial outputs are close to 0."""
+    return jax.tree.map(lambda leaf: leaf * 30 if leaf.std() < 0.05 else leaf, params)
+
+
+TWO_BLOCKS = partial(attention, heads=2, blocks=2)
+
+
+@pytest.mark.parametrize("make", [deep_sets, partial(attention, heads=2), TWO_BLOCKS])
+def test_the_order_of_entities_only_orders_the_actions_that_are_directed_at_them(make):
+    entities = layout()
+    module = network(make, entities)
+    features = jax.random.normal(jax.random.key(0), (4, entities.observation_size))
+    params = with_larger_logits(module.init(jax.random.key(1), features))
+    apply = jax.jit(module.apply)
+    logits = apply(params, features)
+    swapped_allies = features[:, [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11]]
+    np.testing.assert_allclose(apply(params, swapped_allies), logits, atol=1e-6)
+    rotated_enemies = features[:, [0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 6, 7]]
+    np.testing.assert_allclose(
+        apply(params, rotated_enemies), logits[:, [0, 2, 3, 1, 4]], atol=1e-6
+    )
+    assert np.std(np.asarray(logits)[:, 1:4], axis=1).min() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("make", "recurrent"), [(deep_sets, None), (TWO_BLOCKS, None), (attention, "gru")]
+)
+def test_an_absent_entity_is_as_none_so_parameters_fit_every_number(make, recurrent):
+    larger, smaller = layout(), layout(n_allies=1)
+    features = jax.random.normal(jax.random.key(0), (3, 4, smaller.observation_size))
+    absent = jnp.zeros((*features.shape[:-1], 2))
+    filled = jnp.concatenate([features[..., :4], absent, features[..., 4:]], axis=-1)
+    others = ()
+    if recurrent is not None:
+        others = jnp.zeros((4, 8)), jnp.zeros((3, 4), bool)
+    module = network(make, larger, recurrent)
+    params = with_larger_logits(module.init(jax.random.key(1), filled, *others))
+    of_larger = jax.jit(module.apply)(params, filled, *others)
+    of_smaller = jax.jit(network(make, smaller, recurrent).apply)(params, features, *others)
+    np.testing.assert_allclose(
+        *(jax.tree.leaves(each)[0] for each in (of_larger, of_smaller)), atol=1e-6
+    )
+
+
+def test_entities_are_taken_from_all_their_parts_and_the_rest_is_the_actors_own():
+    entities = Entities.of({"allies": ALLIES, "enemies": ENEMIES}, 11, n_actions=5)
+    features = jnp.arange(11.0)
+    assert entities.own.tolist() == [0]
+    each, is_there = entities_in(ENEMIES, features)
+    assert each.tolist() == [[5, 8], [6, 9], [7, 10]]
+    assert is_there.all()
+    kind = EntityKind(2, ((0, 2),), absent=(-1.0, 0.0))
+    assert entities_in(kind, jnp.array([-1.0, 0, 0, 0]))[1].tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [
+        ({}, "names no kind of entities"),
+        ({"foes": EntityKind(2, ((3, 2),))}, "'foes' end at feature 6, but an observation has 6"),
+        (
+            {"foes": EntityKind(2, ((0, 2),)), "food": EntityKind(1, ((3, 1),))},
+            "feature 3 of an observation belongs to two entities",
+        ),
+        (
+            {"foes": EntityKind(1, ((0, 2),), absent=(1.0,))},
+            "2 features, but absent=.* has 1",
+        ),
+        (
+            {"foes": EntityKind(3, ((0, 1),), first_action=2)},
+            "3 actions from 2 on should be directed at the entities 'foes', but there are 4",
+        ),
+    ],
+)
+def test_kinds_that_do_not_fit_are_named(kinds, message):
+    with pytest.raises(ValueError, match=message):
+        Entities.of(kinds, 6, n_actions=4)
+
+
+def spread(n: int, **changes):
+    env, params = ja.make("jaxmarl/MPE_simple_spread_v3", num_agents=n, num_landmarks=n)
+    return ja.DiscreteIPPO(env, params, tiny(actor_network="attention", **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"normalize_observations": True}, "normalize_observations=True would change; set it to F"),
+        ({"centralized_critic": True, "critic_network": "deep_sets"}, "critic that observes what"),
+    ],
+)
+def test_networks_over_entities_say_what_they_need(changes, message):
+    with pytest.raises(ValueError, match=message):
+        spread(3, **changes)
+    with pytest.raises(
+        ValueError, match=r"attention cannot .* needs an environment with `entities`"
+    ):
+        ja.DiscreteIPPO(WALK, None, tiny(actor_network="attention"))
+
+
+def test_a_policy_of_three_actors_plays_with_five():
+    small, large = (spread(n, critic_network="deep_sets") for n in (3, 5))
+    learnt = small.init(jax.random.key(0), ja.HyperParameters())
+    runner = large.init(jax.random.key(1), ja.HyperParameters(), start=learnt)
+    observation, _ = large.env.reset(jax.random.key(2), large.env_params)
+    assert large.policy(runner, observation).shape == (5,)
+    for one, other in zip(
+        jax.tree.leaves((learnt.actor.params, learnt.critic.params)),
+        jax.tree.leaves((runner.actor.params, runner.critic.params)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_units_of_smax_see_allies_and_the_enemies_that_their_last_actions_attack():
+    env, params = ja.make("jaxmarl/HeuristicEnemySMAX", scenario="3m")
+    observation, state = env.reset(jax.random.key(0), params)
+    kinds = env.entities(params)
+    assert kinds["enemies"].first_action == 5
+    assert kinds["enemies"].first_action + kinds["enemies"].count == env.action_space(params).n
+    battle = state.state
+    positions, sight = np.asarray(battle.unit_positions), 9.0
+    for name, units in (("allies", [1, 2]), ("enemies", [3, 4, 5])):
+        each, is_there = entities_in(kinds[name], observation.features[0])
+        vectors = positions[units] - positions[0]
+        seen = np.linalg.norm(vectors, axis=1) < sight
+        assert np.asarray(is_there).tolist() == seen.tolist()
+        np.testing.assert_allclose(each[seen, 1:3], vectors[seen] / sight, atol=1e-5)
+
+
+def test_actors_of_simple_spread_see_landmarks_and_each_other():
+    env, params = ja.make("jaxmarl/MPE_simple_spread_v3", num_agents=4, num_landmarks=2)
+    observation, state = env.reset(jax.random.key(0), params)
+    positions = np.asarray(state.p_pos)
+    kinds = env.entities(params)
+    landmarks, _ = entities_in(kinds["landmarks"], observation.features[1])
+    np.testing.assert_allclose(landmarks, positions[4:] - positions[1], atol=1e-6)
+    others, _ = entities_in(kinds["others"], observation.features[1])
+    vectors = positions[[0, 2, 3]] - positions[1]
+    assert others.shape == (3, 4)  # the library's order of the others differs between actors
+    seen = np.asarray(others)[:, :2]
+    np.testing.assert_allclose(seen[np.lexsort(seen.T)], vectors[np.lexsort(vectors.T)], atol=1e-6)
