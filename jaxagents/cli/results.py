@@ -241,7 +241,8 @@ def report(parsed: argparse.Namespace) -> None:
 
 
 def _add_eval(commands: Commands) -> None:
-    command = add_command(commands, "eval", evaluate)
+    usage = "RUN [-h] [--n-evals N] [--sampled] [--mode {best,last}] [--seed N] [--KEY VALUE ...]"
+    command = add_command(commands, "eval", evaluate, usage, takes_overrides=True)
     add_run(command)
     command.add_argument("--n-evals", type=int, metavar="N", help="number of episodes")
     _add_how_to_play(command)
@@ -293,15 +294,25 @@ def _add_export(commands: Commands) -> None:
 def evaluate(parsed: argparse.Namespace) -> None:
     """Evaluate the policies of a run.
 
-    The episodes are by default those of its summary.
+    The episodes are by default those of its summary. --KEY VALUE changes the run's configuration:
+    the policies then play in another environment, such as a larger team's.
     """
+    from jaxagents.evaluation.runs import path_of_config
+    from jaxagents.evaluation.zoo import directory_of
+    from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
 
-    experiment = Experiment.of_run(parsed.run)
+    if parsed.overrides:
+        start = ["--init_from", parsed.run, "--seeds", "1"]
+        path = path_of_config(directory_of(parsed.run))
+        experiment = Experiment(load_config(path, [*parsed.overrides, *start]))
+    else:
+        experiment = Experiment.of_run(parsed.run)
     how = experiment.evaluation_by(
         n_evals=parsed.n_evals, greedy=_greedy(parsed), mode=parsed.mode, seed=parsed.seed
     )
-    print(summary_text(experiment.evaluate(how)))
+    evaluate_with = experiment.evaluate_start if parsed.overrides else experiment.evaluate
+    print(summary_text(evaluate_with(how)))
 
 
 def replay(parsed: argparse.Namespace) -> None:

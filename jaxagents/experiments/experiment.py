@@ -65,6 +65,7 @@ from jaxagents.experiments.starting_point import read_starting_point
 from jaxagents.experiments.summaries import (
     about_training,
     describe_training,
+    evaluate_runner,
     random_returns_of,
     read_training_summary,
     write_summary,
@@ -478,6 +479,23 @@ class Experiment:
             ExperimentError: there is no such checkpoint.
         """
         return self._runs.evaluate(self.agent, how or self.config.evaluation)
+
+    def evaluate_start(self, how: EvaluationConfig) -> dict[str, Any]:
+        """Play episodes with the policies of ``config.init_from``, before any training.
+
+        Args:
+            how: Which of their checkpoints, and which episodes.
+
+        Returns:
+            As `evaluate`.
+
+        Raises:
+            ExperimentError: there is no such run, or its policies do not fit.
+        """
+        start = read_starting_point(self.agent, self.config, how.mode)
+        if start is None:
+            raise ExperimentError("init_from is not set: there are no policies to evaluate.")
+        return evaluate_runner(self.agent, start.runner, how, self.config)
 
     def _record(self, evaluation: Evaluation) -> None:
         if self._start is not None:  # this is the first evaluation of resumed training

@@ -1,6 +1,6 @@
 """The starting point of a training: the networks and normalizers of an earlier run, or of the zoo.
 
-Only `Experiment.train` reads it. From its first checkpoint on a run needs it no more.
+From its first checkpoint on a run needs it no more.
 """
 
 import hashlib
@@ -41,7 +41,9 @@ class StartingPoint(NamedTuple):
     description: dict[str, Any]
 
 
-def read_starting_point(agent: "IPPOBase", config: ExperimentConfig) -> StartingPoint | None:
+def read_starting_point(
+    agent: "IPPOBase", config: ExperimentConfig, mode: str | None = None
+) -> StartingPoint | None:
     """Read the policy of ``config.init_from``, and check that it fits an agent.
 
     Nothing is compiled.
@@ -49,6 +51,7 @@ def read_starting_point(agent: "IPPOBase", config: ExperimentConfig) -> Starting
     Args:
         agent: The agent that shall learn.
         config: Its configuration.
+        mode: "best" or "last"; None: as the configuration of that run chooses.
 
     Returns:
         The starting point; None if none is configured.
@@ -63,7 +66,7 @@ def read_starting_point(agent: "IPPOBase", config: ExperimentConfig) -> Starting
             agent.runners.start_from(None)
         return None
     with explained(f"init_from: {name}: "):
-        source, runner = restored_agent(name)
+        source, runner = restored_agent(name, mode)
         trained = agent.runners.start_from(runner, parts)
     own, its = agent.recorder.saved.structure, source.recorder.saved.structure
     for choice in (*_OF_BOTH, *(choice for part in parts for choice in _OF_PARTS[part])):
