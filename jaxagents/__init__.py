@@ -8,6 +8,7 @@ from jaxagents.compiler.forks import note_forks
 if TYPE_CHECKING:
     from jaxagents.compiler.tuned_forms import plain_jax
     from jaxagents.config import AgentConfig, Layers
+    from jaxagents.entities import EntityKind
     from jaxagents.environments.environment_check import EnvironmentFinding, check_environment
     from jaxagents.environments.host.environment import HostEnvironment
     from jaxagents.environments.protocol import Environment
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from jaxagents.ippo.presets import textbook_ppo
     from jaxagents.ippo.rollout import Rollout
     from jaxagents.ippo.together import resume_together, train_together
+    from jaxagents.networks.entities import NetworkContext
     from jaxagents.networks.recurrent import RecurrentNetwork
     from jaxagents.networks.registry import register_network
     from jaxagents.ppo.finiteness import NonFiniteError
@@ -55,6 +57,7 @@ _MODULE_OF = {
     "CrossPlay": "evaluation.payoffs",
     "Discrete": "environments.spaces",
     "DiscreteIPPO": "ippo.agent_classes",
+    "EntityKind": "entities",
     "Environment": "environments.protocol",
     "EnvironmentFinding": "environments.environment_check",
     "Episode": "evaluation.episodes",
@@ -81,6 +84,7 @@ _MODULE_OF = {
     "PopulationBasedTraining": "ippo.population.selection",
     "Profile": "experiments.profiling",
     "RandomOpponent": "environments.sides.opponents",
+    "NetworkContext": "networks.entities",
     "RecurrentNetwork": "networks.recurrent",
     "Rollout": "ippo.rollout",
     "Runner": "types",
@@ -123,6 +127,7 @@ __all__ = [
     "CrossPlay",
     "Discrete",
     "DiscreteIPPO",
+    "EntityKind",
     "Environment",
     "EnvironmentFinding",
     "Episode",
@@ -137,6 +142,7 @@ __all__ = [
     "Links",
     "MetricStats",
     "MultiDiscrete",
+    "NetworkContext",
     "NonFiniteError",
     "Observation",
     "Opponent",

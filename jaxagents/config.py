@@ -259,14 +259,14 @@ class AgentConfig:
             on jax's version. None draws by the key's own generator.
         actor_layers: The actor's network.
         critic_layers: The critic's network.
-        actor_network: Name of a network added by `jaxagents.register_network`, or its name and
-            arguments, as in {name: mine, width: 64}. In Python also a flax module, which no file
-            can hold. The module maps [*batch, *obs] to [*batch, n_actions] logits, or to
-            [*batch, dimensions] means. For recurrent agents it has the interface of
-            `RecurrentNetwork`: from [time, *batch, *obs], the hidden state and the steps at which
-            it is reset, to outputs and the hidden states after each step. Its output for a sample
-            must not depend on other samples, as it would with batch normalisation. None builds one
-            from actor_layers.
+        actor_network: "attention" or "deep_sets", over the entities of an observation; or the name
+            of a network added by `jaxagents.register_network`. With arguments, {name: attention,
+            size: 32}. In Python also a flax module, which no file can hold. The module maps
+            [*batch, *obs] to [*batch, n_actions] logits, or to [*batch, dimensions] means. For
+            recurrent agents it has the interface of `RecurrentNetwork`: from [time, *batch, *obs],
+            the hidden state and the steps at which it is reset, to outputs and the hidden states
+            after each step. Its output for a sample must not depend on other samples, as it would
+            with batch normalisation. None builds one from actor_layers.
         critic_network: The critic's, as actor_network, from [*batch, *obs] to values [*batch]; None
             builds one from critic_layers.
         freeze: Paths of what no update changes, as in [actor.torso.Dense_0, critic]: parameters, or

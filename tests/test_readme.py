@@ -32,6 +32,7 @@ SLOW = {
     "command_line.md",
     "compiler.md",
     "devices.md",
+    "entities.md",
     "diagnosing.md",
     "fine_tuning.md",
     "first_training.md",

@@ -78,8 +78,10 @@ class DeepSets(nn.Module):
     def __call__(self, features: Array) -> Float[Array, "*batch hidden"]:
         """Map ``[*batch, obs]`` to the actor's own embedding and those of the kinds."""
         layer = partial(dense, self.size, HIDDEN_SCALE, self.dtype)
-        own = features[..., self.entities.own].astype(self.dtype)
-        hidden = [self.activation(layer()(own))]
+        hidden = []
+        if self.entities.own.size:
+            own = features[..., self.entities.own].astype(self.dtype)
+            hidden.append(self.activation(layer()(own)))
         for _, kind in self.entities.kinds:
             each, is_there = entities_in(kind, features)
             embedded = self.activation(layer()(each.astype(self.dtype)))
@@ -96,7 +98,8 @@ class DeepSets(nn.Module):
 class EntityAttention(nn.Module):
     """Attention of the actor to the entities that it observes.
 
-    In each block the actor and the entities attend to each other; in the last one only the actor.
+    In each block the actor and the entities attend to each other; in the last one only the actor
+    does. An actor without features of its own begins as a learnt vector.
 
     Attributes:
         entities: What of an observation are entities.
@@ -122,8 +125,12 @@ class EntityAttention(nn.Module):
         """Map ``[*batch, obs]`` to the actor's own embedding after the last block."""
         layer = partial(dense, self.size, HIDDEN_SCALE, self.dtype)
         norm = partial(nn.LayerNorm, dtype=self.dtype)
-        own = features[..., None, self.entities.own].astype(self.dtype)
-        tokens, there = [self.activation(layer()(own))], [jnp.ones(own.shape[:-1], bool)]
+        if self.entities.own.size:
+            own = self.activation(layer()(features[..., self.entities.own].astype(self.dtype)))
+        else:
+            learnt = self.param("own", nn.initializers.normal(1.0), (self.size,))
+            own = jnp.broadcast_to(learnt, (*features.shape[:-1], self.size)).astype(self.dtype)
+        tokens, there = [own[..., None, :]], [jnp.ones((*features.shape[:-1], 1), bool)]
         for _, kind in self.entities.kinds:
             each, is_there = entities_in(kind, features)
             tokens.append(self.activation(layer()(each.astype(self.dtype))))
@@ -180,7 +187,10 @@ class EntityPolicy(nn.Module):
             features: ``[*batch, obs]``; None: the inputs.
         """
         hidden, features = self.torso(inputs), inputs if features is None else features
-        outputs = dense(self.n_outputs - self.entities.n_directed_actions, POLICY_SCALE)(hidden)
+        n_own = self.n_outputs - self.entities.n_directed_actions
+        outputs = jnp.zeros((*hidden.shape[:-1], 0))
+        if n_own:
+            outputs = dense(n_own, POLICY_SCALE)(hidden)
         for first_action, kind in self.entities.by_first_action:
             each, _ = entities_in(kind, features.astype(jnp.float32))
             keys = self.activation(dense(self.size, HIDDEN_SCALE)(each))
