@@ -12,9 +12,14 @@ from jaxagents.training.trackers import TRACKERS
 
 
 def forget_registrations(patch: pytest.MonkeyPatch) -> None:
-    """Let no name be registered, and drop what is registered until the patch is undone."""
+    """Let only this package's names be registered until the patch is undone."""
     for registry in (ENVIRONMENTS, AGENTS, NETWORKS, TRACKERS):
-        patch.setattr(registry, "_registered", {})
+        own = {
+            name: each
+            for name, each in registry._registered.items()
+            if each.__module__.startswith("jaxagents.")
+        }
+        patch.setattr(registry, "_registered", own)
         patch.setattr(registry, "_loaded", {})
 
 
