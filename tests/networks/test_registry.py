@@ -99,7 +99,8 @@ def test_the_structure_of_checkpoints_holds_the_name_and_the_arguments():
     [
         (
             "gatde",
-            "actor_network: unknown network 'gatde'. Did you mean gated? Known: gated, failing, "
+            "actor_network: unknown network 'gatde'. Did you mean gated? Known: attention, "
+            "deep_sets, gated, failing, "
             "valueless.",
         ),
         (
