@@ -47,6 +47,7 @@ nb_execution_show_tb = True
 nb_merge_streams = True
 
 # Reference
+nitpick_ignore = [("py:class", "Figure")]  # of matplotlib, which only type checkers import
 default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
@@ -63,6 +64,8 @@ html_theme = "furo"
 html_title = f"jaxagents {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/logo-light.svg"
+html_theme_options = {"light_logo": "logo-light.svg", "dark_logo": "logo-dark.svg"}
 html_js_files = ["site.js"]
 html_additional_pages = {"index": "redirect.html"}
 templates_path = ["_templates"]
