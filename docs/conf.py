@@ -20,6 +20,7 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "executed_tutorials",
     "generated_reference",
     "mathml",
     "source_pages",
@@ -39,7 +40,7 @@ exclude_patterns = [".*", "build", "**/_*"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
-nb_execution_mode = "cache" if tags.has("execute") else "off"
+nb_execution_mode = "cache"  # executed_tutorials fills it
 nb_execution_in_temp = True  # tutorials write files
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
