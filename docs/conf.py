@@ -20,6 +20,7 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "executed_tutorials",
     "generated_reference",
     "mathml",
     "source_pages",
@@ -39,7 +40,7 @@ exclude_patterns = [".*", "build", "**/_*"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
-nb_execution_mode = "cache" if tags.has("execute") else "off"
+nb_execution_mode = "cache"  # executed_tutorials fills it
 nb_execution_in_temp = True  # tutorials write files
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
@@ -47,6 +48,7 @@ nb_execution_show_tb = True
 nb_merge_streams = True
 
 # Reference
+nitpick_ignore = [("py:class", "Figure")]  # of matplotlib, which only type checkers import
 default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
@@ -63,6 +65,8 @@ html_theme = "furo"
 html_title = f"jaxagents {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/logo-light.svg"
+html_theme_options = {"light_logo": "logo-light.svg", "dark_logo": "logo-dark.svg"}
 html_js_files = ["site.js"]
 html_additional_pages = {"index": "redirect.html"}
 templates_path = ["_templates"]

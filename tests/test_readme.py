@@ -255,6 +255,24 @@ def test_what_made_a_picture_is_said_beside_it(page):
         assert re.search(r"jaxagents (train|plot|replay)|learning_curve\.png|python bench", beside)
 
 
+def test_the_figures_of_the_first_page_are_those_of_the_results():
+    results = (REPOSITORY / "benchmarks" / "RESULTS.md").read_text()
+    parts = dict(re.findall(r"^##+ (.*)\n([^#]*)", results, re.MULTILINE))
+    ratio = re.search(r"^\| 16 \|.*\| ([\d.]+) \|$", parts["Speed"], re.MULTILINE)
+    better = re.findall(r"\| [\d.]+ %, ([\d.]+) % \|$", parts["Beside peers"], re.MULTILINE)
+    killed = re.findall(r"(\d+) \| [\d, ]+ \| \d+ \| bit-identical", parts["Safety"])
+    again = re.search(r"(\d+) kills, and (\d+) more", parts["Safety"])
+    assert ratio
+    assert again
+    n_killed = sum(map(int, [*killed, *again.groups()]))
+    page = " ".join((REPOSITORY / "docs" / "index.md").read_text().split())
+    assert f"[{float(ratio[1]):.1f} " in page
+    assert all(float(share) > 50 for share in better)
+    assert f"[{len(better)} of {len(better)}]" in page
+    assert f"{sum(map(float, better)) / len(better):.0f} % of pairs of seeds" in page
+    assert f"[{n_killed} of {n_killed}]" in page
+
+
 def test_every_page_is_linked_from_the_readme():
     assert {f"docs/{page.name}" for page in DOCS} <= set(
         re.findall(r"\((.*?)\)", README.read_text())

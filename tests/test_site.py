@@ -26,8 +26,11 @@ LOOKED_AT = [
     "docs/index",
     "docs/choosing",
     "docs/concepts/algorithm",
+    "docs/environments/mpe",
     "docs/reference/agents",
     "docs/reference/configuration_keys",
+    "docs/sections/environments",
+    "docs/tutorials/single_agent",
     "benchmarks/RESULTS",
     "source/jaxagents/ppo",
     "search",
@@ -133,6 +136,17 @@ def test_no_page_loads_anything_from_elsewhere(site, pages):
 def test_every_page_of_the_repository_is_on_the_site(site):
     for page in (REPOSITORY / "docs").glob("*.md"):
         assert (site / "docs" / f"{page.stem}.html").exists()
+
+
+def test_every_tutorial_shows_what_it_draws(pages):
+    tutorials = {path: page for path, page in pages.items() if path.parent.name == "tutorials"}
+    drawn = {
+        path.stem
+        for path, page in tutorials.items()
+        if any("_images/" in address for address in page.loaded)
+    }
+    sources = (REPOSITORY / "docs" / "tutorials").glob("*.md")
+    assert drawn == {source.stem for source in sources}
 
 
 def test_the_reference_documents_every_public_name_and_method(site):

@@ -64,7 +64,7 @@ def film(
 
     Raises:
         ValueError: ``path`` has another suffix, or is a file that this package has not made;
-            ``max_frames`` is less than 2; or the environment's `draw` returns no picture.
+            ``max_frames`` is less than 2; or the environment's ``draw`` returns no picture.
         FileNotFoundError: the folder does not exist, or an MP4 lacks ffmpeg: the extra mp4.
     """
     path = Path(path)
