@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from jaxagents.hyperparameters import HyperParameters, OptimizerParams, PerPolicy
     from jaxagents.ippo.agent_classes import IPPO, ContinuousIPPO, DiscreteIPPO, register_agent
     from jaxagents.ippo.base import IPPOBase
+    from jaxagents.ippo.exploitability import (
+        BestResponse,
+        Exploitability,
+        best_response,
+        exploitability,
+    )
     from jaxagents.ippo.minari_datasets import rollouts_from_minari
     from jaxagents.ippo.opponents import FrozenPolicies
     from jaxagents.ippo.population.selection import PopulationBasedTraining, SuccessiveHalving
@@ -52,6 +58,7 @@ note_forks()
 
 _MODULE_OF = {
     "AgentConfig": "config",
+    "BestResponse": "ippo.exploitability",
     "Box": "environments.spaces",
     "ContinuousIPPO": "ippo.agent_classes",
     "CrossPlay": "evaluation.payoffs",
@@ -63,6 +70,7 @@ _MODULE_OF = {
     "Episode": "evaluation.episodes",
     "Evaluation": "training.callbacks",
     "Experiment": "experiments.experiment",
+    "Exploitability": "ippo.exploitability",
     "FrozenPolicies": "ippo.opponents",
     "HostEnvironment": "environments.host.environment",
     "HyperParameters": "hyperparameters",
@@ -94,11 +102,13 @@ _MODULE_OF = {
     "Success": "environments.success",
     "SuccessiveHalving": "ippo.population.selection",
     "Tracker": "training.trackers",
+    "best_response": "ippo.exploitability",
     "check_environment": "environments.environment_check",
     "compare_runs": "evaluation.comparison_tables",
     "cross_play": "evaluation.payoffs",
     "draw_cross_play": "visual.population_plots",
     "draw_payoffs": "visual.population_plots",
+    "exploitability": "ippo.exploitability",
     "film": "visual.replay",
     "load_config": "experiments.config_files.file",
     "load_policy": "experiments.zoo",
@@ -122,6 +132,7 @@ _MODULE_OF = {
 __all__ = [
     "IPPO",
     "AgentConfig",
+    "BestResponse",
     "Box",
     "ContinuousIPPO",
     "CrossPlay",
@@ -133,6 +144,7 @@ __all__ = [
     "Episode",
     "Evaluation",
     "Experiment",
+    "Exploitability",
     "FrozenPolicies",
     "HostEnvironment",
     "HyperParameters",
@@ -163,11 +175,13 @@ __all__ = [
     "Success",
     "SuccessiveHalving",
     "Tracker",
+    "best_response",
     "check_environment",
     "compare_runs",
     "cross_play",
     "draw_cross_play",
     "draw_payoffs",
+    "exploitability",
     "film",
     "load_config",
     "load_policy",

@@ -71,6 +71,7 @@ SHORT = {  # full training runs are measured by hand
     "train": "--agent.n_steps 2 --agent.eval_frequency 1 --agent.n_evals 2 --evaluation.n_evals 2",
     "resume": "--agent.n_steps 3",
     "study": "--no-replay --seeds 2 --agent.n_steps 2 --agent.eval_frequency 1 --agent.n_evals 2",
+    "exploit": "--agent.n_steps 2 --seeds 1 --n-evals 4",
     "profile": "--agent.batch_size 4 --agent.rollout_length 8 --agent.minibatch_size 2",
 }
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, final
 import jaxagents
 from jaxagents.cli.arguments import add_imports, importing
 from jaxagents.cli.costs import add_cost_commands
+from jaxagents.cli.exploitability import add_exploit_command
 from jaxagents.cli.first_steps import add_first_commands
 from jaxagents.cli.results import add_result_commands
 from jaxagents.cli.streams import (
@@ -185,6 +186,7 @@ def _make_parser() -> argparse.ArgumentParser:
         add_training_commands,
         add_cost_commands,
         add_result_commands,
+        add_exploit_command,
         add_zoo_commands,
     ):
         add(commands)

@@ -49,8 +49,8 @@ def _zoo(parsed: argparse.Namespace) -> None:
     """List trained policies, add one, or evaluate them again.
 
     Without an action it lists all: the return of each actor with its 95 % interval over episodes.
-    zoo:ID takes the place of RUN in eval, replay, export and crossplay. JAXAGENTS_ZOO names the
-    folder of another zoo.
+    zoo:ID takes the place of RUN in eval, replay, export, crossplay and exploit. JAXAGENTS_ZOO
+    names the folder of another zoo.
     """
     from jaxagents.evaluation.zoo import entry_ids, read_card, size_of, zoo_folder
 
