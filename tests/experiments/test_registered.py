@@ -158,7 +158,8 @@ WRONG = [  # text of the file, its replacement, the line and the error
     (
         "critic_network: gated",
         "critic_network: gate",
-        "16: critic_network: unknown network 'gate'. Did you mean gated? Known: attention, deep_sets, gated.",
+        "16: critic_network: unknown network 'gate'. Did you mean gated? Known: attention, "
+        "deep_sets, gated.",
     ),
     (
         "sizes: [5]",
