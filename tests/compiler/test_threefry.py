@@ -26,7 +26,16 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+OFTEN = ("bits", "one number", "normal", "split", "of the split")
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        pytest.param(draw, id=name, marks=() if name in OFTEN else pytest.mark.slow)
+        for name, draw in DRAWS.items()
+    ],
+)
 def test_unrolled_keys_draw_the_bits_of_jax(draw):
     np.testing.assert_array_equal(draw(to_unrolled(KEYS[0])), draw(KEYS[0]))
     np.testing.assert_array_equal(jax.vmap(draw)(to_unrolled(KEYS)), jax.vmap(draw)(KEYS))

@@ -81,6 +81,7 @@ def test_the_first_evaluated_episodes_are_shown_however_many_are_asked_for(exper
     assert again.read_bytes() == shown[0].read_bytes()
 
 
+@pytest.mark.slow
 def test_options_choose_the_episodes(experiment, shown, tmp_path, monkeypatch):
     # Commands share the compiled agent; `shown` rebuilds the experiment from its directory.
     monkeypatch.setattr(Experiment, "of_run", lambda directory: experiment)
