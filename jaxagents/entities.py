@@ -67,10 +67,11 @@ class Entities:
             ValueError: there are none; parts lie outside of the observation, or overlap; or
                 actions that should be directed at entities do not exist.
         """
+        kinds = {name: kind for name, kind in kinds.items() if kind.count}
         taken = np.zeros(observation_size, int)
         for name, kind in kinds.items():
             positions = kind.positions.ravel()
-            if positions.size and positions.max() >= observation_size:
+            if positions.max() >= observation_size:
                 raise ValueError(
                     f"the entities {name!r} end at feature {positions.max()}, but an observation "
                     f"has {observation_size} features; correct their parts {kind.parts}."
@@ -88,7 +89,7 @@ class Entities:
                 )
             taken[positions] += 1
         if not kinds:
-            raise ValueError("the environment names no kind of entities; name at least one.")
+            raise ValueError("the environment names no entities; name at least one.")
         if (twice := np.flatnonzero(taken > 1)).size:
             raise ValueError(
                 f"feature {twice[0]} of an observation belongs to two entities; correct the parts "
@@ -103,14 +104,16 @@ class Entities:
         return np.setdiff1d(np.arange(self.observation_size), np.concatenate(of_entities))
 
     @property
-    def by_first_action(self) -> list[tuple[int, EntityKind]]:
-        """The kinds that actions are directed at, with the first of these, in their order."""
-        pairs = [
-            (kind.first_action, kind) for _, kind in self.kinds if kind.first_action is not None
+    def by_first_action(self) -> list[tuple[int, str, EntityKind]]:
+        """The kinds that actions are directed at: the first action, name and kind, in order."""
+        directed = [
+            (kind.first_action, name, kind)
+            for name, kind in self.kinds
+            if kind.first_action is not None
         ]
-        return sorted(pairs, key=lambda pair: pair[0])
+        return sorted(directed, key=lambda each: each[0])
 
     @property
     def n_directed_actions(self) -> int:
         """Number of actions that are directed at entities."""
-        return sum(kind.count for _, kind in self.by_first_action)
+        return sum(kind.count for *_, kind in self.by_first_action)

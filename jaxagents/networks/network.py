@@ -33,13 +33,16 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def dense(size: int, scale: float, dtype: DTypeLike = jnp.float32) -> nn.Dense:
+def dense(
+    size: int, scale: float, dtype: DTypeLike = jnp.float32, name: str | None = None
+) -> nn.Dense:
     """Build a layer with orthogonal weights and zero biases.
 
     Args:
         size: Number of units.
         scale: Initial scale of the weights.
         dtype: Dtype of the computation; parameters are float32.
+        name: Name of its parameters; None: numbered.
 
     Source: Andrychowicz et al. 2021, https://arxiv.org/abs/2006.05990.
     """
@@ -49,6 +52,7 @@ def dense(size: int, scale: float, dtype: DTypeLike = jnp.float32) -> nn.Dense:
         kernel_init=orthogonal(scale),
         bias_init=jax.nn.initializers.zeros,
         dot_general=dot_general,
+        name=name,
     )
 
 
