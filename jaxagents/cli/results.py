@@ -37,7 +37,10 @@ def _add_plot(commands: Commands) -> None:
         ),
     )
     command.add_argument(
-        "--labels", metavar="NAME,...", help="names of the curves in the legend, in its order"
+        "--labels",
+        metavar="NAME=LABEL,...",
+        help="labels of the curves by the names of their configurations; or only the labels, in "
+        "the order of the runs as they are given",
     )
     command.add_argument(
         "--x",
@@ -140,7 +143,7 @@ def plot(parsed: argparse.Namespace) -> None:
             groups,
             path,
             metrics=list(dict.fromkeys(metrics)),
-            labels=parsed.labels and parsed.labels.split(","),
+            labels=_labels(parsed.labels),
             x=parsed.x,
             smooth=parsed.smooth,
             actors=parsed.actors,
@@ -149,6 +152,16 @@ def plot(parsed: argparse.Namespace) -> None:
     print(path)
     if parsed.size is not None:
         print(figure.get_label())
+
+
+def _labels(text: str | None) -> list[str] | dict[str, str] | None:
+    """Read --labels: by name if each has one."""
+    if text is None:
+        return None
+    labels = text.split(",")
+    if not all("=" in each for each in labels):
+        return labels
+    return {name: label for name, _, label in (each.partition("=") for each in labels)}
 
 
 def _compare(parsed: argparse.Namespace) -> None:
@@ -300,9 +313,12 @@ def evaluate(parsed: argparse.Namespace) -> None:
     from jaxagents.evaluation.runs import path_of_config
     from jaxagents.evaluation.zoo import directory_of
     from jaxagents.experiments.config_files.file import load_config
+    from jaxagents.experiments.config_files.source import refuse_other_keys
     from jaxagents.experiments.experiment import Experiment
 
     if parsed.overrides:
+        groups = ("env", "env_kwargs", "env_params", "side", "agent")
+        refuse_other_keys(parsed.overrides, groups, "eval")
         start = ["--init_from", parsed.run, "--seeds", "1"]
         path = path_of_config(directory_of(parsed.run))
         experiment = Experiment(load_config(path, [*parsed.overrides, *start]))

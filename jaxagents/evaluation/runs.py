@@ -214,13 +214,20 @@ def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Ru
 
 
 def labelled(
-    groups: Mapping[str, Sequence[Run]], labels: Sequence[str]
+    groups: Mapping[str, Sequence[Run]], labels: Sequence[str] | Mapping[str, str]
 ) -> dict[str, Sequence[Run]]:
-    """Give groups other labels, in their order.
+    """Give groups other labels: in their order, or by name.
 
     Raises:
-        ExperimentError: There are more or fewer labels than groups, or two are equal.
+        ExperimentError: There are more or fewer labels than groups, two are equal, or there is no
+            group of a name.
     """
+    if isinstance(labels, Mapping):
+        if unknown := labels.keys() - groups.keys():
+            raise ExperimentError(
+                f"labels: there is no group {min(unknown)!r}; there are {', '.join(groups)}."
+            )
+        labels = [labels.get(name, name) for name in groups]
     if len(labels) != len(groups) or len(set(labels)) < len(labels):
         raise ExperimentError(
             f"labels={','.join(labels)!r} must be {len(groups)} different ones, of the groups "

@@ -53,7 +53,7 @@ def plot_runs(
     path: str | PathLike[str] | None = None,
     *,
     metrics: Sequence[str] = ("return",),
-    labels: Sequence[str] | None = None,
+    labels: Sequence[str] | Mapping[str, str] | None = None,
     x: X = "steps",
     smooth: int = 1,
     actors: Actors | None = None,
@@ -72,8 +72,8 @@ def plot_runs(
         path: File to write; its suffix, .png, .svg or .pdf, selects the format. None: no file.
         metrics: Names as in ``metrics.jsonl``, with or without ``_mean``; "return" is
             ``return_mean`` and its spread.
-        labels: Names of the groups, in their order; by default those of their configurations, with
-            the number of runs.
+        labels: Names of the groups: in their order, or by the names of their configurations; by
+            default these names, with the number of runs.
         x: The horizontal axis: environment "steps", "updates", or "time" of training.
         smooth: Each point of a run is the mean of this many evaluations around it, of fewer at
             either end. Intervals are of the smoothed runs.

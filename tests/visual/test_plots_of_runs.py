@@ -236,8 +236,11 @@ def test_several_groups_share_one_panel_of_the_mean_over_actors(drawn, write):
 def test_labels_are_shown_as_given(drawn, write):
     runs = [*two_runs("new", write), *write("old", returns([1, 2]))]
     assert legend(drawn(runs, labels=["IPPO, ours", "IPPO"])) == ["IPPO, ours", "IPPO"]
+    assert legend(drawn(runs, labels={"old": "Before"})) == ["new", "Before"]
     with pytest.raises(ExperimentError, match=r"labels='a,a' must be 2 .*, of the groups new, old"):
         plot_runs(runs, labels=["a", "a"])
+    with pytest.raises(ExperimentError, match="no group 'odl'; there are new, old"):
+        plot_runs(runs, labels={"odl": "Before"})
 
 
 @pytest.mark.parametrize(

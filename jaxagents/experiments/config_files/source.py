@@ -183,3 +183,20 @@ def _keys_named_in(message: str, fields: Mapping[str, ConfigField], prefix: str)
         ends = [each for each in fields if each.endswith(f".{token}") and each.startswith(prefix)]
         keys += ends if len(ends) == 1 else []
     return keys
+
+
+def refuse_other_keys(overrides: Sequence[str], groups: Sequence[str], command: str) -> None:
+    """Raise ExperimentError if a command overrides a key of another group.
+
+    Args:
+        overrides: As for `load_config`.
+        groups: Those that may be overridden, such as "agent".
+        command: Its name, for the message.
+    """
+    for word in overrides:
+        key = word.removeprefix("--").partition("=")[0]
+        if word.startswith("--") and key.partition(".")[0] not in groups:
+            raise ExperimentError(
+                f"--{key} is no option of {command}; of the run's keys only those of "
+                f"{', '.join(groups[:-1])} and {groups[-1]} can be overridden."
+            )
