@@ -107,11 +107,7 @@ def rows_of(
             agent = make_agent(task, size, network)
             metrics = agent.eval_random(jax.random.key(1), N_EVALS)
             yield size, size, "random", [float(np.mean(metrics[task.metric]))]
-    for size in larger:
-        if is_missing(size, size, "trained"):
-            yield size, size, "trained", finals(*trained(size), task.metric)
-        if network == "dense":
-            continue
+    for size in larger if network != "dense" else ():
         if is_missing(first, size, "zero-shot"):
             agent = make_agent(task, size, network)
             starts = [agent.init(jax.random.key(0), hyperparams, start=each) for each in small]
@@ -123,6 +119,9 @@ def rows_of(
                 begin = agent.init(jax.random.key(seed), hyperparams, start=each)
                 tuned.append(agent.train(None, hyperparams, runner=begin)[0])
             yield first, size, "fine-tuned", finals(agent, tuned, task.metric)
+    for size in larger:
+        if is_missing(size, size, "trained"):
+            yield size, size, "trained", finals(*trained(size), task.metric)
 
 
 def read() -> list[dict[str, str]]:
