@@ -9,7 +9,7 @@ import jaxagents as ja
 from jaxagents.types import Trajectory
 from tests.agents import all_finite, tiny
 from tests.probes import Coordination, Walk
-from tests.test_tutorials import TUTORIALS, cells
+from tests.test_tutorials import TUTORIALS, code_of
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def tutorial():
     """Return the names that the tutorial defines before it trains."""
     (page,) = (each for each in TUTORIALS if each.stem == "change_the_algorithm")
     names = {}
-    exec(cells(page).partition("figure, axes")[0], names)
+    exec(code_of(page).partition("figure, axes")[0], names)
     return names
 
 
@@ -39,7 +39,7 @@ def minibatch_of(agent, seed=0):
 
 def test_every_subclass_has_at_most_25_lines():
     (page,) = (each for each in TUTORIALS if each.stem == "change_the_algorithm")
-    sizes = [len(each.splitlines()) for each in cells(page).split("\nclass ")[1:]]
+    sizes = [len(each.splitlines()) for each in code_of(page).split("\nclass ")[1:]]
     assert max(sizes) <= 25
 
 

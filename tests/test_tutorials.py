@@ -26,6 +26,11 @@ def cells(page: Path) -> list[tuple[dict, str]]:
     ]
 
 
+def code_of(page: Path) -> str:
+    """Join the code of a notebook's cells."""
+    return "\n".join(code for _, code in cells(page))
+
+
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_the_outputs_of_a_tutorial_are_those_of_its_code(page):
     file = page.parent / "_executed" / f"{page.stem}.ipynb"
@@ -38,7 +43,7 @@ def test_the_outputs_of_a_tutorial_are_those_of_its_code(page):
 @pytest.mark.slow  # tutorials train until there is something to see: a minute each
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_runs_as_written(page, tmp_path):
-    code = "\n".join(code for _, code in cells(page))
+    code = code_of(page)
     if "IPython" in code:
         pytest.importorskip("IPython", reason="needs the extra docs")
     script = tmp_path / "tutorial.py"
