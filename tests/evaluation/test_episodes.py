@@ -221,9 +221,9 @@ def test_metrics_are_named_like_the_fields_and_infos_with_a_prefix():
 @pytest.mark.parametrize(
     ("env", "n_episodes", "n_copies"),
     [
-        (Draw(), 1, 1),
         (Draw(), 9, 16),
-        (Coordination(), 20, 24),
+        pytest.param(Draw(), 1, 1, marks=pytest.mark.slow),
+        pytest.param(Coordination(), 20, 24, marks=pytest.mark.slow),
         pytest.param(Draw(), 8, 8, marks=pytest.mark.slow),
         pytest.param(Draw(), 20, 24, marks=pytest.mark.slow),
         pytest.param(Coordination(), 1, 1, marks=pytest.mark.slow),

@@ -318,6 +318,7 @@ def test_a_run_is_evaluated_again_wherever_its_directory_is_now(run, tmp_path):
     assert restored.restore().policy(None, jnp.zeros((2, 6))).shape == (2,)
 
 
+@pytest.mark.slow
 def test_a_failing_plot_loses_no_summary(run, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("disk full")

@@ -78,6 +78,7 @@ def trained(tmp_path_factory):
     return experiment.train(), experiment.directory, kept.scalars
 
 
+@pytest.mark.slow
 def test_the_summary_holds_the_success_beside_the_returns(trained):
     summary, directory, _ = trained
     success = summary["success"]

@@ -456,6 +456,7 @@ def test_an_entry_is_an_opponent_by_its_name(in_zoo, tmp_path):
 # Starting points.
 
 
+@pytest.mark.slow
 def test_a_training_begins_where_its_starting_point_ended_and_resumes_bit_for_bit(
     run, in_zoo, tmp_path
 ):

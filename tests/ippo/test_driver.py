@@ -147,6 +147,7 @@ def test_a_history_precedes_the_rows():
     np.testing.assert_array_equal(metrics["count"], [7, 1.5])
 
 
+@pytest.mark.slow
 def test_training_with_checkpoints_runs_in_the_callers_thread_and_its_contexts(tmp_path):
     seen = []
 

@@ -62,6 +62,7 @@ def test_advantages_are_multiplied_by_the_ratios_of_the_policies_before():
     assert len(orders) > 2
 
 
+@pytest.mark.slow
 def test_the_second_policy_learns_from_what_the_first_has_become():
     agent = shared_agent(
         Coordination(),

@@ -39,7 +39,7 @@ def with_larger_logits(params):
     return jax.tree.map(lambda leaf: leaf * 30 if leaf.std() < 0.05 else leaf, params)
 
 
-@pytest.mark.parametrize("make", [deep_sets, attention])
+@pytest.mark.parametrize("make", [pytest.param(deep_sets, marks=pytest.mark.slow), attention])
 def test_the_order_of_entities_only_orders_the_actions_that_are_directed_at_them(make):
     entities = layout()
     module = network(make, entities)
@@ -57,7 +57,8 @@ def test_the_order_of_entities_only_orders_the_actions_that_are_directed_at_them
 
 
 @pytest.mark.parametrize(
-    ("make", "recurrent"), [(deep_sets, None), (attention, None), (attention, "gru")]
+    ("make", "recurrent"),
+    [(deep_sets, None), (attention, None), pytest.param(attention, "gru", marks=pytest.mark.slow)],
 )
 def test_an_absent_entity_is_as_none_so_parameters_fit_every_number(make, recurrent):
     larger, smaller = layout(), layout(n_allies=1)
@@ -135,6 +136,7 @@ def test_networks_over_entities_say_what_they_need(changes, message):
         ja.DiscreteIPPO(WALK, None, tiny(actor_network="attention"))
 
 
+@pytest.mark.slow
 def test_a_policy_of_three_actors_plays_with_five():
     small, large = (spread(n, critic_network="deep_sets") for n in (3, 5))
     learnt = small.init(jax.random.key(0), ja.HyperParameters())
