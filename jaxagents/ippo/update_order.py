@@ -37,7 +37,7 @@ def fit_in_turn(
     ``kl_threshold`` approximate (iii). Where actors have rewards of their own, M still weighs the
     samples by how likely the others' new actions are, but there is no such bound.
 
-    Source: Kuba et al. 2022, https://arxiv.org/abs/2109.11251, eq. 11 and algorithm 4.
+    Source: Kuba et al. 2022, https://arxiv.org/abs/2109.11251, algorithm 4.
 
     Args:
         fit: Trains one policy: see `IPPOBase.fit`.

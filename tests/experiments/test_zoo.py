@@ -639,3 +639,9 @@ def test_the_cheapest_shipped_entries_earn_what_their_cards_say(index, monkeypat
 @pytest.mark.parametrize("entry_id", shipped())
 def test_every_shipped_entry_earns_what_its_card_says(entry_id, monkeypatch):
     check_shipped(entry_id, monkeypatch)
+
+
+def test_the_policies_of_an_entry_play_in_a_changed_environment(capsys):
+    shorter = ["--env_params.max_steps_in_episode", "3"]
+    assert cli.main(["eval", "zoo:hunting/discrete", "--n-evals", "2", *shorter]) == 0
+    assert "2 greedy episodes of 3.00 steps" in capsys.readouterr().out

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from jaxagents.hyperparameters import HyperParameters
+from jaxagents.ippo import base
 from jaxagents.ippo.update_order import fit_in_turn
 from jaxagents.ppo.policy_map import each_policy
 from tests.agents import shared_agent, tiny
@@ -124,3 +125,14 @@ def test_an_order_of_a_single_policy_is_an_error(sharing):
 def test_a_sequential_order_needs_advantages_that_stay(options, message):
     with pytest.raises(ValueError, match=message):
         tiny(update_order="sequential", parameter_sharing="independent", **options)
+
+
+def test_actors_learn_in_the_configured_order_and_critics_together(monkeypatch):
+    monkeypatch.setattr(base, "fit_in_turn", lambda *_: "in turn")
+    monkeypatch.setattr(base, "each_policy", lambda _: lambda *_: "together")
+    options = {"parameter_sharing": "independent"}
+    in_turn = shared_agent(Coordination(), **options, update_order="sequential")
+    assert in_turn.fit_policies({"actor": None}, None, None, None) == "in turn"
+    assert in_turn.fit_policies({"critic": None}, None, None, None) == "together"
+    together = shared_agent(Coordination(), **options)
+    assert together.fit_policies({"actor": None}, None, None, None) == "together"
