@@ -403,7 +403,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self.has_shaped_reward = interface.has_shaped_reward
         self.rewards_after_death = getattr(env, "rewards_after_death", False)
         self.success = getattr(env, "success", None)
-        if hasattr(env, "entities"):
+        if isinstance(env, Environment):
             self.entity_kinds = env.entities(env_params)
         super().__init__(
             interface.observation,

@@ -73,7 +73,8 @@ class ActorCritic(Frozen):
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype),
             (observation.features, jax.eval_shape(self.critic_features, observation)),
         )
-        entities = environments.entities
+        names_networks = config.actor_network is not None or config.critic_network is not None
+        entities = environments.entities if names_networks else None
         self.actor: Network = _make_actor(config, features, distribution.n_outputs, entities)
         self.torso: Network | None = None
         if config.shared_torso:

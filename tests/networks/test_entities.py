@@ -179,3 +179,16 @@ def test_actors_of_simple_spread_see_landmarks_and_each_other():
     assert others.shape == (3, 4)  # the library's order of the others differs between actors
     seen = np.asarray(others)[:, :2]
     np.testing.assert_allclose(seen[np.lexsort(seen.T)], vectors[np.lexsort(vectors.T)], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "known"),
+    [({"action_type": "continuous"}, True), ({"observation_type": "conic"}, False)],
+)
+def test_other_interfaces_of_smax_direct_no_action_and_may_have_no_entities(options, known):
+    env, params = ja.make("jaxmarl/HeuristicEnemySMAX", scenario="3m", **options)
+    kinds = env.entities(params)
+    assert (kinds is not None) == known
+    assert known is False or kinds["enemies"].first_action is None
+    agent = ja.IPPO(env, params, tiny(actor_network="deep_sets" if known else None))
+    assert (agent.environments.entities is not None) == known

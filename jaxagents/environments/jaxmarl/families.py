@@ -127,11 +127,15 @@ def _smax_entities(env: Any) -> dict[str, EntityKind] | None:
     width, allies, enemies = len(env.unit_features), env.num_allies, env.num_enemies
     if allies != enemies and len(env.agents) > allies:
         return None  # the sides observe different numbers
+    if env.observation_type != "unit_list":
+        return None
     # First of all the other allies, then the enemies, then the unit itself.
     return {
         "allies": EntityKind(allies - 1, ((0, width),)),
         "enemies": EntityKind(
-            enemies, (((allies - 1) * width, width),), first_action=env.num_movement_actions
+            enemies,
+            (((allies - 1) * width, width),),
+            first_action=env.num_movement_actions if env.action_type == "discrete" else None,
         ),
     }
 
