@@ -8,7 +8,13 @@ import pytest
 import jaxagents as ja
 from jaxagents.config import Layers
 from jaxagents.entities import Entities, EntityKind
-from jaxagents.networks.entities import NetworkContext, attention, deep_sets, entities_in
+from jaxagents.networks.entities import (
+    EntityAttention,
+    NetworkContext,
+    attention,
+    deep_sets,
+    entities_in,
+)
 from tests.agents import WALK, tiny
 
 # The own feature; two allies of two features; one feature of three enemies, and another one.
@@ -35,8 +41,12 @@ def network(make, entities, recurrent=None):
 
 
 def with_larger_logits(params):
-    """Scale the last layers, whose initial outputs are close to 0."""
-    return jax.tree.map(lambda leaf: leaf * 30 if leaf.std() < 0.05 else leaf, params)
+    """Scale the last layers, whose initial outputs are close to 0, and shift the biases from 0."""
+
+    def change(leaf):
+        return leaf * 30 if 0 < leaf.std() < 0.05 else jnp.where(leaf == 0, 0.3, leaf)
+
+    return jax.tree.map(change, params)
 
 
 @pytest.mark.parametrize("make", [pytest.param(deep_sets, marks=pytest.mark.slow), attention])
@@ -78,6 +88,15 @@ def test_an_absent_entity_is_as_none_so_parameters_fit_every_number(make, recurr
     )
     of_nothing = apply(params, jnp.zeros_like(filled), *others)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(of_nothing))
+
+
+def test_attention_to_nobody_sees_zeros():
+    module = EntityAttention(layout(), 8, jnp.tanh)
+    nobody = jnp.zeros((1, layout().observation_size))
+    params = with_larger_logits(module.init(jax.random.key(0), nobody))
+    own, seen = jnp.split(module.apply(params, nobody), 2, axis=-1)
+    assert jnp.all(own != 0)
+    assert jnp.all(seen == 0)
 
 
 def test_entities_are_taken_from_all_their_parts_and_the_rest_is_the_actors_own():
