@@ -4,12 +4,14 @@ Each network learns from several seeds on each size of a task. Its final policie
 those of the smallest size also on the larger ones: as they are, and fine-tuned for a tenth of the
 budget. Rows that the file holds already are not computed again.
 
-    python benchmarks/entities.py train --tasks spread --seeds 8
+    python benchmarks/entities.py train --seeds 8                    # needs the extra jumanji
+    python benchmarks/entities.py train --tasks spread
     python benchmarks/entities.py table
 """
 
 import argparse
 import csv
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -37,7 +39,7 @@ class Task(NamedTuple):
 
     env: str
     sizes: Mapping[str, Mapping[str, Any]]  # arguments by name, the smallest first
-    config: Mapping[str, Any]
+    n_steps: int = 244  # updates: 499,712 environment steps
     metric: str = "returns"
 
 
@@ -45,23 +47,28 @@ TASKS = {
     "spread": Task(
         "jaxmarl/MPE_simple_spread_v3",
         {str(n): {"num_agents": n, "num_landmarks": n} for n in (3, 5, 8)},
-        {"n_steps": 244},
     ),
     "smax": Task(
         "jaxmarl/HeuristicEnemySMAX",
         {name: {"scenario": name} for name in ("3m", "8m")},
-        {"n_steps": 244},
-        "info_won",
+        metric="info_won",
+    ),
+    "lbf": Task(
+        "jumanji/LevelBasedForaging-v0",
+        {name: {"scenario": name} for name in ("8x8-2p-2f", "15x15-4p-3f")},
     ),
 }
 NETWORKS = {"dense": None, "deep_sets": "deep_sets", "attention": "attention"}
+HYPERPARAMS = ja.HyperParameters()
 
 
-def make_agent(task: Task, size: str, network: str, **changes: Any) -> ja.IPPOBase:
-    """Build the agent of a network on a size of a task."""
+@functools.cache
+def agent_of(task_name: str, network: str, size: str, fraction: int = 1) -> ja.IPPOBase:
+    """Build the agent of a network on a size of a task, for a fraction of the budget."""
+    task = TASKS[task_name]
     env, env_params = ja.make(task.env, **task.sizes[size])
     config = ja.AgentConfig(
-        **{**task.config, **changes},
+        n_steps=task.n_steps // fraction,
         eval_frequency=10**6,
         initial_evaluation=False,
         normalize_observations=False,
@@ -72,56 +79,40 @@ def make_agent(task: Task, size: str, network: str, **changes: Any) -> ja.IPPOBa
     return ja.IPPO(env, env_params, config)
 
 
-def finals(agent: ja.IPPOBase, runners: list[Runner], metric: str) -> list[float]:
-    """Return the mean of greedy episodes of each runner's policies."""
-    played = (agent.eval(jax.random.key(1), N_EVALS, runner=runner) for runner in runners)
-    return [float(np.mean(metrics[metric])) for metrics in played]
+@functools.cache
+def trained(task_name: str, network: str, size: str, seed: int) -> Runner:
+    """Train on a size from a seed."""
+    return agent_of(task_name, network, size).train(jax.random.key(seed), HYPERPARAMS)[0]
 
 
-def rows_of(
-    task_name: str, network: str, n_seeds: int, done: set[tuple[str, ...]]
-) -> Iterator[tuple[str, str, str, list[float]]]:
-    """Yield where policies were trained and played, how, and what each seed's earned."""
-    task = TASKS[task_name]
-    first, *larger = task.sizes
-    keys = jax.vmap(jax.random.key)(np.arange(n_seeds))
-    hyperparams = ja.HyperParameters()
+def final(task: str, network: str, trained_on: str, played_on: str, how: str, seed: int) -> float:
+    """Return what the policies of a seed earn in greedy episodes in the end."""
+    agent, eval_key = agent_of(task, network, played_on), jax.random.key(1)
+    if how == "random":
+        metrics = agent.eval_random(eval_key, N_EVALS)
+    else:
+        runner = trained(task, network, trained_on, seed)
+        if how != "trained":
+            runner = agent.init(jax.random.key(seed), HYPERPARAMS, start=runner)
+        if how == "fine-tuned":
+            agent = agent_of(task, network, played_on, fraction=10)
+            runner, _ = agent.train(None, HYPERPARAMS, runner=runner)
+        metrics = agent.eval(eval_key, N_EVALS, runner=runner)
+    return float(np.mean(metrics[TASKS[task].metric]))
 
-    def trained(size: str) -> tuple[ja.IPPOBase, list[Runner]]:
-        agent = make_agent(task, size, network)
-        runners, _ = agent.train(keys, hyperparams)
-        return agent, [agent.member(runners, seed) for seed in range(n_seeds)]
 
-    def is_missing(*row: str) -> bool:
-        return (task_name, network, *row) not in done
-
-    small: list[Runner] = []
-    transfers = [(size, how) for size in larger for how in ("zero-shot", "fine-tuned")]
-    if is_missing(first, first, "trained") or (
-        network != "dense" and any(is_missing(first, *transfer) for transfer in transfers)
-    ):
-        agent, small = trained(first)
-        yield first, first, "trained", finals(agent, small, task.metric)
+def rows_of(task_name: str, network: str, n_seeds: int) -> Iterator[tuple[str, str, str, int]]:
+    """Yield where policies are trained and played, how, and the seed."""
+    first, *larger = TASKS[task_name].sizes
+    for seed in range(n_seeds):
+        yield first, first, "trained", seed
+        for size in larger if network != "dense" else ():
+            yield first, size, "zero-shot", seed
+            yield first, size, "fine-tuned", seed
+        for size in larger:
+            yield size, size, "trained", seed
     if network == "dense":
-        for size in filter(lambda size: is_missing(size, size, "random"), task.sizes):
-            agent = make_agent(task, size, network)
-            metrics = agent.eval_random(jax.random.key(1), N_EVALS)
-            yield size, size, "random", [float(np.mean(metrics[task.metric]))]
-    for size in larger if network != "dense" else ():
-        if is_missing(first, size, "zero-shot"):
-            agent = make_agent(task, size, network)
-            starts = [agent.init(jax.random.key(0), hyperparams, start=each) for each in small]
-            yield first, size, "zero-shot", finals(agent, starts, task.metric)
-        if is_missing(first, size, "fine-tuned"):
-            agent = make_agent(task, size, network, n_steps=task.config["n_steps"] // 10)
-            tuned = []
-            for seed, each in enumerate(small):
-                begin = agent.init(jax.random.key(seed), hyperparams, start=each)
-                tuned.append(agent.train(None, hyperparams, runner=begin)[0])
-            yield first, size, "fine-tuned", finals(agent, tuned, task.metric)
-    for size in larger:
-        if is_missing(size, size, "trained"):
-            yield size, size, "trained", finals(*trained(size), task.metric)
+        yield from ((size, size, "random", 0) for size in (first, *larger))
 
 
 def read() -> list[dict[str, str]]:
@@ -134,19 +125,18 @@ def read() -> list[dict[str, str]]:
 
 def train(arguments: argparse.Namespace) -> None:
     """Compute what the file lacks."""
-    done = {tuple(row[name] for name in COLUMNS[:5]) for row in read()}
+    done = {tuple(row[name] for name in COLUMNS[:-1]) for row in read()}
     with FILE.open("a", newline="") as file:
         writer = csv.writer(file)
         if not file.tell():
             writer.writerow(COLUMNS)
-        for task, network in itertools.product(arguments.tasks, arguments.networks):
-            for *where, how, values in rows_of(task, network, arguments.seeds, done):
-                if (task, network, *where, how) in done:
-                    continue
-                print(task, network, *where, how, np.round(values, 2), flush=True)
-                rows = ((task, network, *where, how, s, f"{v:.6g}") for s, v in enumerate(values))
-                writer.writerows(rows)
-                file.flush()
+        for name, network in itertools.product(arguments.tasks, arguments.networks):
+            for row in rows_of(name, network, arguments.seeds):
+                if (name, network, *map(str, row)) not in done:
+                    value = final(name, network, *row)
+                    print(name, network, *row, f"{value:.4g}", flush=True)
+                    writer.writerow((name, network, *row, f"{value:.6g}"))
+                    file.flush()
 
 
 def table(arguments: argparse.Namespace) -> None:
