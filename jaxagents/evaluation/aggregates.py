@@ -46,6 +46,11 @@ class Improvement(NamedTuple):
     probability: float  # mean over environments
     interval: Interval | None
 
+    @property
+    def may_be_chance(self) -> bool:
+        """True if one half lies in the probability's 95 % interval, or there is none."""
+        return self.interval is None or self.interval.low <= 0.5 <= self.interval.high
+
 
 def aggregate(groups: Mapping[str, Sequence[Run]]) -> list[Aggregate]:
     """Put the runs of each name on one scale over all environments.

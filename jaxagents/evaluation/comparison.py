@@ -73,6 +73,12 @@ class Comparison(NamedTuple):
         n, m = len(self.first.returns), len(self.second.returns)
         return min(n, m) > 1 and 2 / math.comb(n + m, n) <= _SIGNIFICANCE
 
+    @property
+    def may_be_chance(self) -> bool:
+        """True if the runs are too few, or 0 lies in the difference's 95 % interval."""
+        interval = self.interval
+        return not self.has_enough_runs or interval is None or interval.low <= 0 <= interval.high
+
 
 def compare_groups(groups: Mapping[str, Sequence[Run]]) -> list[Comparison]:
     """Compare each pair of groups by the returns in their runs' summaries.
@@ -175,7 +181,7 @@ def describe_comparison(comparison: Comparison) -> str:
         )
         if not comparison.has_enough_runs:
             text += ", but these are too few seeds to tell: train with 4 or more of each"
-        elif interval[0] <= 0:
+        elif comparison.may_be_chance:
             text += ", which may be chance"
     differing = (
         ""

@@ -2,13 +2,20 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
-from jaxagents.evaluation.aggregates import aggregate, describe_improvement, improvements
+from jaxagents.evaluation.aggregates import (
+    Aggregate,
+    aggregate,
+    describe_improvement,
+    improvements,
+)
 from jaxagents.evaluation.comparison import (
+    Group,
     Interval,
+    compare,
     compare_groups,
     describe_comparison,
     final_return,
@@ -18,6 +25,7 @@ from jaxagents.evaluation.runs import Run, environments_and_names, read_groups
 from jaxagents.evaluation.success_rates import comparable, success_number
 
 Row = dict[str, Any]
+_Compared = TypeVar("_Compared", Group, Aggregate)
 
 _COLUMNS = (
     *("kind", "env", "group", "other", "seed", "n_runs", "mean", "iqm", "score", "difference"),
@@ -55,7 +63,8 @@ def compare_runs(runs: Sequence[str | PathLike[str]]) -> list[Row]:
 
         ``low`` and ``high`` are the 95 % bootstrap interval over seeds of ``iqm``, ``score`` or
         ``difference``, or of ``probability`` where there is no difference. ``best`` is "best" for
-        the highest ``iqm`` or ``score``, and "tie" where several are highest as printed.
+        the highest ``iqm`` or ``score``, "tie" where several are highest as printed, and "close"
+        for those whose difference from the highest may be chance.
 
     Raises:
         ExperimentError: There is one group only; a run is unfinished, or has NaN or infinite
@@ -72,19 +81,15 @@ def table_of(groups: Mapping[str, Sequence[Run]]) -> list[Row]:
     several = len({env for env, _, _ in named}) > 1
     # First, because they check that the runs can be compared.
     results = [*(_of_several(groups) if several else _of_one(groups))]
-    rows = [*_of_groups(named), *results]
-    for kind, name in (("group", "iqm"), ("method", "score")):
-        for env in dict.fromkeys(row["env"] for row in rows):
-            _mark_best([r for r in rows if (r["kind"], r["env"]) == (kind, env)], name)
-    return rows
+    return [*_of_groups(named), *results]
 
 
 def _of_groups(named: Sequence[tuple[str, str, Sequence[Run]]]) -> Iterator[Row]:
     successes = comparable([run.success for _, _, runs in named for run in runs])
-    for env, name, runs in named:
-        group = make_group(name, runs)
-        success = group.success if successes else None
-        about = {"env": env, "group": name}
+    groups = [(env, make_group(name, runs)) for env, name, runs in named]
+    for (env, _, runs), (_, group) in zip(named, groups, strict=True):
+        rivals = [other for where, other in groups if where == env]
+        about = {"env": env, "group": group.label}
         yield _row(
             "group",
             **about,
@@ -93,8 +98,9 @@ def _of_groups(named: Sequence[tuple[str, str, Sequence[Run]]]) -> Iterator[Row]
             iqm=group.iqm,
             lowest=float(group.returns.min()),
             highest=float(group.returns.max()),
+            best=_rank(group, rivals, "iqm", lambda one, other: compare(one, other).may_be_chance),
             **_ends(group.interval),
-            **_success(success),
+            **_success(group.success if successes else None),
         )
         for run in runs:
             yield _row(
@@ -123,9 +129,13 @@ def _of_one(groups: Mapping[str, Sequence[Run]]) -> Iterator[Row]:
 def _of_several(groups: Mapping[str, Sequence[Run]]) -> Iterator[Row]:
     methods = aggregate(groups)
     for each in methods:
-        n_runs = sum(map(len, each.returns.values()))
         yield _row(
-            "method", group=each.label, n_runs=n_runs, score=each.iqm, **_ends(each.interval)
+            "method",
+            group=each.label,
+            n_runs=sum(map(len, each.returns.values())),
+            score=each.iqm,
+            best=_rank(each, methods, "score", lambda *pair: improvements(pair)[0].may_be_chance),
+            **_ends(each.interval),
         )
     for pair in improvements(methods):
         yield _row(
@@ -156,11 +166,18 @@ def _success(success: Mapping[str, Any] | None) -> Row:
     }
 
 
-def _mark_best(rows: Sequence[Row], name: str) -> None:
-    printed = [round(row[name], _DIGITS[name]) for row in rows]
-    best = [row for row, value in zip(rows, printed, strict=True) if value == max(printed)]
-    for row in best:
-        row["best"] = "best" if len(best) == 1 else "tie"
+def _rank(
+    own: _Compared,
+    rivals: Sequence[_Compared],
+    quantity: str,
+    may_be_chance: Callable[[_Compared, _Compared], bool],
+) -> str | None:
+    """Say how a group or method stands among all: "best", "tie", "close" or None."""
+    printed = {each.label: round(each.iqm, _DIGITS[quantity]) for each in rivals}
+    highest = [each for each in rivals if printed[each.label] == max(printed.values())]
+    if own.label in (each.label for each in highest):
+        return "best" if len(highest) == 1 else "tie"
+    return "close" if any(may_be_chance(own, each) for each in highest) else None
 
 
 def sentences_of(rows: Iterable[Row]) -> list[str]:
@@ -170,7 +187,7 @@ def sentences_of(rows: Iterable[Row]) -> list[str]:
     ties = []
     for kind, env in dict.fromkeys((row["kind"], row["env"]) for row in tied):
         of_all = [row for row in rows if (row["kind"], row["env"]) == (kind, env)]
-        labels = [row["group"] for row in of_all if row["best"]]
+        labels = [row["group"] for row in of_all if row["best"] == "tie"]
         name = "iqm" if kind == "group" else "score"
         highest = number_text(max(row[name] for row in of_all), _DIGITS[name])
         quantity = f"interquartile mean on {env}" if kind == "group" else "score"
@@ -223,25 +240,27 @@ def latex_of(rows: Sequence[Row]) -> str:
     """Write a comparison as LaTeX, in the style of booktabs.
 
     The first table has a row per group, or per method over several environments, the second a row
-    per seed. The highest interquartile mean or score is bold unless it is a tie. Sentences are
-    comments.
+    per seed. Bold are the highest interquartile means or scores, and those whose difference from
+    these may be chance, unless that is true of all. Sentences are comments.
     """
     titles, *cells = cells_of(rows)
-    best = {(row["group"], row["env"]) for row in rows if row["best"] == "best"}
+    of_kind = [row for row in rows if row["kind"] in ("group", "method")]
+    lower = {row["env"] for row in of_kind if row["best"] is None}
+    bold = {(row["group"], row["env"]) for row in of_kind if row["best"] and row["env"] in lower}
     envs = {row["env"] for row in rows if row["kind"] == "group"}
     several = len(envs) > 1
     # The columns with a highest number, and the environment that it is of.
     columns = {**{env: env for env in envs}, "score": None} if several else {"iqm": envs.pop()}
     body = [
         [
-            _tex(cell, is_bold=title in columns and (row[0], columns[title]) in best)
+            _tex(cell, is_bold=title in columns and (row[0], columns[title]) in bold)
             for title, cell in zip(titles, row, strict=True)
         ]
         for row in cells
     ]
     return "\n".join(
         [
-            r"% Needs \usepackage{booktabs}.",
+            r"% Needs \usepackage{booktabs}. Bold: the highest, and what may be as high by chance.",
             *(f"% {sentence}" for sentence in sentences_of(rows)),
             _tabular([[_tex(title) for title in titles], *body]),
             "",

@@ -90,16 +90,28 @@ def test_a_tie_is_called_a_tie(write):
     assert r"\textbf" not in latex_of(rows)
 
 
-def test_latex_is_escaped_and_the_best_is_bold(write, capsys):
-    runs = [*write("lr_50%", [0, -1], [0, -3]), *write("b&c", [0, -5])]
+def test_latex_is_escaped_and_bold_is_what_is_highest_or_may_be(write, capsys):
+    best = write("lr_50%", *([0, -1 - i] for i in range(4)))  # -1 to -4: -2.50
+    close = write("c", *([0, -1.5 - i] for i in range(4)))
+    runs = [*best, *close, *write("b&c", *([0, -50 - i] for i in range(4)))]
     assert cli.main(["compare", *map(str, runs), "--latex"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == r"% Needs \usepackage{booktabs}."
-    bold = r"\textbf{$-$2.00}"
-    assert rf"lr\_50\% & 2 & $-$2.00 & {bold} & $-$3.00 & $-$1.00 & $-$3.00 & $-$1.00 \\" in lines
-    assert r"b\&c & 1 & $-$5.00 & $-$5.00 & - & - & $-$5.00 & $-$5.00 \\" in lines
+    assert lines[0].startswith(r"% Needs \usepackage{booktabs}. Bold: ")
+    cells = {line.split(" & ")[0]: line.split(" & ") for line in lines if line.count(" & ") == 7}
+    iqms = {name: own[3] for name, own in cells.items() if name}
+    assert iqms == {
+        r"lr\_50\%": r"\textbf{$-$2.50}",
+        "c": r"\textbf{$-$3.00}",
+        r"b\&c": "$-$51.50",
+    }
     assert lines.count(r"\toprule") == lines.count(r"\bottomrule") == 2
-    assert lines[-4:-2] == [r"0 & $-$1.00 & $-$5.00 \\", r"1 & $-$3.00 &  \\"]
+    assert r"3 & $-$4.00 & $-$4.50 & $-$53.00 \\" in lines
+
+
+def test_too_few_seeds_leave_nothing_bold(write):
+    rows = table_of(read_groups([*write("a", *[[0, 9]] * 3), *write("b", *[[0, 1]] * 3)]))
+    assert [row["best"] for row in rows if row["kind"] == "group"] == ["best", "close"]
+    assert r"\textbf" not in latex_of(rows)
 
 
 def test_latex_over_several_environments_has_a_column_for_each(write):
@@ -109,12 +121,12 @@ def test_latex_over_several_environments_has_a_column_for_each(write):
         each
         for name, of_name in ends.items()
         for env, end in zip(envs, of_name, strict=True)
-        for each in write(name, [0, end], env=env)
+        for each in write(name, *[[0, end]] * 4, env=env)
     ]
     lines = latex_of(table_of(read_groups(runs))).splitlines()
     assert r" & gymnax/CartPole-v1 & hunting/discrete & score & 95 \% from & to \\" in lines
     # On CartPole both are best.
-    assert r"b & 6.00 & \textbf{5.00} & \textbf{1.000} & - & - \\" in lines
+    assert r"b & 6.00 & \textbf{5.00} & \textbf{1.000} & 1.000 & 1.000 \\" in lines
     assert r"gymnax/CartPole-v1 & 0 & 6.00 & 6.00 \\" in lines
 
 
