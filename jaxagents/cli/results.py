@@ -12,6 +12,7 @@ from jaxagents.cli.output import shown_path, summary_text
 
 if TYPE_CHECKING:
     from jaxagents.evaluation.runs import Run
+    from jaxagents.experiments.experiment import Experiment
 
 
 def add_result_commands(commands: Commands) -> None:
@@ -262,7 +263,9 @@ def _add_eval(commands: Commands) -> None:
 
 
 def _add_replay(commands: Commands) -> None:
-    command = add_command(commands, "replay", replay)
+    command = add_command(
+        commands, "replay", replay, "RUN [OPTION ...] [--KEY VALUE ...]", takes_overrides=True
+    )
     add_run(command)
     command.add_argument(
         "--episodes", type=int, default=1, metavar="N", help="number of episodes; 1 by default"
@@ -271,7 +274,8 @@ def _add_replay(commands: Commands) -> None:
     command.add_argument(
         "--to",
         metavar="FOLDER",
-        help="folder of the files; by default a new one, RUN/replay or RUN/replay-2",
+        help="folder of the files; by default a new one, RUN/replay or RUN/replay-2, or with "
+        "changed keys replay in the current folder",
     )
     command.add_argument(
         "--mp4", action="store_true", help="write MP4 films too; needs ffmpeg or the extra mp4"
@@ -310,35 +314,31 @@ def evaluate(parsed: argparse.Namespace) -> None:
     The episodes are by default those of its summary. --KEY VALUE changes the run's configuration:
     the policies then play in another environment, such as a larger team's.
     """
-    from jaxagents.evaluation.runs import path_of_config
-    from jaxagents.evaluation.zoo import directory_of
-    from jaxagents.experiments.config_files.file import load_config
-    from jaxagents.experiments.config_files.source import refuse_other_keys
-    from jaxagents.experiments.experiment import Experiment
-
-    if parsed.overrides:
-        groups = ("env", "env_kwargs", "env_params", "side", "agent")
-        refuse_other_keys(parsed.overrides, groups, "eval")
-        start = ["--init_from", parsed.run, "--seeds", "1"]
-        path = path_of_config(directory_of(parsed.run))
-        experiment = Experiment(load_config(path, [*parsed.overrides, *start]))
-    else:
-        experiment = Experiment.of_run(parsed.run)
+    experiment = _experiment_to_play(parsed, "eval")
     how = experiment.evaluation_by(
         n_evals=parsed.n_evals, greedy=_greedy(parsed), mode=parsed.mode, seed=parsed.seed
     )
-    evaluate_with = experiment.evaluate_start if parsed.overrides else experiment.evaluate
-    print(summary_text(evaluate_with(how)))
+    print(summary_text(experiment.evaluate(how)))
+
+
+def _experiment_to_play(parsed: argparse.Namespace, command: str) -> "Experiment":
+    from jaxagents.experiments.config_files.source import refuse_other_keys
+    from jaxagents.experiments.experiment import Experiment
+
+    if not parsed.overrides:
+        return Experiment.of_run(parsed.run)
+    groups = ("env", "env_kwargs", "env_params", "side", "agent")
+    refuse_other_keys(parsed.overrides, groups, command)
+    return Experiment.elsewhere(parsed.run, parsed.overrides)
 
 
 def replay(parsed: argparse.Namespace) -> None:
     """Animate episodes of a run.
 
-    The files are episode-1.gif, ..., of the first episodes that `jaxagents eval` plays.
+    The files are episode-1.gif, ..., of the first episodes that `jaxagents eval` plays. --KEY VALUE
+    changes the run's configuration, as there.
     """
-    from jaxagents.experiments.experiment import Experiment
-
-    for path in Experiment.of_run(parsed.run).replay(
+    for path in _experiment_to_play(parsed, "replay").replay(
         parsed.to,
         parsed.episodes,
         _greedy(parsed),

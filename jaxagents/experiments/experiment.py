@@ -74,6 +74,7 @@ from jaxagents.hyperparameters import check_hyperparams
 from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
 from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.trackers import Tracker, Trackers
+from jaxagents.types import Runner
 
 if typing.TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
@@ -134,6 +135,7 @@ class Experiment:
         self._own_trackers = tuple(trackers)
         self._trackers = Trackers(())
         self._start: dict[str, Any] | None = None  # written once resumed training is under way
+        self._plays_start = False  # of `elsewhere`: policies are those of ``init_from``
         if config.stop_at_return is not None:
             callbacks = [*callbacks, StopAtReturn(config.stop_at_return)]
         checkpoints, self._member = checkpoints_of(self.directory, config)
@@ -193,6 +195,24 @@ class Experiment:
         with locating_errors(path, overrides):
             experiment = cls(config, directory, callbacks, progress_bar, trackers)
         experiment._read = (path.absolute(), text)
+        return experiment
+
+    @classmethod
+    def elsewhere(cls, run: str | PathLike[str], overrides: Sequence[str]) -> "Experiment":
+        """Let the policies of a run play in a changed configuration, such as a larger team's.
+
+        `evaluate`, `restore` and `replay` then take the policies of that run.
+
+        Args:
+            run: Directory of the run, or ``zoo:ID``.
+            overrides: Changes to the run's configuration, as for `load_config`.
+
+        Raises:
+            ExperimentError: there is no such run, or the configuration fits no agent.
+        """
+        start = ["--init_from", str(run), "--seeds", "1"]
+        experiment = cls(load_config(path_of_config(directory_of(run)), [*overrides, *start]))
+        experiment._plays_start = True
         return experiment
 
     def train(self) -> dict[str, Any]:
@@ -378,11 +398,20 @@ class Experiment:
             The agent, ready for `eval`, `policy` and `value`.
 
         Raises:
-            ExperimentError: there is no such checkpoint.
+            ExperimentError: there is no such checkpoint; or elsewhere, its policies do not fit.
         """
+        if self._plays_start:
+            self.agent.collect_training(self._start_runner(mode))
+            return self.agent
         with explained():
             self.agent.restore(mode or self.config.evaluation.mode, member=self._member)
         return self.agent
+
+    def _start_runner(self, mode: str | None) -> Runner:
+        start = read_starting_point(self.agent, self.config, mode)
+        if start is None:
+            raise ExperimentError("init_from is not set: there are no policies to play.")
+        return start.runner
 
     def export(
         self, directory: str | PathLike[str], mode: str | None = None, onnx: bool = False
@@ -421,7 +450,8 @@ class Experiment:
 
         Args:
             directory: Directory of the files; None takes the run's ``replay``, or if that exists
-                ``replay-2``, .... For an entry of the zoo these are in the current folder.
+                ``replay-2``, .... For an entry of the zoo, or elsewhere, these are in the current
+                folder.
             n_episodes: Number of episodes.
             greedy: Take the most probable actions instead of sampling; None: as configured.
             mode: As for `restore`.
@@ -439,7 +469,8 @@ class Experiment:
         """
         from jaxagents.visual.replay import MAX_FRAMES, check_replay, write_replay
 
-        replays = folder_of_results([self.directory]) / "replay"
+        own = Path(".") if self._plays_start else folder_of_results([self.directory])
+        replays = own / "replay"
         folder = numbered_if_taken(replays) if directory is None else Path(directory)
         n_frames = MAX_FRAMES if max_frames is None else max_frames
         with explained():
@@ -476,26 +507,12 @@ class Experiment:
             population see `summaries.combine`; for population-based training, `summaries.of_best`.
 
         Raises:
-            ExperimentError: there is no such checkpoint.
+            ExperimentError: there is no such checkpoint; or elsewhere, its policies do not fit.
         """
-        return self._runs.evaluate(self.agent, how or self.config.evaluation)
-
-    def evaluate_start(self, how: EvaluationConfig) -> dict[str, Any]:
-        """Play episodes with the policies of ``config.init_from``, before any training.
-
-        Args:
-            how: Which of their checkpoints, and which episodes.
-
-        Returns:
-            As `evaluate`.
-
-        Raises:
-            ExperimentError: there is no such run, or its policies do not fit.
-        """
-        start = read_starting_point(self.agent, self.config, how.mode)
-        if start is None:
-            raise ExperimentError("init_from is not set: there are no policies to evaluate.")
-        return evaluate_runner(self.agent, start.runner, how, self.config)
+        how = how or self.config.evaluation
+        if self._plays_start:
+            return evaluate_runner(self.agent, self._start_runner(how.mode), how, self.config)
+        return self._runs.evaluate(self.agent, how)
 
     def _record(self, evaluation: Evaluation) -> None:
         if self._start is not None:  # this is the first evaluation of resumed training

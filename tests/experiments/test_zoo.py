@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 import jaxagents as ja
 from jaxagents.cli import main as cli
@@ -641,7 +642,12 @@ def test_every_shipped_entry_earns_what_its_card_says(entry_id, monkeypatch):
     check_shipped(entry_id, monkeypatch)
 
 
-def test_the_policies_of_an_entry_play_in_a_changed_environment(capsys):
+def test_the_policies_of_an_entry_play_in_a_changed_environment(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     shorter = ["--env_params.max_steps_in_episode", "3"]
     assert cli.main(["eval", "zoo:hunting/discrete", "--n-evals", "2", *shorter]) == 0
     assert "2 greedy episodes of 3.00 steps" in capsys.readouterr().out
+    assert cli.main(["replay", "zoo:hunting/discrete", *shorter]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["replay"]
+    with Image.open(tmp_path / "replay" / "episode-1.gif") as film:
+        assert film.n_frames == 1 + 3
