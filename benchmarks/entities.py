@@ -127,7 +127,7 @@ def train(arguments: argparse.Namespace) -> None:
     """Compute what the file lacks."""
     done = {tuple(row[name] for name in COLUMNS[:-1]) for row in read()}
     with FILE.open("a", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         if not file.tell():
             writer.writerow(COLUMNS)
         for name, network in itertools.product(arguments.tasks, arguments.networks):
