@@ -77,9 +77,10 @@ class JumanjiEnvironment(Environment):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The generator's arguments, which `make_jumanji` takes too."""
+        """What the environment and its generator were made with; `make_jumanji` takes both."""
         generator = _generator_of(self.env)
-        return {} if generator is None else _arguments_of(generator)
+        of_generator = {} if generator is None else _arguments_of(generator)
+        return {**of_generator, **_arguments_of(self.env)}
 
     def entities(self, params: PyTree = None) -> dict[str, EntityKind] | None:
         """Return the kinds of entities in observations; see `Environment.entities`."""
@@ -262,11 +263,11 @@ def _generator_of(env: Any) -> Any:
     return getattr(env, "generator", getattr(env, "_generator", None))
 
 
-def _arguments_of(generator: Any) -> dict[str, Any]:
-    """Return the arguments that a generator was made with, None where it does not keep one."""
-    parameters = [*inspect.signature(type(generator).__init__).parameters.values()][1:]
+def _arguments_of(made: Any) -> dict[str, Any]:
+    """Return what an environment or generator was made with, None where it does not keep one."""
+    parameters = [*inspect.signature(type(made).__init__).parameters.values()][1:]
     names = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
-    return {each: getattr(generator, each, getattr(generator, f"_{each}", None)) for each in names}
+    return {each: getattr(made, each, getattr(made, f"_{each}", None)) for each in names}
 
 
 def _generator(env: Any, changes: dict[str, Any]) -> Any:

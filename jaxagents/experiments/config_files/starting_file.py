@@ -221,7 +221,11 @@ def _commented_out(name: str, defaults: Mapping[str, tuple[Any, str]]) -> list[s
         return [f"# {name}: {{}}  # this environment takes none"]
     lines = [f"{name}:"]
     for each, (value, remark) in defaults.items():
-        lines.append(f"{_INDENT}{each}: {yaml_text(value)}")
+        line = f"{_INDENT}{each}: {yaml_text(value)}"
+        if len(line) > _COLUMNS - len("# ") and isinstance(value, list | tuple):
+            lines += [f"{_INDENT}{each}:", *(f"{_INDENT}- {yaml_text(item)}" for item in value)]
+        else:
+            lines.append(line)
         lines += _comment(remark, _INDENT, _COLUMNS - len("# "))
     return [f"# {line}" for line in lines]
 

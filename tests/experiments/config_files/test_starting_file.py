@@ -26,9 +26,10 @@ from jaxagents.ippo.measured_losses import warn_of_measured_losses
 from jaxagents.training.trackers import read_json_lines
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
-# Without MNIST, which would download its images.
-IDS = [each for each in registered_ids() if "MNIST" not in each]
-# Of each family, and with each kind of entry: arguments with choices, parameters, lists, neither.
+# Without those that would download their images and levels.
+IDS = [each for each in registered_ids() if not re.search("MNIST|Sokoban", each)]
+# Of each family, and with each kind of entry: arguments with choices, parameters, lists, neither;
+# an argument that the id's registration chooses (Climbing), and one longer than a line (PacMan).
 REPRESENTATIVES = (
     "gymnax/CartPole-v1",
     "gymnax/Reacher-misc",
@@ -37,6 +38,8 @@ REPRESENTATIVES = (
     "jaxmarl/overcooked",
     "jaxmarl/storm",
     "jaxmarl/switch_riddle",
+    "jumanji/PacMan-v1",
+    "matrax/Climbing-stateful-v0",
 )
 
 
