@@ -240,8 +240,8 @@ def latex_of(rows: Sequence[Row]) -> str:
     """Write a comparison as LaTeX, in the style of booktabs.
 
     The first table has a row per group, or per method over several environments, the second a row
-    per seed. Bold are the highest interquartile means or scores, and those whose difference from
-    these may be chance, unless that is true of all. Sentences are comments.
+    per seed. The highest interquartile mean or score is bold, and so is each whose difference from
+    it may be chance; if that is all, none is. Sentences are comments.
     """
     titles, *cells = cells_of(rows)
     of_kind = [row for row in rows if row["kind"] in ("group", "method")]
