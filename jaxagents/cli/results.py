@@ -79,6 +79,11 @@ def _add_compare(commands: Commands) -> None:
     command = add_command(commands, "compare", _compare)
     add_runs(command)
     command.add_argument(
+        "--labels",
+        metavar="NAME=LABEL,...",
+        help="what to call groups, by the names of their configurations",
+    )
+    command.add_argument(
         "--csv", metavar="FILE", help="write all numbers to a new file, or with - print only them"
     )
     command.add_argument(
@@ -175,7 +180,7 @@ def _compare(parsed: argparse.Namespace) -> None:
     from jaxagents.errors import ExperimentError, explained
     from jaxagents.evaluation.comparison_tables import csv_text, latex_of, table_of
     from jaxagents.evaluation.marl_eval import marl_eval_text
-    from jaxagents.evaluation.runs import read_groups
+    from jaxagents.evaluation.runs import read_groups, renamed
     from jaxagents.training.atomic_write import write_atomically
     from jaxagents.visual.picture_files import check_replaceable, check_suffix
 
@@ -185,7 +190,10 @@ def _compare(parsed: argparse.Namespace) -> None:
     if parsed.profiles is not None:
         check_suffix(Path(parsed.profiles))
         check_replaceable(Path(parsed.profiles))
-    groups = read_groups(parsed.runs)
+    labels = _labels(parsed.labels) or {}
+    if not isinstance(labels, Mapping):
+        raise ExperimentError(f"--labels {parsed.labels} is not of the form NAME=LABEL,...")
+    groups = renamed(read_groups(parsed.runs), labels)
     rows = table_of(groups)
     tables = [latex_of(rows)] if parsed.latex else []
     files = {} if parsed.marl_eval is None else {parsed.marl_eval: marl_eval_text(groups)}

@@ -21,7 +21,7 @@ from jaxagents.evaluation.comparison import (
     final_return,
     make_group,
 )
-from jaxagents.evaluation.runs import Run, environments_and_names, read_groups
+from jaxagents.evaluation.runs import Run, environments_and_names, read_groups, renamed
 from jaxagents.evaluation.success_rates import comparable, success_number
 
 Row = dict[str, Any]
@@ -41,7 +41,9 @@ _ESCAPED = {
 }
 
 
-def compare_runs(runs: Sequence[str | PathLike[str]]) -> list[Row]:
+def compare_runs(
+    runs: Sequence[str | PathLike[str]], labels: Mapping[str, str] | None = None
+) -> list[Row]:
     """Compare the final returns of runs, as rows such as `pandas.DataFrame` takes.
 
     Runs that differ only in their seed form a group. On one environment groups are compared by
@@ -50,6 +52,7 @@ def compare_runs(runs: Sequence[str | PathLike[str]]) -> list[Row]:
 
     Args:
         runs: Directories of runs or populations.
+        labels: What to call groups, by the names of their configurations.
 
     Returns:
         Rows with equal columns, None where one does not apply. By their ``kind`` they are about
@@ -68,11 +71,12 @@ def compare_runs(runs: Sequence[str | PathLike[str]]) -> list[Row]:
 
     Raises:
         ExperimentError: There is one group only; a run is unfinished, or has NaN or infinite
-            returns; or methods were not trained on the same environments.
+            returns; methods were not trained on the same environments; or no run has the name of a
+            label.
 
     Source: Agarwal et al. 2021, https://arxiv.org/abs/2108.13264.
     """
-    return table_of(read_groups(runs))
+    return table_of(renamed(read_groups(runs), labels or {}))
 
 
 def table_of(groups: Mapping[str, Sequence[Run]]) -> list[Row]:

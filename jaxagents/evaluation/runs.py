@@ -236,6 +236,23 @@ def labelled(
     return dict(zip(labels, groups.values(), strict=True))
 
 
+def renamed(groups: Mapping[str, Sequence[Run]], names: Mapping[str, str]) -> dict[str, list[Run]]:
+    """Group runs anew by other names, which stand for those of their configurations.
+
+    Raises:
+        ExperimentError: There is no run of a name.
+    """
+    runs = [run for each in groups.values() for run in each]
+    own = dict.fromkeys(run.name for run in runs)
+    if unknown := names.keys() - own.keys():
+        raise ExperimentError(
+            f"labels: there is no run named {min(unknown)!r}; there are {', '.join(own)}."
+        )
+    return group_runs(
+        [run._replace(config=run.config | {"name": names.get(run.name, run.name)}) for run in runs]
+    )
+
+
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Group the runs that differ only in their seed, by a unique label.
 

@@ -67,6 +67,20 @@ def test_a_table_has_a_row_per_group_seed_and_pair(write):
     assert (rows[-1]["other"], rows[-1]["difference"], rows[-1]["probability"]) == ("b", -3.0, 0.0)
 
 
+def test_groups_are_called_by_their_labels(write, capsys):
+    runs = [*write("a", [0, 1]), *write("b", [0, 5]), *write("a", [0, 2], env="x/y")]
+    runs += write("b", [0, 3], env="x/y")
+    rows = compare_runs(runs, labels={"a": "Ours, new"})
+    assert {row["group"] for row in rows} == {"Ours, new", "b"}
+    assert cli.main(["compare", *map(str, runs[:2]), "--labels", "a=Ours", "--latex"]) == 0
+    assert "Ours" in capsys.readouterr().out
+    for wrong in ("c=Ours", "Ours"):
+        assert cli.main(["compare", *map(str, runs[:2]), "--labels", wrong]) == 2
+    errors = capsys.readouterr().err
+    assert "there is no run named 'c'; there are a, b." in errors
+    assert "--labels Ours is not of the form NAME=LABEL,..." in errors
+
+
 def test_csv_alone_is_printed_for_a_dash_and_holds_all_that_is_printed_otherwise(write, capsys):
     runs = [*write("a", [0, 1], success=[0.0, 0.5]), *write("b", [0, 5], success=[0.0, 0.75])]
     assert cli.main(["compare", *map(str, runs), "--csv", "-"]) == 0
