@@ -85,6 +85,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # Minibatches and epochs
     "minibatches of time rows": {"minibatch_unit": "time"},
     "minibatches of steps": {"minibatch_unit": "step"},
+    "32 minibatches of steps": {"minibatch_unit": "step", "n_minibatches": 32},
+    "32 minibatches of steps, 10 epochs, rates 3e-4": {
+        "minibatch_unit": "step",
+        "n_minibatches": 32,
+        "actor_epochs": 10,
+        "critic_epochs": 10,
+        **_rates(3e-4, 3e-4),
+    },
     "10 epochs": {"actor_epochs": 10, "critic_epochs": 10},
     "critic 10 epochs": {"critic_epochs": 10},
     "kl_threshold 0.02": {"kl_threshold": 0.02},
