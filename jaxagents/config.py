@@ -49,7 +49,7 @@ def check_seed(name: str, value: Any) -> None:
 
 
 def use_python_integers(config: Any) -> None:
-    """Replace NumPy's integers in a frozen dataclass by Python's, which can be written to files."""
+    """Replace NumPy's integers in a frozen dataclass with Python's, which files can hold."""
     for name, value in vars(config).items():
         if isinstance(value, np.integer):
             object.__setattr__(config, name, value.item())
@@ -120,7 +120,7 @@ class NamedNetwork:
 
     @property
     def plain(self) -> str | dict[str, Any]:
-        """The same in a file's types: its name, or its name and arguments."""
+        """The network in the types of a file: its name, or its name and arguments."""
         return {"name": self.name, **_thawed(self.arguments)} if self.arguments else self.name
 
 
@@ -149,8 +149,8 @@ class AgentConfig:
             environment steps.
         batch_size: Number of parallel environments, one trajectory each per update.
         minibatch_size: Trajectories in a minibatch (with another minibatch_unit: as many samples as
-            so many trajectories hold), a divisor of batch_size: an epoch takes
-            batch_size / minibatch_size optimizer steps.
+            this many trajectories hold), a divisor of batch_size: an epoch takes batch_size /
+            minibatch_size optimizer steps.
         rollout_length: Environment steps per trajectory.
         actor_epochs: Maximum epochs of the actor per update; the hyperparameter kl_threshold stops
             them early.
@@ -184,8 +184,8 @@ class AgentConfig:
             actor's index. Without a global state they observe all actors' observations, which must
             then be finite even for dead actors.
             Source: MAPPO, Yu et al. 2022, https://arxiv.org/abs/2103.01955.
-        shared_torso: Let critics take the output of the actor's hidden layers, and recurrent cell,
-            in place of the observation. Only the actor's loss trains the shared layers. An update
+        shared_torso: Let critics take the output of the actor's hidden layers and recurrent cell in
+            place of the observation. Only the actor's loss trains the shared layers. An update
             computes their output once for all critic epochs, which is faster, above all for
             recurrent agents: their critics need no cell. critic_layers follow the shared layers.
         normalize_observations: Shift and scale observations, but not images, to mean 0 and standard
@@ -202,25 +202,26 @@ class AgentConfig:
             actor_epochs and the hyperparameter kl_threshold then apply to both, and grad_clip is
             the actor's. False: the critic is trained after the actor, in minibatches of its own.
         update_order: "together": all policies learn at the same time. "sequential": one after the
-            other, in a random order, each with its advantages multiplied by how much likelier the
-            earlier ones have made the actions that they chose beside it; for teams with a policy
-            each. Source: HAPPO, Kuba et al. 2022, https://arxiv.org/abs/2109.11251.
+            other, in a random order. The advantages of each are multiplied by the factor by which
+            the updates of earlier policies changed the probability of their own actions. For teams
+            whose actors have a policy each. Source: HAPPO, Kuba et al. 2022,
+            https://arxiv.org/abs/2109.11251.
         normalize_advantages: Shift and scale advantages to mean 0 and standard deviation 1 over a
             policy's whole "batch", or over each "minibatch". None: leave them in units of reward.
         scale_actor_loss: Multiply the actor's loss by the standard deviation of the advantages
             relative to that of the rewards, at most 1. Steps then become small once a task is
             solved; see `ppo.statistics.relative_deviation`.
-        replay_updates: Learn in each update from as many of the latest earlier rollouts too, kept
-            on the device, each corrected by V-trace; needs advantages="vtrace" and the extra
-            "replay". An epoch takes replay_updates + 1 times as many optimizer steps. 0: from the
-            new rollout alone.
-        warmup_updates: Updates before the first that learns from earlier rollouts; there are always
-            at least replay_updates.
+        replay_updates: In each update, also learn from this many of the latest earlier rollouts,
+            which are kept on the device and corrected by V-trace; needs advantages="vtrace" and the
+            extra "replay". An epoch takes replay_updates + 1 times as many optimizer steps. 0:
+            learn from the new rollout alone.
+        warmup_updates: Updates before the first one that learns from earlier rollouts; never fewer
+            than replay_updates.
         critic_error: Cost of a value's error: "squared", or "huber": squared up to the
             hyperparameter huber_delta, linear beyond.
-        clip_values: Clip values in the critic's loss to within the hyperparameter eps_clip of those
-            at the rollout; the larger of both errors counts. With normalize_values, eps_clip is in
-            standard deviations of the value targets.
+        clip_values: Clip values in the critic's loss to within the hyperparameter eps_clip of the
+            values at the rollout; the larger of both errors counts. With normalize_values, eps_clip
+            is in standard deviations of the value targets.
         learning_rate_schedule: "constant"; "linear" or "cosine": both learning rates fall to 0 over
             n_steps updates; or "kl": the actor's rate adapts to the hyperparameter kl_target.
         ent_coeff_schedule: Schedule of the hyperparameter ent_coeff: "constant", "linear" or
@@ -231,14 +232,14 @@ class AgentConfig:
         on_nonfinite: Reaction to a NaN or infinite quantity of an update: a reward, observation,
             running statistic, value, loss, gradient or parameter. "stop" ends the training with an
             error that names update, policy and quantity; only checkpoints survive. "skip" leaves
-            that policy as it was before the update, and counts the update.
+            that policy as it was before the update, but still counts the update.
         shaped_reward_steps: Environment steps over which an environment's shaped reward is added
             to the reward, times a factor that falls linearly from 1 to 0; None adds none. Returns
             never include it.
         max_episode_steps: Truncate episodes at this length, in environment steps; None leaves it
             to the environment.
         time_limits: What truncation means for learning. "bootstrap": the time limit is no part of
-            the task, and the value of the final observation stands for the rest of the return.
+            the task, and the value of the final observation replaces the rest of the return.
             "terminal": it is a part of the task, and ends the return. The metric truncated is the
             same either way. None: as the environment says. Source: Pardo et al. 2018,
             https://arxiv.org/abs/1712.00378.
@@ -246,38 +247,39 @@ class AgentConfig:
             observe. None: only if the environment says that its time limit is a part of the task,
             time_limits does not change that, and the limit is known.
         progress_bar: Show a progress bar; it advances with each evaluation.
-        devices: Number of devices among which the members of a population, the environments of an
-            update and the episodes of an evaluation are divided. Each draws minibatches from its
-            own trajectories; gradients and statistics are of all. A resumed run may change it.
+        devices: Number of devices that share the members of a population, the environments of an
+            update and the episodes of an evaluation. Each draws minibatches from its own
+            trajectories; gradients and statistics are taken over all devices. A resumed run may
+            change it.
         squash: Continuous agents: squash actions into their bounds by tanh instead of clipping.
         compute_dtype: "bfloat16" computes the hidden layers of the default networks in bfloat16,
             and rounds observations to it, for accelerators. Parameters, recurrent cells, last
             layers and losses remain float32; None computes everything in float32. A resumed run
             may change it.
-        prng_impl: "rbg" draws a run's random numbers by that generator of jax, seeded by the
-            run's key. It is cheaper on accelerators, but its numbers depend on the machine and
-            on jax's version. None draws by the key's own generator.
+        prng_impl: "rbg" draws a run's random numbers with that generator of jax, seeded with the
+            run's key. It is cheaper on accelerators, but its numbers depend on the machine and on
+            jax's version. None draws with the key's own generator.
         actor_layers: The actor's network.
         critic_layers: The critic's network.
         actor_network: "attention" or "deep_sets", over the entities of an observation; or the name
             of a network added by `jaxagents.register_network`. With arguments, {name: attention,
-            size: 32}. In Python also a flax module, which no file can hold. The module maps
-            [*batch, *obs] to [*batch, n_actions] logits, or to [*batch, dimensions] means. For
+            size: 32}. In Python it may also be a flax module, which files cannot hold. The module
+            maps [*batch, *obs] to [*batch, n_actions] logits, or to [*batch, dimensions] means. For
             recurrent agents it has the interface of `RecurrentNetwork`: from [time, *batch, *obs],
             the hidden state and the steps at which it is reset, to outputs and the hidden states
             after each step. Its output for a sample must not depend on other samples, as it would
             with batch normalisation. None builds one from actor_layers.
-        critic_network: The critic's, as actor_network, from [*batch, *obs] to values [*batch]; None
-            builds one from critic_layers.
-        freeze: Paths of what no update changes, as in [actor.torso.Dense_0, critic]: parameters, or
-            running statistics, such as normalizers.observation. A path stands for all that begins
-            with it; the error of an unknown one lists all. With the critic's last layer the
-            normalizers value and reward are frozen, so that its outputs keep their meaning.
-            Gradients are clipped by the norm of those of the other parameters.
+        critic_network: The critic's network, given as for actor_network; it maps [*batch, *obs] to
+            values [*batch]. None builds one from critic_layers.
+        freeze: Paths of parameters, or of running statistics such as normalizers.observation, that
+            no update changes, as in [actor.torso.Dense_0, critic]. A path stands for everything
+            below it; an unknown one is an error, which lists all paths. Freezing the critic's last
+            layer also freezes the normalizers value and reward, so that its outputs keep their
+            meaning. Gradients are clipped by the norm over the other parameters.
         optimizer: "clipped_adam": Adam with clipped gradients, whose steps have a root mean square
-            of at most the learning rate; or "adam", without that bound. In Python also a function
-            from a network's OptimizerParams to an optax.GradientTransformation, which no file can
-            hold.
+            of at most the learning rate; or "adam", without that bound. In Python it may also be a
+            function from a network's OptimizerParams to an optax.GradientTransformation, which
+            files cannot hold.
     """
 
     # The size of a training run
@@ -433,7 +435,7 @@ class AgentConfig:
             )
 
     def _minibatch_units(self) -> tuple[int, str]:
-        """Count what minibatches of a rollout are drawn over, with a description."""
+        """Count the units that minibatches of a rollout are drawn from, with a description."""
         if self.minibatch_unit == "trajectory":
             return self.batch_size, f"batch_size={self.batch_size} trajectories"
         if self.minibatch_unit == "time":
@@ -446,7 +448,7 @@ class AgentConfig:
 
         Args:
             n_devices: Number of devices, above 1.
-            given: What asks for them, for the message.
+            given: The setting that asks for them, for the message.
         """
         sizes = {"minibatch_size": self.minibatch_size, "n_evals": self.n_evals}
         if self.n_minibatches is not None:
@@ -612,7 +614,7 @@ def _as_network(field: str, choice: Any) -> Any:
 
 
 def _frozen(name: str, value: Any) -> Any:
-    """Make a value of a file's types hashable."""
+    """Make a value read from a file hashable."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.number | np.bool_):

@@ -1,4 +1,4 @@
-"""What of an observation are entities: others like the actor, landmarks, items."""
+"""The parts of an observation that describe entities: other actors, landmarks, items."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class EntityKind:
         count: Number of entities.
         parts: Where their features are. Each part ``(start, width)`` holds ``width`` features of
             each entity, one entity after the other.
-        absent: The features of an entity that is not there or not seen; empty: zeros.
+        absent: The features of an entity that is absent or not seen; empty: zeros.
         first_action: The action directed at the first entity, followed by those at the others;
             None: no actions are directed at them.
     """
@@ -42,7 +42,7 @@ class EntityKind:
 
 @dataclass(frozen=True)
 class Entities:
-    """The entities in observations of vectors; all other features are the actor's own.
+    """The entities in observations that are vectors; all other features are the actor's own.
 
     Attributes:
         observation_size: Features of an observation.
@@ -61,7 +61,7 @@ class Entities:
         Args:
             kinds: By name.
             observation_size: Features of an observation.
-            n_actions: Number of discrete actions; 0: others.
+            n_actions: Number of discrete actions; 0: actions are not discrete.
 
         Raises:
             ValueError: there are none; parts lie outside of the observation, or overlap; or

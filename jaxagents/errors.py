@@ -62,7 +62,7 @@ def check_callable(value: Any) -> None:
 
 @final
 class Registry(Generic[T]):
-    """Objects by name: registered in this process, or brought by installed packages.
+    """Objects by name: registered in this process, or provided by installed packages.
 
     The entry points of packages are read for names that are not registered, and a package is
     imported once its name is used.
@@ -85,10 +85,10 @@ class Registry(Generic[T]):
         return name in self._registered
 
     def register(self, name: str, value: T) -> None:
-        """Register an object; it takes the place of an installed package's of that name.
+        """Register an object; it replaces an installed package's object of that name.
 
         Raises:
-            TypeError: the name is no text, or the object is of another kind.
+            TypeError: the name is not text, or the object is of another kind.
             ValueError: the name is taken by another object.
         """
         if not isinstance(name, str) or not name:
@@ -107,7 +107,7 @@ class Registry(Generic[T]):
         """Return the object of a name, or None if it is unknown.
 
         Raises:
-            EntryPointError: the package that brings it cannot be used, or two packages do.
+            EntryPointError: the package that provides it cannot be used, or two packages do.
         """
         if name in self._registered:
             return self._registered[name]
@@ -158,7 +158,7 @@ class Registry(Generic[T]):
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Suggest similar names, ignoring case; what stands before a slash may be missing.
+    """Suggest similar names, ignoring case; the part before a slash may be missing.
 
     Returns:
         A sentence with a space before it, or nothing.

@@ -49,16 +49,16 @@ class HyperParameters(struct.PyTreeNode):
         vf_coeff: Weight of the critic loss.
         kl_threshold: Early stopping: a policy's actor epochs of an update end once its KL
             divergence from the behaviour policy exceeds this, in nats. The KL is the mean over a
-            whole epoch, each minibatch's computed before its own step: with one minibatch an epoch
-            it lags by one epoch. Infinity never stops.
+            whole epoch, where each minibatch's is computed before its own step: with one minibatch
+            per epoch it lags by one epoch. Infinity never stops.
         kl_target: With AgentConfig.learning_rate_schedule="kl": the KL divergence, in nats, that
             an update's last epoch should reach. The actor's learning rate then stays between 1e-6
             and 1e-2; a resumed run continues with its current rate.
         rho_clip: With AgentConfig.advantages="vtrace": upper bound of the ratio that weights a
             step's own temporal difference, see `ppo.advantages.vtrace`.
         c_clip: The same for the ratios that weight the later temporal differences.
-        huber_delta: With AgentConfig.critic_error="huber": value errors beyond this cost
-            linearly. In standard deviations of the value targets with
+        huber_delta: With AgentConfig.critic_error="huber": the cost of value errors is linear
+            beyond this. In standard deviations of the value targets with
             AgentConfig.normalize_values.
         actor_optimizer_params: The actor's optimizer.
         critic_optimizer_params: The critic's optimizer.
@@ -76,7 +76,7 @@ class HyperParameters(struct.PyTreeNode):
     huber_delta: PerPolicy = 10.0
     actor_optimizer_params: OptimizerParams = OptimizerParams()
     critic_optimizer_params: OptimizerParams = OptimizerParams()
-    if TYPE_CHECKING:  # an argument of the constructor, no field
+    if TYPE_CHECKING:  # an argument of the constructor, not a field
         learning_rate: InitVar[PerPolicy | None] = None
 
 
@@ -87,12 +87,12 @@ OWN_RATES = tuple(f"{name}.{LEARNING_RATE}" for name in OPTIMIZERS)
 
 
 def check_one_rate(learning_rate: Any, own: Iterable[str], prefix: str = "") -> None:
-    """Raise ValueError if a learning rate of both optimizers is given beside one of their own.
+    """Raise ValueError if a learning rate for both optimizers is given as well as one for either.
 
     Args:
-        learning_rate: That of both.
-        own: The names of what is given for one of them.
-        prefix: Of all names in the message.
+        learning_rate: The rate for both.
+        own: The names of the rates that are given for one of them.
+        prefix: Prefix of all names in the message.
     """
     for name in own:
         raise ValueError(

@@ -93,7 +93,7 @@ class Trajectory(NamedTuple):
 
     reward: Float[Array, "time *batch"]
     value: Float[Array, "time *batch"]  # V of the observation before the step
-    # V of the next observation, at a truncation of the final one, from before the reset. After a
+    # V of the next observation; at a truncation, of the final one, from before the reset. After a
     # termination it has no meaning.
     next_value: Float[Array, "time *batch"]
     terminated: Bool[Array, "time *batch"]

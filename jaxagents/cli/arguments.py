@@ -23,17 +23,17 @@ def add_command(
     of: str = "",
     **options: Any,
 ) -> argparse.ArgumentParser:
-    """Add a command, which the docstring of its function describes.
+    """Add a command, described by the docstring of its function.
 
     Args:
         commands: All commands.
         name: Its name.
         run: The function; the list of commands shows its docstring's first line, and the command's
             help all of it.
-        usage: Its arguments; empty: as argparse lists them.
+        usage: Its arguments as the usage line shows them; empty: argparse's own list.
         takes_overrides: True if it takes --KEY VALUE.
-        of: The command whose action it is; empty: it is a command itself.
-        **options: Of argparse's parser.
+        of: The command of which this is an action; empty: it is itself a command.
+        **options: Passed to argparse's parser.
     """
     description = inspect.cleandoc(run.__doc__ or "")  # none with python -OO
     summary = description.partition("\n")[0]
@@ -85,7 +85,7 @@ def add_processes(command: argparse.ArgumentParser) -> None:
         "--coordinator", metavar="HOST:PORT", help="address of the first process, with a free port"
     )
     group.add_argument("--num-processes", type=int, metavar="N", help="number of processes")
-    group.add_argument("--process-id", type=int, metavar="I", help="index of this one, from 0")
+    group.add_argument("--process-id", type=int, metavar="I", help="index of this process, from 0")
     group.add_argument(
         "--distributed",
         action="store_true",
@@ -131,8 +131,8 @@ def add_imports(command: argparse.ArgumentParser, default: Any = None) -> None:
 
     Args:
         command: The command.
-        default: Without the option; None: no modules. `argparse.SUPPRESS` keeps those that were
-            given before an action's name.
+        default: The value without the option; None: no modules. `argparse.SUPPRESS` keeps the
+            modules that were given before an action's name.
     """
     command.add_argument(
         "--import",

@@ -43,10 +43,13 @@ def _add_plan(commands: Commands) -> None:
         "--devices",
         type=int,
         metavar="N",
-        help="devices that the training shall use, which need not be here",
+        help="devices that the training will use, which need not be in this machine",
     )
     command.add_argument(
-        "--memory", type=float, metavar="GB", help="of each device; by default as much as here"
+        "--memory",
+        type=float,
+        metavar="GB",
+        help="memory of each device; by default that of this machine's",
     )
     command.add_argument(
         "--link-bandwidth",
@@ -60,14 +63,14 @@ def _add_plan(commands: Commands) -> None:
         type=float,
         default=7.0,
         metavar="US",
-        help="microseconds from one device to the next, however little is sent; 7 by default",
+        help="latency between two devices, in microseconds; 7 by default",
     )
 
 
 def _profile(parsed: argparse.Namespace) -> None:
     """Measure where the time of an update goes.
 
-    Each stage is compiled as a program of its own, and timed in turn with the whole update.
+    Each stage is compiled as a separate program, and timed in alternation with whole updates.
     Nothing is written. Every key listed by `jaxagents train --help` may be overridden.
     """
     from jaxagents.errors import ExperimentError
@@ -147,9 +150,9 @@ def _profile_notes(profile: "Profile") -> list[str]:
 
 
 def _plan(parsed: argparse.Namespace) -> int:
-    """Tell what a training will cost: memory, steps per second, time.
+    """Estimate what a training will cost: memory, steps per second, time.
 
-    One device's share is tried for some seconds. Nothing is written. Every key listed by
+    One device's share is trained for a few seconds. Nothing is written. Every key listed by
     `jaxagents train --help` may be overridden. The exit status is 1 if the training does not fit.
     """
     from jaxagents.errors import ExperimentError

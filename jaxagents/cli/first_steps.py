@@ -40,9 +40,9 @@ def _add_demo(commands: Commands) -> None:
 
 
 def doctor(parsed: argparse.Namespace) -> int:
-    """Try what training needs on this machine.
+    """Check what training needs on this machine.
 
-    Each failure has its remedy. Exits with 1 if something necessary fails. Nothing is left behind.
+    Each failure comes with a remedy. Exits with 1 if something necessary fails. No files are left.
     """
     from jaxagents.experiments.installation import examine_installation
 
@@ -93,7 +93,7 @@ def demo(parsed: argparse.Namespace) -> int:
 
 
 def _open(page: Path) -> None:
-    """Open a page in the user's browser, unless that would be one in the terminal."""
+    """Open a page in the user's browser, unless that browser runs in the terminal."""
     import webbrowser
 
     is_linux = sys.platform not in ("darwin", "win32")
@@ -182,8 +182,8 @@ def check(parsed: argparse.Namespace) -> int:
     """Play random actions in an environment, and say what breaks the protocol.
 
     The constructor of ENV is a class or a function that returns the environment, or the environment
-    and its parameters; --env_kwargs.NAME VALUE gives it an argument. Errors break the protocol, and
-    the command exits with 1. Hints may be right for your task.
+    and its parameters; --env_kwargs.NAME VALUE passes it an argument. Errors break the protocol,
+    and the command exits with 1. Hints point to something that may be right for your task.
     """
     from jaxagents.environments.environment_check import check_environment
     from jaxagents.errors import explained

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None, command: list[str]) -> int:
-    """Run a command, and append its name."""
+    """Run a command, and append its name to ``command``."""
     parser = _make_parser()
     _keep_compiled_programs()
     try:
@@ -115,7 +115,7 @@ def _complain_of_ctrl_c() -> int:
 def _check_is_one_run(
     parser: argparse.ArgumentParser, parsed: argparse.Namespace, others: Sequence[str]
 ) -> None:
-    """Refuse further runs after RUN, such as those of a shell pattern."""
+    """Refuse further runs after RUN, such as all that match a shell pattern."""
 
     def is_run(name: str) -> bool:
         return os.path.isdir(name) or is_entry_name(name)
@@ -143,7 +143,7 @@ def _keep_compiled_programs() -> None:
 
 @contextlib.contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Shorten warnings for the user to one line, without their place in the program."""
+    """Shorten warnings for the user to one line, without their location in the code."""
     of_python = warnings.formatwarning
 
     def format_warning(

@@ -25,9 +25,9 @@ class EvaluationLines:
         self._titles: list[str] | None = None  # of returns, as printed last
 
     def __call__(self, evaluation: "Evaluation") -> None:
-        """Print the line, and the column titles before the first and where they change.
+        """Print the line, with column titles before the first line and wherever they change.
 
-        Once actors' returns have differed, each keeps its column.
+        Once the actors' returns have differed, each actor keeps a column of its own.
         """
         from jaxagents.experiments.report.sentences import clock
 
@@ -96,7 +96,7 @@ def titled(config: "ExperimentConfig") -> str:
 
 
 def shown_path(path: Path) -> Path:
-    """Return a path as seen from the current directory, if it is in there."""
+    """Return a path relative to the current directory, if it lies within it."""
     with contextlib.suppress(OSError, ValueError):
         return path.relative_to(Path.cwd())
     return path
@@ -202,7 +202,7 @@ def next_steps_text(experiment: "Experiment") -> str:
 
 
 def table(rows: Sequence[Sequence[str]], right_from: int = 100) -> str:
-    """Align columns to the left, and those from ``right_from`` on to the right."""
+    """Align columns to the left, and the columns from ``right_from`` on to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(

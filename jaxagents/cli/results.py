@@ -40,8 +40,8 @@ def _add_plot(commands: Commands) -> None:
     command.add_argument(
         "--labels",
         metavar="NAME=LABEL,...",
-        help="labels of the curves by the names of their configurations; or only the labels, in "
-        "the order of the runs as they are given",
+        help="labels of the curves, by the names of their configurations; or only the labels, in "
+        "the order in which the runs are given",
     )
     command.add_argument(
         "--x",
@@ -54,13 +54,14 @@ def _add_plot(commands: Commands) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="draw means of the N evaluations around each, of fewer at either end",
+        help="smooth curves by the mean of N evaluations around each, or fewer at either end",
     )
     command.add_argument(
         "--actors",
         choices=["mean", "each", "team"],
-        help="one panel for all actors, for each that differs, or for each team; by default each "
-        "for one curve, and for several team if the runs have teams, or else mean",
+        help="one panel for the mean over actors, for each actor that differs, or for each team; "
+        "by default each for a single curve; for several curves team if the runs have teams, "
+        "otherwise mean",
     )
     command.add_argument(
         "--size",
@@ -84,7 +85,9 @@ def _add_compare(commands: Commands) -> None:
         help="what to call groups, by the names of their configurations",
     )
     command.add_argument(
-        "--csv", metavar="FILE", help="write all numbers to a new file, or with - print only them"
+        "--csv",
+        metavar="FILE",
+        help="write all numbers to a new file; with -, print them and nothing else",
     )
     command.add_argument(
         "--latex", action="store_true", help="print tables in LaTeX, for the package booktabs"
@@ -92,7 +95,7 @@ def _add_compare(commands: Commands) -> None:
     command.add_argument(
         "--marl-eval",
         metavar="FILE",
-        help="write all evaluations to a new JSON file, as MARL-eval and rliable read them",
+        help="write all evaluations to a new JSON file, in the format of MARL-eval and rliable",
     )
     command.add_argument(
         "--profiles",
@@ -130,7 +133,8 @@ def plot(parsed: argparse.Namespace) -> None:
     """Plot the learning curves of runs.
 
     Runs that differ only in their seed share a curve: their interquartile mean with its 95 %
-    bootstrap interval. A curve ends with its shortest run. For papers, --size prints the caption.
+    bootstrap interval. A curve ends where the shortest of its runs ends. For papers, --size prints
+    the caption.
     """
     from jaxagents.errors import explained
     from jaxagents.evaluation.learning_curves import health_metrics
@@ -161,7 +165,7 @@ def plot(parsed: argparse.Namespace) -> None:
 
 
 def _labels(text: str | None) -> list[str] | dict[str, str] | None:
-    """Read --labels: by name if each has one."""
+    """Parse --labels: a dictionary if each label has a name, otherwise a list."""
     if text is None:
         return None
     labels = text.split(",")
@@ -173,8 +177,8 @@ def _labels(text: str | None) -> list[str] | dict[str, str] | None:
 def _compare(parsed: argparse.Namespace) -> None:
     """Compare the returns of runs.
 
-    Returns are those of the summaries. Runs that differ only in their seed form a group. Over
-    several environments, runs are compared by their name, on one scale.
+    Returns are read from the runs' summaries. Runs that differ only in their seed form a group.
+    Over several environments, all runs of one name are compared as one method, on a common scale.
     """
     from jaxagents.cli.output import comparison_text
     from jaxagents.errors import ExperimentError, explained
@@ -230,8 +234,9 @@ def _draw_profiles(groups: "Mapping[str, Sequence[Run]]", path: Path) -> None:
 def _cross_play(parsed: argparse.Namespace) -> None:
     """Let trained policies play with each other.
 
-    They are of runs, of a population's seeds, or of the zoo, and all play the same environment.
-    Each row plays one actor and each column the others, for every actor in turn.
+    They come from runs, from the seeds of a population, or from the zoo, and all play the same
+    environment. The policy of a row plays one actor and that of a column the others, for every
+    actor in turn.
     """
     from jaxagents.cli.output import cross_play_text
     from jaxagents.evaluation.zoo import folder_of_results
@@ -254,8 +259,8 @@ def _cross_play(parsed: argparse.Namespace) -> None:
 def report(parsed: argparse.Namespace) -> None:
     """Write an HTML page about runs: curves, evaluation, an episode, configuration.
 
-    The page is self-contained; the runs may still train. Runs that differ only in their seed are
-    shown as a group.
+    The page is self-contained; the runs may still be training. Runs that differ only in their seed
+    are shown as a group.
     """
     from jaxagents.experiments.report.page import write_report
 
@@ -282,8 +287,8 @@ def _add_replay(commands: Commands) -> None:
     command.add_argument(
         "--to",
         metavar="FOLDER",
-        help="folder of the files; by default a new one, RUN/replay or RUN/replay-2, or with "
-        "changed keys replay in the current folder",
+        help="folder of the files; by default a new one: RUN/replay, RUN/replay-2, ..., or, if "
+        "keys are changed, replay in the current folder",
     )
     command.add_argument(
         "--mp4", action="store_true", help="write MP4 films too; needs ffmpeg or the extra mp4"
@@ -292,7 +297,7 @@ def _add_replay(commands: Commands) -> None:
         "--max-frames",
         type=int,
         metavar="N",
-        help="of longer episodes show every second, third, ... state only; 300 by default",
+        help="show only every second, third, ... state of longer episodes; 300 by default",
     )
 
 
@@ -319,8 +324,8 @@ def _add_export(commands: Commands) -> None:
 def evaluate(parsed: argparse.Namespace) -> None:
     """Evaluate the policies of a run.
 
-    The episodes are by default those of its summary. --KEY VALUE changes the run's configuration:
-    the policies then play in another environment, such as a larger team's.
+    By default it plays the episodes of the run's summary. --KEY VALUE changes the run's
+    configuration: the policies then play in another environment, such as one with a larger team.
     """
     experiment = _experiment_to_play(parsed, "eval")
     how = experiment.evaluation_by(
@@ -343,8 +348,8 @@ def _experiment_to_play(parsed: argparse.Namespace, command: str) -> "Experiment
 def replay(parsed: argparse.Namespace) -> None:
     """Animate episodes of a run.
 
-    The files are episode-1.gif, ..., of the first episodes that `jaxagents eval` plays. --KEY VALUE
-    changes the run's configuration, as there.
+    The files episode-1.gif, ... show the first episodes that `jaxagents eval` plays. --KEY VALUE
+    changes the run's configuration, as it does there.
     """
     for path in _experiment_to_play(parsed, "replay").replay(
         parsed.to,

@@ -16,7 +16,7 @@ def complain(message: str, status: int) -> int:
 
 
 class OutputError(Exception):
-    """The standard output cannot be written."""
+    """Standard output cannot be written to."""
 
 
 @contextlib.contextmanager
@@ -24,8 +24,8 @@ def guarded_streams(goes_on: Callable[[], bool]) -> Iterator[None]:
     """Let a command continue without streams that fail.
 
     Args:
-        goes_on: True if the command is useful for its files alone, as training is. Others end by an
-            `OutputError` or, after a closed pipe, a `BrokenPipeError`.
+        goes_on: True if the command is useful for its files alone, as training is. Other commands
+            end with an `OutputError` or, after a closed pipe, a `BrokenPipeError`.
     """
     _open_closed_streams()
 
@@ -55,7 +55,7 @@ class _Guarded:
     def write(self, text: str) -> int:
         """Write a text; return its length."""
         encoding = getattr(self._stream, "encoding", None)
-        if encoding is not None:  # letters that the terminal lacks are written as escapes
+        if encoding is not None:  # characters that the terminal lacks are escaped
             text = text.encode(encoding, "backslashreplace").decode(encoding)
         self._try(lambda: self._stream.write(text))
         return len(text)
@@ -78,7 +78,7 @@ class _Guarded:
 
 
 def _open_closed_streams() -> None:
-    """Open the null device where a stream is closed: the next file would take its number."""
+    """Open the null device for closed streams: the next file would take their numbers."""
     for number in range(3):
         try:
             os.fstat(number)

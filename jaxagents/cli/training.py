@@ -57,7 +57,7 @@ def _add_train(commands: Commands) -> None:
         "--from",
         dest="start",
         metavar="RUN",
-        help="begin with the policy of a run, or of the zoo by zoo:ID; init_from",
+        help="start from the policy of a run, or of the zoo as zoo:ID; sets init_from",
     )
     add_quiet(command)
     add_processes(command)
@@ -122,7 +122,7 @@ def resume(parsed: argparse.Namespace) -> int:
 
 
 def shown(quiet: bool) -> dict[str, Any]:
-    """Return the callbacks and settings by which an experiment reports while it trains."""
+    """Return the callbacks and settings with which an experiment reports while it trains."""
     show_bar = not quiet and sys.stderr.isatty()
     callbacks = [] if quiet else [EvaluationLines(beside_bar=show_bar)]
     return {"callbacks": callbacks, "progress_bar": show_bar}
@@ -154,9 +154,9 @@ def try_training(
 
     Args:
         experiment: The experiment.
-        train: Its method that trains.
+        train: The experiment's method that trains.
         quiet: Print nothing but errors.
-        to_continue: What continues it after an interruption; None: the command ``resume``.
+        to_continue: The command that continues it after an interruption; None: ``resume``.
     """
     from jaxagents.compiler.rendezvous import ProcessError
     from jaxagents.environments.host import HostEnvironmentError
@@ -220,17 +220,17 @@ def _add_study(commands: Commands) -> None:
     command.add_argument(
         "--to",
         metavar="DIRECTORY",
-        help="directory of the study; by default named like FILE, in the base's runs_dir",
+        help="directory of the study; by default named after FILE, in the base's runs_dir",
     )
     command.add_argument("--no-replay", action="store_true", help="show no episodes in the report")
 
 
 def study(parsed: argparse.Namespace) -> int:
-    """Compare methods on environments, by several seeds.
+    """Compare methods on environments, with several seeds.
 
-    Each pair is trained in a directory of its own, and then tables, figures and a report are
-    written. The same command continues a study that was interrupted. --KEY VALUE changes a key of
-    all configurations.
+    Each method is trained on each environment in a directory of its own; then tables, figures and a
+    report are written. The same command continues an interrupted study. --KEY VALUE changes a key
+    of all configurations.
     """
     from jaxagents.cli.output import comparison_text
     from jaxagents.experiments.method_study import MethodStudy
@@ -280,7 +280,7 @@ def _add_sweep(commands: Commands) -> None:
     )
     command.add_argument("--to", required=True, metavar="DIRECTORY", help="directory of the sweep")
     command.add_argument(
-        "--trials", type=int, default=32, metavar="N", help="number of trials; a grid has its own"
+        "--trials", type=int, default=32, metavar="N", help="number of trials; a grid sets its own"
     )
     command.add_argument("--seeds", type=int, default=2, metavar="N", help="seeds per trial; 2")
     command.add_argument(
@@ -298,15 +298,16 @@ def _add_sweep(commands: Commands) -> None:
         "--halving",
         type=int,
         metavar="N",
-        help="of the trials that train together, let the best 1/N continue after 1/N of the "
-        "updates, and so on before",
+        help="of the trials that train together, let only the best 1/N continue after 1/N of the "
+        "updates, and likewise after 1/N of these, and so on",
     )
     command.add_argument(
         "--confirm",
         type=int,
         default=8,
         metavar="N",
-        help="compare the best trial with CONFIG by as many fresh seeds; 8 by default, 0: without",
+        help="number of fresh seeds to compare the best trial with CONFIG; 8 by default, 0: no "
+        "comparison",
     )
     command.add_argument(
         "--best-to", metavar="FILE", help="write the best trial's configuration to a new file"
@@ -316,9 +317,9 @@ def _add_sweep(commands: Commands) -> None:
 def sweep(parsed: argparse.Namespace) -> None:
     """Search for better values of a configuration's keys.
 
-    The trials train as populations, and are ranked by the area under the learning curve. A
-    directory that holds the sweep is continued; several processes may work on one. Needs the extra
-    sweep.
+    The trials train as populations, and are ranked by the area under the learning curve. A sweep
+    that the directory already holds is continued, and several processes may work on it. Needs the
+    extra sweep.
     """
     from jaxagents.errors import ExperimentError
     from jaxagents.experiments.sweep.report import result_text

@@ -49,8 +49,8 @@ def _zoo(parsed: argparse.Namespace) -> None:
     """List trained policies, add one, or evaluate them again.
 
     Without an action it lists all: the return of each actor with its 95 % interval over episodes.
-    zoo:ID takes the place of RUN in eval, replay, export, crossplay and exploit. JAXAGENTS_ZOO
-    names the folder of another zoo.
+    zoo:ID can stand for RUN in eval, replay, export, crossplay and exploit. JAXAGENTS_ZOO names the
+    folder of another zoo.
     """
     from jaxagents.evaluation.zoo import entry_ids, read_card, size_of, zoo_folder
 
@@ -68,7 +68,7 @@ def _zoo(parsed: argparse.Namespace) -> None:
 
 
 def _rows(entry_id: str, card: Mapping[str, Any], size: int) -> list[list[str]]:
-    """Return an entry's row, with further ones if its actors' returns differ."""
+    """Return an entry's row, or several rows if its actors' returns differ."""
     returns = card["returns"]
     actors = list(zip(returns["mean"], returns["ci_low"], returns["ci_high"], strict=True))
     about = [
@@ -88,7 +88,7 @@ def _rows(entry_id: str, card: Mapping[str, Any], size: int) -> list[list[str]]:
 
 
 def _success(success: Any) -> str:
-    """Write the mean of a success, a share in percent; a dash without one."""
+    """Format the mean success, shares in percent; a dash if there is none."""
     if not isinstance(success, Mapping) or not isinstance(success.get("mean"), float | int):
         return "-"
     mean = success["mean"]
@@ -112,10 +112,9 @@ def _add(parsed: argparse.Namespace) -> None:
 
 
 def _check(parsed: argparse.Namespace) -> int:
-    """Evaluate entries again, by another key.
+    """Evaluate entries again, with another random key.
 
-    The exit status is 1 if a return is not within the 99.9 % interval in which its card predicts
-    it.
+    The exit status is 1 if a return is outside the 99.9 % interval that its card predicts.
     """
     from jaxagents.errors import ExperimentError
     from jaxagents.evaluation.zoo import PREFIX, entry_ids

@@ -20,13 +20,13 @@ def apply_where(
     """Apply a function to the samples that need it.
 
     On a CPU these samples are gathered and computed in parts. On other devices the function is
-    applied to the whole batch, whether a sample needs it or not: for a condition a GPU would wait
+    applied to the whole batch, whether a sample needs it or not: a condition would make a GPU wait
     for the host, which costs more than most functions do.
 
     Args:
         needed: Which samples need it.
-        function: From samples ``[n, ...]`` to results ``[n, ...]``, each of its own sample only.
-            Its results for samples that do not need it are discarded.
+        function: Maps samples ``[n, ...]`` to results ``[n, ...]``; each result depends on its own
+            sample only. Results for samples that do not need it are discarded.
         samples: ``[*batch, ...]``.
         others: The results of the samples that do not need it, ``[*batch, ...]``.
         part_size: Samples computed at a time. A batch of at most this size is computed as a whole,
@@ -56,7 +56,7 @@ def _apply_in_parts(
     others: PyTree,
     part_size: int,
 ) -> PyTree:
-    # Those that need it first. By sorting: jnp.nonzero takes three times as long to compile.
+    # Put the samples that need it first. Sort: jnp.nonzero takes three times as long to compile.
     n_samples = needed.size
     order = jnp.sort(jnp.where(needed, jnp.arange(n_samples), n_samples))
     n_needed = jnp.sum(needed)

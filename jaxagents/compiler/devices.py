@@ -2,8 +2,8 @@
 
 They are a mesh of two axes, members x environments. Inside `Devices.split` the same program runs
 on each device, for its own members and its own environments. Members do not communicate. The
-functions here extend sums and means from the samples of one device to all of a member's. Outside of
-`split` they do nothing, so that a single device runs an unchanged program.
+functions here extend sums and means from the samples of one device to all samples of a member.
+Outside of `split` they do nothing, so that a single device runs an unchanged program.
 """
 
 import functools
@@ -35,7 +35,7 @@ DIVIDED_AFTER_FIRST = P(None, ENVIRONMENTS)
 @final
 @dataclass(frozen=True)
 class Devices:
-    """The devices that an agent trains on; its policies may be applied where there are fewer.
+    """The devices that an agent trains on; its policies may also be applied on fewer.
 
     Each group of devices trains its share of the members, and divides the environments of each:
     there are as many groups as divide both members and devices.
@@ -43,7 +43,7 @@ class Devices:
     Args:
         n: Number of devices, of all processes together.
         n_members: Number of members that train on them; 1 for a single run.
-        one_per_process: Use no more than one of each process.
+        one_per_process: Use at most one device of each process.
     """
 
     n: int
@@ -61,7 +61,7 @@ class Devices:
         return self.n // self.n_groups
 
     def check(self) -> None:
-        """Raise ValueError if there are fewer, or they do not divide among the processes."""
+        """Raise ValueError if there are fewer, or they do not divide evenly among the processes."""
         n_processes, every = jax.process_count(), jax.devices()
         if self.n > len(every):
             raise ValueError(
@@ -95,10 +95,10 @@ class Devices:
     def split(
         self, function: Callable[..., PyTree], in_specs: PyTree, out_specs: PyTree
     ) -> Callable[..., PyTree]:
-        """Run a function on each device, for its part of the arguments; once: splits do not nest.
+        """Run a function on each device, for its part of the arguments; splits cannot be nested.
 
         Args:
-            function: From parts of the arguments to parts of the results.
+            function: Maps parts of the arguments to parts of the results.
             in_specs: How each argument is divided: `PartitionSpec`, in a prefix of its tree.
             out_specs: How each result is divided. Undivided ones must be equal on all devices.
         """
@@ -183,12 +183,12 @@ def concatenated_over_devices(tree: PyTree) -> PyTree:
 
 
 def keys_of_environments(rng: PRNGKeyArray, n_envs: int) -> Key[Array, " envs"]:
-    """Split a key for this device's environments: an environment's does not depend on devices."""
+    """Split a key for this device's environments; the number of devices does not change them."""
     return part_of_device(jax.random.split(rng, n_devices() * n_envs), axis=0)
 
 
 def part_of_device(array: Array, axis: int) -> Array:
-    """Return the part of this device's environments, along the axis of all."""
+    """Return this device's part of an array, along its axis of all environments."""
     n = n_devices()
     if n == 1:
         return array
@@ -198,5 +198,5 @@ def part_of_device(array: Array, axis: int) -> Array:
 
 
 def key_of_device(rng: PRNGKeyArray) -> PRNGKeyArray:
-    """Return a key of this device's own."""
+    """Return a key that differs between devices."""
     return rng if n_devices() == 1 else jax.random.fold_in(rng, jax.lax.axis_index(ENVIRONMENTS))

@@ -1,6 +1,6 @@
-"""Processes that were forked from one in which jax had run: jax has lost its threads there.
+"""Processes that were forked after jax had run, in which jax has lost its threads.
 
-Does not import jax: forks are noted from the package's import on.
+Does not import jax: forks are noted from the moment that the package is imported.
 """
 
 import os

@@ -38,7 +38,7 @@ _ONE_AT_A_TIME = threading.RLock()  # reentrant: jax_debug_nans traces a second 
 # XLA reads TF_CPP_MIN_LOG_LEVEL when it starts; jax sets it to 1 if it is not set.
 _LOGGING_LEVELS = {"0": "INFO", "1": "WARNING", "2": "ERROR", "3": "CRITICAL"}
 
-# Overlapping loops take longer to compile and more memory. They pay for runs of at least
+# Overlapping loops take longer to compile and more memory. They pay off in runs of at least
 # _MANY_SAMPLES samples and updates of at most _TOO_MANY_SAMPLES_AT_ONCE: see benchmarks/RESULTS.md.
 _MANY_SAMPLES = 1_000_000
 _MANY_SAMPLES_WITH_CACHE = 5_000_000  # overlapping programs are never cached on disk
@@ -92,7 +92,8 @@ def compiled_quickly(
 
     Args:
         static_argnames: As for `jax.jit`; the object of a method is always static.
-        optimized: False compiles in a third of the time, for what runs once or computes little.
+        optimized: False compiles in a third of the time, for code that runs once or computes
+            little.
         shared: False compiles a method for each object, even if it has a `program_owner`.
     """
 
@@ -113,7 +114,7 @@ class _Compiled:
     """A function, or a method, whose programs are compiled with some options.
 
     The programs of a method belong to the object's `program_owner`, or to the object itself: they
-    are freed with it, and treat attributes as static arguments.
+    are freed with it, and treat its attributes as static arguments.
     """
 
     def __init__(
@@ -145,12 +146,12 @@ class _Compiled:
 
     def _program(self, owner: Any, function: Callable[[], Callable[..., Any]]) -> Any:
         check_has_threads()
-        # XLA takes options of whole programs only.
+        # XLA takes options for whole programs only.
         is_tuned = tunes_for_cpu() and current_trace() == _OUTSIDE_OF_TRACES
         programs = vars(owner).setdefault("_programs", {})
         if (self, is_tuned) not in programs:
             program = self._compile(function(), is_tuned)
-            programs.setdefault((self, is_tuned), program)  # the first, if threads are as fast
+            programs.setdefault((self, is_tuned), program)  # the first one, if threads race
         return programs[self, is_tuned]
 
     def _compile(self, function: Callable[..., Any], is_tuned: bool) -> Any:
@@ -206,7 +207,7 @@ def with_overlapping_loops(
     """Compile a function, or a method, so that its independent loops run at the same time.
 
     The results are bit-identical to those of `compiled_for_speed`. Compiling takes a tenth longer
-    and some hundred megabytes more, the program is never cached on disk, and its temporary arrays
+    and a few hundred megabytes more, the program is never cached on disk, and its temporary arrays
     take two to seven times the memory. Call it with concrete arguments only.
 
     Args:
@@ -258,7 +259,7 @@ def _compiling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Keep XLA from warning of each array that exceeds its heap."""
+    """Keep XLA from warning about each array that exceeds its heap."""
     before = _read("jax_logging_level")
     loggers = [logging.getLogger(name) for name in ("jax", "jaxlib")]  # jax sets their levels too
     levels = [logger.level for logger in loggers]
@@ -278,7 +279,7 @@ def _without_warnings() -> Iterator[None]:
 def _trimming_memory() -> Iterator[None]:
     """Return freed memory to the system every tenth of a second, and at the end.
 
-    XLA frees half of the memory it uses while it compiles, which the GNU C library would keep.
+    While it compiles, XLA frees half of the memory it uses, but the GNU C library would keep it.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is None:

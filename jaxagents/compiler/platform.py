@@ -1,4 +1,4 @@
-"""The platform that jax computes on: whether it is there, and has memory left."""
+"""The platform that jax computes on: whether it is available, and has memory left."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ def check_platform() -> None:
 
 @contextlib.contextmanager
 def explaining_exhausted_memory() -> Iterator[None]:
-    """Raise `MemoryError` in one line in place of jax's error."""
+    """Raise a `MemoryError` of one line in place of jax's error."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

@@ -1,4 +1,4 @@
-"""Several processes that train together, by jax's own distributed runtime.
+"""Several processes that train together, with jax's own distributed runtime.
 
 All of them run the same program at the same time. The first one saves and reports; the functions
 here exchange values that only one process has. With a single process nothing is exchanged.
@@ -34,10 +34,10 @@ def connect_processes(
     """Make this process one of several; call it before anything else uses jax.
 
     Args:
-        coordinator: Address and port of the first process, "10.0.0.1:1234". None: from SLURM,
-            Kubernetes or Open MPI.
+        coordinator: Address and port of the first process, "10.0.0.1:1234". None: read it from
+            SLURM, Kubernetes or Open MPI.
         n_processes: Number of processes.
-        process_id: Index of this one.
+        process_id: Index of this process.
 
     Raises:
         ProcessError: the others cannot be reached, or are not known.
@@ -120,7 +120,7 @@ def together(work: Callable[[], Result]) -> Result:
     """Run a context in each process; an error in one of them is raised in all.
 
     Raises:
-        ProcessError: it has failed in another process.
+        ProcessError: the context has failed in another process.
     """
     if n_processes() == 1:
         return work()
@@ -172,7 +172,7 @@ def noticing_losses() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ending_together() -> Iterator[None]:
-    """Leave this context in all processes together: jax aborts those that wait too long for one."""
+    """Leave this context together: jax aborts processes that wait too long for another one."""
     try:
         yield
     except ProcessError:
@@ -192,7 +192,7 @@ def _wait_for_all() -> None:
 
 
 def _leave() -> None:
-    """In the first process, end after the others: jax aborts those that miss it."""
+    """Let the first process end last: jax aborts processes that lose contact with it."""
     client = _client()
     if client is None or n_processes() == 1:
         return
@@ -209,7 +209,7 @@ def _client() -> Any:
 
 
 def gathered(tree: PyTree) -> PyTree:
-    """Return a tree of arrays that are divided among processes as numpy arrays, whole."""
+    """Return arrays that are divided among processes as whole numpy arrays."""
     from jax.experimental.multihost_utils import process_allgather
 
     def gather(leaf: Any) -> np.ndarray:
@@ -222,9 +222,10 @@ def gathered(tree: PyTree) -> PyTree:
 
 
 def as_global(leaf: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-    """Make an array of each process one that they share; random keys too.
+    """Combine the processes' arrays into one that they share; random keys too.
 
-    Undivided arrays must be equal in all; each process gives its own part of the others.
+    Undivided arrays must be equal in all processes. Of divided arrays, each process passes its
+    part.
     """
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         data = as_global(jax.random.key_data(leaf), sharding)

@@ -36,8 +36,8 @@ def count_costs(
 ) -> Costs:
     """Count a function's costs by tracing it, without running it.
 
-    Of the branches of a condition, the most expensive counts. An addition and a multiplication
-    count as two operations.
+    A condition costs as much as its most expensive branch. An addition and a multiplication count
+    as two operations.
 
     Args:
         function: The function.

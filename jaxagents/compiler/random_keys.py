@@ -46,7 +46,7 @@ def as_key(rng: Any) -> Key[Array, "*batch"]:
 
 
 def key_of(rng: Key[Array, ""], impl: str | None) -> Key[Array, ""]:
-    """Seed another generator with a key, unless the key is that generator's already.
+    """Seed another generator with a key, unless the key already belongs to that generator.
 
     Args:
         rng: The key.

@@ -1,4 +1,4 @@
-"""Processes meet before jax's distributed runtime starts, which would abort without a reason.
+"""A meeting of all processes before jax's runtime starts, which would abort without a reason.
 
 Does not import jax, whose own import may fail in a command.
 """
@@ -13,7 +13,7 @@ _SECONDS_TO_SPEAK = 1.0
 
 
 class ProcessError(RuntimeError):
-    """Several processes cannot train together, or no longer; the message says why in one line."""
+    """Processes cannot train together, or can no longer; the message says why in one line."""
 
 
 def meet(coordinator: str, n_processes: int, process_id: int, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The members of a `jax.vmap` in threads, one per core, where that is faster than one batch."""
+"""Compute the members of a `jax.vmap` in threads, one per core, where one batch is slower."""
 
 import os
 import threading
@@ -26,7 +26,7 @@ def map_in_threads(
 ) -> list[Result]:
     """Call a function with each argument, in one thread per core; keep the order.
 
-    After an error no more calls begin. If the wait for them is interrupted, those that have begun
+    After an error, no more calls are started. If the wait is interrupted, calls that have started
     continue.
     """
     from tqdm.auto import tqdm
@@ -85,7 +85,7 @@ def vmap_by_members(
 
 
 def is_on_cpu(array: ArrayLike) -> bool:
-    """True if an array lies, or jax would put it, on a CPU."""
+    """True if an array is on a CPU, or jax would put it there."""
     return all(device.platform == "cpu" for device in jnp.asarray(array).devices())
 
 

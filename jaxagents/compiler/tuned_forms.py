@@ -37,18 +37,18 @@ def tunes_for_cpu() -> bool:
 
     All code that only suits CPUs asks this function while it is traced. XLA's other backends
     compute plain sums and products at least as fast: a sum or a transpose is fused into its
-    neighbours there, and every further kernel or condition costs a launch or a wait of the host.
+    neighbours there, and every further kernel or condition costs a launch or a wait for the host.
     """
     return not is_plain() and jax.default_backend() == "cpu"
 
 
 @contextlib.contextmanager
 def plain_jax() -> Iterator[None]:
-    """Run the package by plain `jax.jit` and plain jax functions, as JAXAGENTS_PLAIN_JAX=1 does.
+    """Run the package with plain `jax.jit` and plain jax functions, as JAXAGENTS_PLAIN_JAX=1 does.
 
     Results are the same up to rounding; training is slower. Use it to find out whether a fault
-    lies in this package's tuning, in XLA, or elsewhere. The switch is the process's, not the
-    thread's. Entering and leaving drop all compiled programs, also those of other code.
+    lies in this package's tuning, in XLA, or elsewhere. The switch affects the whole process, not
+    one thread. Entering and leaving drop all compiled programs, including those of other code.
     """
     global _is_plain
     before = _is_plain
@@ -75,15 +75,15 @@ def scan_over_time(
 ) -> tuple[Carry, PyTree]:
     """Scan over the steps of a rollout, ``[time, ...]``, as `jax.lax.scan` does.
 
-    An accelerator computes several steps in an iteration: at each one it copies the carry and
-    launches a kernel per output, which takes as long as a step of a few environments.
+    An accelerator computes several steps in an iteration, because each iteration copies the carry
+    and launches a kernel per output, which takes as long as a step of a few environments.
 
     Args:
-        step: From a carry and a step's inputs to the next carry and the step's outputs.
-        carry: Before the first step.
-        inputs: Of all steps.
+        step: Maps a carry and a step's inputs to the next carry and the step's outputs.
+        carry: The carry before the first step.
+        inputs: The inputs of all steps.
         reverse: Begin with the last step.
-        n_at_once: Steps of an iteration; each of them is compiled.
+        n_at_once: Steps per iteration; each of them is compiled.
     """
     unroll = 1 if is_plain() or jax.default_backend() == "cpu" else n_at_once
     return jax.lax.scan(step, carry, inputs, reverse=reverse, unroll=unroll)
@@ -95,8 +95,8 @@ def scan_over_time(
 def opaque(array: Array) -> Array:
     """Return an array whose values the compiler does not look at.
 
-    XLA evaluates what depends on constants alone, for seconds if there are many: for instance which
-    sample is the first with weight, where each has weight 1.
+    XLA evaluates what depends on constants alone, which takes seconds if there are many: for
+    instance, which sample is the first with a nonzero weight, where all weights are 1.
     """
     return jax.lax.optimization_barrier(array)
 
@@ -107,8 +107,8 @@ def opaque(array: Array) -> Array:
 def sum_last_axis(values: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
     """Sum over a short last axis.
 
-    As a matrix product: on a CPU, a sum over the few choices or dimensions of an action takes as
-    long as a hidden layer.
+    Computed as a matrix product: on a CPU, a plain sum over the few choices or dimensions of an
+    action takes as long as a hidden layer.
     """
     if not tunes_for_cpu():
         return jnp.sum(values, axis=-1)
@@ -118,7 +118,7 @@ def sum_last_axis(values: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
 def global_norm(gradients: PyTree) -> Float[Array, ""]:
     """Compute the Euclidean norm of all gradients together.
 
-    As one row: on a CPU, optax's norm is two or three kernels to compile for each array.
+    Computed over one row: on a CPU, optax's norm has two or three kernels to compile per array.
     """
     leaves = jax.tree.leaves(gradients)
     if leaves and not tunes_for_cpu():
@@ -130,8 +130,8 @@ def global_norm(gradients: PyTree) -> Float[Array, ""]:
 def nan_unless_finite(tree: PyTree) -> Float[Array, ""]:
     """Return 0 if all floats of a tree are finite, else NaN.
 
-    As the sum of one row of differences, which compiles to a fraction of the kernels that a test of
-    each array takes.
+    Computed as the sum of one row of differences, which compiles to a fraction of the kernels that
+    a test of each array takes.
     """
     floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     if not tunes_for_cpu():

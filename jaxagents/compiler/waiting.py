@@ -1,4 +1,4 @@
-"""Waiting for compiled code in Python, where Ctrl-C arrives and a message can be given."""
+"""Waiting for compiled code in Python, where Ctrl-C arrives and messages can be logged."""
 
 import contextlib
 import threading
@@ -25,11 +25,11 @@ _waits = _Waits()
 
 @contextlib.contextmanager
 def interruptible(check: Callable[[], None], unfinished: list[PyTree]) -> Iterator[None]:
-    """Let the waits of this thread end early, within this context.
+    """Within this context, let the waits of this thread end early.
 
     Args:
         check: Called ten times a second; its exception ends the wait.
-        unfinished: Gets the results of waits that an exception ends.
+        unfinished: Receives the results of waits that an exception ends.
     """
     before = _waits.check, _waits.unfinished
     _waits.check, _waits.unfinished = check, unfinished

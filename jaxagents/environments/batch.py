@@ -39,8 +39,8 @@ from jaxagents.environments.success import Success
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
-# Resets at a time: at most so many, and no more than compute so many numbers, but one; see
-# benchmarks/RESULTS.md.
+# Resets at a time: at most this many, or fewer if they would compute more than this many numbers,
+# but at least one; see benchmarks/RESULTS.md.
 _MOST_RESETS, _MOST_NUMBERS = 32, 2**20
 _VECTOR = 8  # floats that a CPU computes at once
 _NO_LIMIT = TimeLimit(n_steps=None, is_terminal=False, is_observed=False)
@@ -63,8 +63,8 @@ class BatchState(NamedTuple):
     ) -> tuple["BatchState", Bool[Array, "envs actors"]]:
         """Return the state after a step, and where a life of an actor begins.
 
-        A life begins at a reset, and where an actor comes back, or another takes its position,
-        within an episode.
+        A life begins at a reset, and within an episode when an actor comes back or another takes
+        its position.
 
         Args:
             env_state: After the step.
@@ -97,7 +97,7 @@ class EnvironmentBatch(abc.ABC):
         n_actors: Number of actors in each environment.
         space: One actor's action space.
         observation: Shapes and dtypes of one environment's observation, ``[actors, *obs]``.
-        own_observation: The same before agent ids, the time and a global state are added.
+        own_observation: The observation before agent ids, the time and a global state are added.
         teams: Each actor's team, or None.
         rewards_after_death: True if dead actors earn rewards until the end of the episode.
         has_shaped_reward: True if steps return a shaped reward.
@@ -105,7 +105,7 @@ class EnvironmentBatch(abc.ABC):
         has_idle_steps: True if a reset can take a step of its own, in which no actor is active.
         time_limit: What truncation means, and whether the time is observed.
         success: The info that evaluations report as success, or None.
-        entity_kinds: What the environment says of the entities in observations, or None.
+        entity_kinds: The environment's description of the entities in observations, or None.
         can_be_vmapped: True if `reset` and `step` can be a part of a `jax.vmap`.
         can_be_divided: True if environments can be divided among devices.
         one_device_per_process: True if only devices of different processes can divide them.
@@ -153,7 +153,7 @@ class EnvironmentBatch(abc.ABC):
         """The entities in prepared observations; None: unknown, or no vectors are observed.
 
         Raises:
-            ValueError: what the environment says is wrong; see `Entities.of`.
+            ValueError: the environment's description is wrong; see `Entities.of`.
         """
         if self.entity_kinds is None or self._n_observation_axes != 1:
             return None
@@ -194,13 +194,13 @@ class EnvironmentBatch(abc.ABC):
         return self
 
     def n_copies(self, n_envs: int) -> int:
-        """Return how many environments to reset where ``n_envs`` are needed: as many or more."""
+        """Return how many environments to reset where ``n_envs`` are needed: at least as many."""
         return n_envs
 
     def for_recording(self, n_episodes: int) -> "EnvironmentBatch":
         """Return a batch that shows the states of its first environments, if this one hides them.
 
-        Close it after the recording, if it is another one.
+        If it is another batch than this one, close it after the recording.
         """
         del n_episodes
         return self
@@ -242,7 +242,7 @@ class EnvironmentBatch(abc.ABC):
         del learner
 
     def after_update(self, state: BatchState, learner: PyTree, n_updates_done: Array) -> BatchState:
-        """Receive the updated learner, an `NetworkParams` of its actors.
+        """Receive the updated learner, the `NetworkParams` of its actors.
 
         Called before training, with 0, and after every update.
         """
@@ -415,10 +415,10 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         )
 
     def n_copies(self, n_envs: int) -> int:
-        """Round up to whole vectors of a CPU: 100 environments compile three times as long as 104.
+        """Round up to CPU vectors: 100 environments take three times as long to compile as 104.
 
-        The first ones do the same with others beside them: each has a key of its own. Devices that
-        divide environments count through them, so there must be no others.
+        Extra environments do not change the first ones, because each has a key of its own. Devices
+        that divide environments number them consecutively, so there must be no extra ones.
         """
         if n_envs <= _VECTOR or n_devices() > 1 or not tunes_for_cpu():
             return n_envs
@@ -496,7 +496,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         return time_step, following._replace(env_state=env_state)
 
     def _as_whole_numbers(self, action: Array) -> Array:
-        """Round actions of a Box of integers to the nearest one, halves to the even one."""
+        """Round actions of a Box of integers to the nearest integer, halves to the even one."""
         dtype, space = self._whole_numbers, self.space
         if dtype is None or not isinstance(space, Box):
             return action

@@ -1,4 +1,4 @@
-"""Checks of an environment by playing random actions: what breaks the protocol, and what it is."""
+"""Checks of an environment with random actions: what breaks the protocol, and what it is like."""
 
 import functools
 import re
@@ -41,18 +41,18 @@ def check_environment(
 ) -> list[EnvironmentFinding]:
     """Play random actions, and find what breaks the environment protocol.
 
-    Plays the same steps twice, then with other keys, and at the bounds of a `Box`. An environment
-    of JAX is also traced twice. If the traces differ, the first steps are played outside of
-    ``jax.jit``.
+    It plays the same steps twice, then steps with other keys and at the bounds of a `Box`. An
+    environment of JAX is also traced twice. If the traces differ, the first steps are played
+    outside of ``jax.jit``.
 
     Args:
         env: An `Environment`, a `HostEnvironment`, or a class with the same methods.
         env_params: Its parameters.
         n_steps: Number of random steps, resets not counted.
-        seed: Of the random keys.
+        seed: Seed of the random keys.
 
     Returns:
-        Errors first, then hints, then what the environment is.
+        Errors first, then hints, then what the environment is like.
 
     Raises:
         ValueError: ``n_steps`` is not at least 1.
@@ -312,7 +312,7 @@ def _index_text(index: Iterable[Any]) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    """Return the first line of an error, with its kind unless it is of this package's checks."""
+    """Return the first line of an error, with its type unless this package's checks raised it."""
     line = next(iter(str(error).splitlines()), "")
     is_own = type(error) in (TypeError, ValueError) or type(error).__module__.startswith(
         "jaxagents"

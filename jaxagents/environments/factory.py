@@ -21,7 +21,7 @@ def batch_of(
     agent_id: bool = False,
     global_state: bool = False,
 ) -> EnvironmentBatch:
-    """Return the batch of an environment of JAX or of the host, or of a side of one.
+    """Return the batch for an environment of JAX or of the host, or for a side of one.
 
     Args:
         env: The environment, or a `Side`.

@@ -62,7 +62,7 @@ class Environment(abc.ABC):
         return None
 
     def entities(self, params: PyTree) -> Mapping[str, EntityKind] | None:
-        """Return the kinds of entities in each actor's observation, a vector; None: unknown.
+        """Return the kinds of entities in each actor's observation vector; None: unknown.
 
         Networks over entities need them: see `EntityKind`.
         """
@@ -103,10 +103,11 @@ class Environment(abc.ABC):
             params: The environment's parameters.
 
         Returns:
-            observation, state, reward, terminated, truncated and a dictionary of infos, scalars or
-            with one entry per actor. Evaluations report the last ones as ``info_<name>``. It
-            may also hold a ``shaped_reward``, ``[actors]``, for training only. An actor's
-            terminated or truncated stays True until the reset, or until the actor comes back.
+            observation, state, reward, terminated, truncated and a dictionary of infos, which are
+            scalars or have one entry per actor. Evaluations report those of the last step as
+            ``info_<name>``. The dictionary may also hold a ``shaped_reward``, ``[actors]``, for
+            training only. An actor's terminated or truncated stays True until the reset, or until
+            the actor comes back.
 
             An environment whose actors come back within an episode also returns the info
             ``acts_next``, ``[actors]`` bool: which actors are alive after the step. It may be True

@@ -28,7 +28,7 @@ def play_randomly(
     rng_action: PRNGKeyArray,
     at_bounds: bool | Bool[Array, ""],
 ) -> RandomPlay:
-    """Play one environment; fewer steps are the first ones of more."""
+    """Play one environment; a shorter play is the beginning of a longer one."""
     rng_reset, rng_step = jax.random.split(rng_env)
 
     def advance(
@@ -54,7 +54,7 @@ def _nearest_bound(action: Array, space: Box) -> Array:
 
 
 def first_difference(one: RandomPlay, other: RandomPlay, tolerance: float = 0.0) -> str | None:
-    """Name the first step, and what differs in it, over the steps of the first play."""
+    """Name the first step that differs, and how, over the steps of the first play."""
     values = {
         "the observation": (one.observation.features, other.observation.features),
         "the reward": (one.step.reward, other.step.reward),

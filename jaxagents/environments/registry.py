@@ -17,7 +17,7 @@ from jaxagents.environments.spaces import as_space
 from jaxagents.environments.suites.catalogue import SUITES
 from jaxagents.errors import Registry, did_you_mean, pip_install
 
-# To import gymnax is to import all of its environments, and pandas and scipy: 1.2 s.
+# Importing gymnax also imports all of its environments, pandas and scipy: 1.2 s.
 _GYMNAX_CLASSES = {
     "CartPole-v1": "classic_control.cartpole.CartPole",
     "Pendulum-v1": "classic_control.pendulum.Pendulum",
@@ -108,10 +108,11 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
     """Construct an environment.
 
     Args:
-        env_id: One of `registered_ids`; or ``gymnasium/`` and an id of Gymnasium's registry, or a
-            module, a colon and an id that it registers or a constructor; or ``pettingzoo/``, a
-            package with PettingZoo's interface, a colon and a module, such as
-            ``pettingzoo/mpe2:simple_spread_v3``; or ``envpool/`` and an id of EnvPool.
+        env_id: One of `registered_ids`; or ``gymnasium/`` followed by an id of Gymnasium's
+            registry, or by a module, a colon, and an id that it registers or a constructor; or
+            ``pettingzoo/`` followed by a package with PettingZoo's interface, a colon and a module,
+            such as ``pettingzoo/mpe2:simple_spread_v3``; or ``envpool/`` followed by an id of
+            EnvPool.
         env_kwargs: Arguments of the library's constructor; with Gymnasium and PettingZoo also
             ``n_workers``, ``timeout``, ``on_worker_failure``, ``teams``, ``time_limits`` and
             ``vectorized`` of `HostEnvironment`; ``wrappers``, each a name ``module:name`` or a
@@ -124,7 +125,7 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
     Raises:
         ValueError: the id is unknown or not supported, or the constructor refuses the arguments;
             or jax lacks the platform that ``JAX_PLATFORMS`` names.
-        EntryPointError: the package that brings the environment cannot be used.
+        EntryPointError: the package that provides the environment cannot be used.
     """
     library, _, name = env_id.partition("/")
     with _explaining_platform():
@@ -186,10 +187,10 @@ def describe(env_id: str) -> EnvironmentInfo:
 
 @contextlib.contextmanager
 def _explaining_platform() -> Iterator[None]:
-    """If a missing platform is why something fails, say so.
+    """If something fails because a platform is missing, say so.
 
-    It is looked for only after the failure: the look initialises devices, and `jax.distributed`
-    must be set up before.
+    The platform is checked only after the failure: the check initialises devices, and
+    `jax.distributed` must be set up before that.
     """
     try:
         yield

@@ -122,7 +122,7 @@ def _converted(space: Any) -> ActionSpace:
     if n is not None and np.ndim(n) == 0:
         if type(space).__name__ == "MultiBinary":
             return MultiDiscrete((2,) * int(n))
-        # Other libraries' Discrete spaces may start at another number than 0.
+        # Other libraries' Discrete spaces may start at a number other than 0.
         if not shape and not start:
             return Discrete(int(n))
     if hasattr(space, "low") and hasattr(space, "high"):
@@ -143,7 +143,7 @@ def float32_bounds(low: Any, high: Any, shape: tuple[int, ...]) -> tuple[np.ndar
     the nearest float32.
     """
     given = [np.broadcast_to(np.asarray(bound), shape) for bound in (low, high)]
-    with np.errstate(over="ignore"):  # beyond float32 is infinite
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
         nearest = [bound.astype(np.float32) for bound in given]
     # Python's numbers are compared exactly: numpy would round integers of 64 bits.
     own_low, own_high, near_low, near_high = (each.astype(object) for each in (*given, *nearest))

@@ -1,4 +1,4 @@
-"""What counts as success in an environment, beside its return. Does not import jax."""
+"""What counts as success in an environment, besides its return. Does not import jax."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
@@ -18,9 +18,9 @@ class Success(NamedTuple):
             none. An episode's value is the mean over the actors that have one.
         title: What is counted, such as "battles won".
         kind: "share" of something, 0 to 1, which is shown in percent; or "count".
-        of_episode: What the infos of an episode's steps amount to: the "last" step's, their "sum",
-            or the "mean" of those that are not NaN. An actor's steps are its own. Infos outside of
-            JAX are the last step's.
+        of_episode: How an episode's value is made from the infos of its steps: the "last" one,
+            their "sum", or the "mean" of those that are not NaN. For an actor, only its own steps
+            count. Outside of JAX it is always the last step's info.
         others: Further infos of the same kind and steps, such as other ends of an episode.
     """
 
@@ -48,7 +48,7 @@ def check_success(owner: str, success: Any) -> None:
         success: Its declaration, or None.
 
     Raises:
-        TypeError: it is no `Success`.
+        TypeError: it is not a `Success`.
         ValueError: it has an unknown kind, or none of the ways to make an episode's value.
     """
     if success is None:
@@ -91,7 +91,7 @@ def check_has_infos(owner: str, success: Success | None, infos: Mapping[str, Any
 
 
 def with_success(metrics: Mapping[str, Any], success: Success | None) -> dict[str, Any]:
-    """Add the metric ``success`` to an evaluation's, if they hold its info."""
+    """Add the metric ``success`` to an evaluation's metrics, if they hold its info."""
     if success is None or f"info_{success.info}" not in metrics:
         return dict(metrics)
     return {**metrics, "success": metrics[f"info_{success.info}"]}

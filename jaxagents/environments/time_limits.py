@@ -18,7 +18,7 @@ _ABOUT = 1.05  # horizons that exceed the limit by less are no reason to warn
 class TimeLimit(NamedTuple):
     """The time limit of an environment's episodes.
 
-    A limit that is no part of the task cuts off a return that would continue, so learning
+    A limit that is not part of the task cuts off a return that would continue, so learning
     bootstraps from the value of the final observation. A limit that is a part of the task ends the
     return, as termination does, and values depend on the time that is left.
 
@@ -59,9 +59,10 @@ class TimeLimit(NamedTuple):
 def warn_of_short_episodes(limit: TimeLimit, discounts: Sequence[float]) -> None:
     """Warn if episodes are shorter than the discount's horizon, 1 / (1 - γ), and values suffer.
 
-    If truncated episodes are bootstrapped: nobody acts on a final observation, and no target trains
-    its value. Temporal differences through it are off-policy, and with function approximation they
-    may diverge. If the time limit ends the return: values depend on the time that is left.
+    If truncated episodes are bootstrapped, no action follows a final observation, and no target
+    trains its value. Temporal differences through it are off-policy, and with function
+    approximation they may diverge. If the time limit ends the return, values depend on the time
+    that is left.
     """
     if limit.n_steps is None or (limit.is_terminal and limit.is_observed):
         return
@@ -105,7 +106,7 @@ def time_limit_of(
 
     Raises:
         ValueError: time is to be observed, but the limit is unknown; or the environment's
-            ``time_limits`` is no kind.
+            ``time_limits`` is not a known kind.
     """
     own: Any = getattr(env, "max_episode_steps", None)
     own = own(env_params) if callable(own) else own

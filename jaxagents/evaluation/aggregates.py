@@ -1,8 +1,8 @@
 """Comparison of methods over several environments, by scores over seeds.
 
-Of a score, 0 is the mean return of random actions, or before training where random actions were not
-measured, and 1 the highest interquartile mean of a method on that environment. Bootstraps resample
-the runs within each environment.
+A score of 0 is the mean return of random actions, or of evaluations before training if random
+actions were not measured; a score of 1 is the highest interquartile mean of any method on that
+environment. Bootstraps resample the runs within each environment.
 
 Source: Agarwal et al. 2021, https://arxiv.org/abs/2108.13264.
 """
@@ -105,7 +105,7 @@ def describe_improvement(improvement: Improvement) -> str:
 def aggregate_profiles(
     methods: Sequence[Aggregate], n_scores: int = 101
 ) -> dict[str, PerformanceProfile]:
-    """Return each method's performance profile over all environments: of its scores."""
+    """Return the performance profile of each method's scores over all environments."""
     everything = np.concatenate([_all(each.scores) for each in methods])
     thresholds = np.linspace(everything.min(), everything.max(), n_scores)
     profiles = {}

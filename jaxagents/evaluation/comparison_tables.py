@@ -32,7 +32,7 @@ _COLUMNS = (
     *("probability", "low", "high", "lowest", "highest", "best", "success", "success_title"),
     *("success_kind", "sentence"),
 )
-_DIGITS = {"iqm": 2, "score": 3}  # as printed: ties are between equal prints
+_DIGITS = {"iqm": 2, "score": 3}  # as printed; numbers that print equally are ties
 _ESCAPED = {
     **{each: f"\\{each}" for each in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -55,7 +55,8 @@ def compare_runs(
         labels: What to call groups, by the names of their configurations.
 
     Returns:
-        Rows with equal columns, None where one does not apply. By their ``kind`` they are about
+        Rows with equal columns, None where a column does not apply. The ``kind`` of a row says what
+        it describes:
 
         - ``group``: the runs of a group on one environment: ``n_runs``; ``mean``, ``iqm``
           (interquartile mean), ``lowest`` and ``highest`` of their returns; ``success``;
@@ -71,8 +72,7 @@ def compare_runs(
 
     Raises:
         ExperimentError: There is one group only; a run is unfinished, or has NaN or infinite
-            returns; methods were not trained on the same environments; or no run has the name of a
-            label.
+            returns; methods were not trained on the same environments; or a label names no run.
 
     Source: Agarwal et al. 2021, https://arxiv.org/abs/2108.13264.
     """
@@ -244,8 +244,8 @@ def latex_of(rows: Sequence[Row]) -> str:
     """Write a comparison as LaTeX, in the style of booktabs.
 
     The first table has a row per group, or per method over several environments, the second a row
-    per seed. The highest interquartile mean or score is bold, and so is each whose difference from
-    it may be chance; if that is all, none is. Sentences are comments.
+    per seed. The highest interquartile mean or score is bold, and so is each one whose difference
+    from it may be chance; if those are all, none is bold. Sentences are comments.
     """
     titles, *cells = cells_of(rows)
     of_kind = [row for row in rows if row["kind"] in ("group", "method")]
@@ -253,7 +253,7 @@ def latex_of(rows: Sequence[Row]) -> str:
     bold = {(row["group"], row["env"]) for row in of_kind if row["best"] and row["env"] in lower}
     envs = {row["env"] for row in rows if row["kind"] == "group"}
     several = len(envs) > 1
-    # The columns with a highest number, and the environment that it is of.
+    # The columns that have a highest number, and the environment of each.
     columns = {**{env: env for env in envs}, "score": None} if several else {"iqm": envs.pop()}
     body = [
         [
@@ -299,7 +299,7 @@ def _tabular(lines: Sequence[Sequence[str]]) -> str:
 
 
 def _tex(text: str, is_bold: bool = False) -> str:
-    """Escape text, and set a number's minus as such."""
+    """Escape text, and typeset the sign of a negative number as a minus."""
     is_negative = text.startswith("-") and text[1:2].isdecimal()
     escaped = "".join(_ESCAPED.get(each, each) for each in text.removeprefix("-" * is_negative))
     escaped = f"$-${escaped}" if is_negative else escaped
@@ -307,5 +307,5 @@ def _tex(text: str, is_bold: bool = False) -> str:
 
 
 def number_text(value: float | None, n_digits: int = 2) -> str:
-    """Write a number, and a dash for None."""
+    """Write a number, or a dash for None."""
     return "-" if value is None else f"{value:,.{n_digits}f}"

@@ -161,7 +161,7 @@ def _unnormalized(run: _Run) -> Iterator[str]:
 def _beyond(run: _Run) -> Iterator[str]:
     task, value = run.task, run.training["largest_value"]
     possible = largest_return(run.training["largest_reward"], task.discount, task.max_episode_steps)
-    # An untrained critic may begin beyond.
+    # An untrained critic may start beyond the bound.
     value, possible = (each[1:] if len(each) > 1 else each for each in (value, possible))
     excess = value / np.where(possible > 0, possible, np.inf)
     worst = excess.max(axis=0)

@@ -33,10 +33,10 @@ class Episodes(NamedTuple):
 
     returns: Float[Array, "episodes actors"]  # undiscounted
     final_rewards: Float[Array, "episodes actors"]  # rewards of the last step
-    terminated: Bool[Array, "episodes actors"]  # how the actor's own episode ended, or last life
+    terminated: Bool[Array, "episodes actors"]  # how the actor's own episode, or last life, ended
     truncated: Bool[Array, "episodes actors"]
     episode_lengths: Int[Array, "episodes"]
-    infos: Infos  # scalar ones, of the last step or of all, as the environments' success says
+    infos: Infos  # scalars, of the last step or of all steps, as the environments' success says
 
     @property
     def info(self) -> dict[str, Array]:
@@ -49,7 +49,7 @@ class Episodes(NamedTuple):
         Infos of actors are averaged over the actors that have them.
 
         Args:
-            success: The environments'; its info is the metric ``success``, too.
+            success: The environments' success; its info is also the metric ``success``.
         """
         metrics = self._asdict()
         infos = of_episodes(metrics.pop("infos"), success)
@@ -283,7 +283,7 @@ def record_episodes(
     """
     first = (environments.environment_states(play.state), play.observation)
     state, observation = _to_host(jax.tree.map(lambda leaf: leaf[:n_episodes], first))
-    running: list[Any] = []  # of each step: which episodes play it
+    running: list[Any] = []  # which episodes are running, by step
     steps: list[Episode] = []
     while np.any(now := np.asarray(play.running[:n_episodes])):
         play, step = advance(play)

@@ -1,4 +1,4 @@
-"""The infos of an episode, from those of its steps."""
+"""The infos of an episode, computed from those of its steps."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class Infos(NamedTuple):
     """Infos of episodes so far, ``[episodes]`` or ``[episodes, actors]`` by name."""
 
     value: dict[str, Array]  # of the last step, or the sum over the steps
-    n_steps: dict[str, Int[Array, "..."]]  # that had one, of the infos that are summed or averaged
+    n_steps: dict[str, Int[Array, "..."]]  # that had one, for infos that are summed or averaged
 
 
 def no_infos(shapes: Mapping[str, jax.ShapeDtypeStruct], success: Success | None) -> Infos:
@@ -48,10 +48,10 @@ def after_step(
     """Add a step.
 
     Args:
-        infos: Of the steps before.
-        info: Of this step.
-        goes_on: Which episodes it is a part of.
-        acts: Of which actors' episodes.
+        infos: Infos of the steps before.
+        info: Infos of this step.
+        goes_on: Which episodes this step is a part of.
+        acts: Which actors' episodes it is a part of.
     """
     value, n_steps = {}, {}
     for name, old in infos.value.items():

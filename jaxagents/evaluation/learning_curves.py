@@ -118,7 +118,7 @@ def make_panels(
         groups: Runs by label.
         metric: A name as in ``metrics.jsonl``, with or without ``_mean``.
         x: What the curves are drawn over.
-        smooth: Each point of a run is the mean of this many evaluations around it, of fewer at
+        smooth: Each point of a run is the mean of this many evaluations around it, or fewer at
             either end.
         actors: Which actors share a panel.
 

@@ -29,8 +29,8 @@ def marl_eval_text(groups: Mapping[str, Sequence[Run]]) -> str:
 
     Raises:
         ExperimentError: A run is unfinished or was not evaluated during training; a name has a
-            comma; or groups have unequal numbers of runs, or runs of evaluations: MARL-eval allows
-            neither.
+            comma; groups have unequal numbers of runs; or runs have unequal numbers of evaluations.
+            MARL-eval allows neither.
     """
     every = [run for runs in groups.values() for run in runs]
     _check_equal({label: len(runs) for label, runs in groups.items()}, "runs")

@@ -30,7 +30,7 @@ class Payoffs(NamedTuple):
     Attributes:
         rows: Names of the players of the first side.
         columns: Names of the players of the other side.
-        returns: Of every episode, the mean return of the row's side and of the column's.
+        returns: For every episode, the mean return of the row's side and of the column's.
     """
 
     rows: tuple[str, ...]
@@ -196,7 +196,7 @@ class CrossPlay(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """How much more players earn with themselves than with others, by mere convention."""
+        """How much more players earn with themselves than with others, through mere convention."""
         return self.self_play - self.cross_play
 
     @property

@@ -318,7 +318,7 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
 
 
 def _leaves(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values in nested mappings and lists; keys that are not texts count as values."""
+    """Yield the values in nested mappings and lists; keys that are not strings count as values."""
     if isinstance(values, Mapping):
         for key, value in values.items():
             name = f"{prefix}.{key}".removeprefix(".")

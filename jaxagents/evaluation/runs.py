@@ -57,7 +57,7 @@ class Run(NamedTuple):
     def seconds(self) -> Float[np.ndarray, "evaluations"]:
         """Seconds of training until each evaluation, added up over resumptions."""
         own = np.array([record["seconds"] for record in self.records], np.float64)
-        # The clock begins anew when training is resumed.
+        # The clock restarts when training is resumed.
         ended = np.where(np.diff(own) < 0, own[:-1], 0.0)
         return own + np.concatenate([[0.0], np.cumsum(ended)])[: len(own)]
 
@@ -154,7 +154,7 @@ def path_of_config(directory: str | PathLike[str]) -> Path:
 
 
 def configs_of(directory: str | PathLike[str]) -> list[tuple[int, Path]]:
-    """List a run's configurations, with the number of updates done before each came into force.
+    """List a run's configurations, with the number of updates done before each took effect.
 
     The first is ``config.yaml``; resuming with another adds ``config_from_N.yaml``.
     """
@@ -169,7 +169,7 @@ def is_population_based(config: Mapping[str, Any]) -> bool:
 
 
 def independent_runs(directory: str | PathLike[str]) -> list[Path]:
-    """List the directories of the independent runs in a run's directory: it, or its members."""
+    """List the directories of independent runs in a run's directory: itself, or its members'."""
     members = member_directories(directory)
     if members and is_population_based(read_config(directory)):
         return [Path(directory)]
@@ -237,10 +237,10 @@ def labelled(
 
 
 def renamed(groups: Mapping[str, Sequence[Run]], names: Mapping[str, str]) -> dict[str, list[Run]]:
-    """Group runs anew by other names, which stand for those of their configurations.
+    """Regroup runs by other names, which replace those of their configurations.
 
     Raises:
-        ExperimentError: There is no run of a name.
+        ExperimentError: A name belongs to no run.
     """
     runs = [run for each in groups.values() for run in each]
     own = dict.fromkeys(run.name for run in runs)
@@ -258,8 +258,8 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
     Runs with different names are in different groups even if their configurations are equal: the
     code may have changed between them. A group's label is its name; if groups on other environments
-    have the same name, its name and environment; and if one on the same has, the directory of its
-    first run.
+    have the same name, its name and environment; and if a group on the same environment does, the
+    directory of its first run.
     """
     by_experiment: dict[str, list[Run]] = {}
     for run in runs:

@@ -20,8 +20,9 @@ _QUANTILE = 1.959964  # of the standard normal distribution, for 95 %
 def wilson_interval(share: float, n_trials: int) -> tuple[float, float]:
     """Return Wilson's 95 % score interval of a probability.
 
-    If trials are shares between 0 and 1 rather than 0 or 1, such as the robots of an episode that
-    reached their goals, it is wider than needed: no share with this mean varies more.
+    If trials are shares between 0 and 1, such as the share of an episode's robots that reached
+    their goals, the interval is wider than needed: none of the same mean varies more than outcomes
+    of 0 or 1.
 
     Args:
         share: Observed share of successes.
@@ -33,7 +34,7 @@ def wilson_interval(share: float, n_trials: int) -> tuple[float, float]:
     centre = share + spread / 2
     deviation = math.sqrt(spread * (share * (1 - share) + spread / 4))
     low, high = ((centre + sign * deviation) / (1 + spread) for sign in (-1, 1))
-    # Rounding must not leave out a share of 0 or 1.
+    # Rounding must not exclude a share of 0 or 1.
     return max(0.0, min(low, share)), min(1.0, max(high, share))
 
 
@@ -41,14 +42,14 @@ def success_of_episodes(success: Success, metrics: Mapping[str, ArrayLike]) -> d
     """Return the success of an evaluation, as plain data.
 
     Args:
-        success: The environment's.
+        success: The environment's success.
         metrics: The evaluation's, ``[episodes]`` by name.
 
     Returns:
         ``info``, ``title`` and ``kind`` of the `Success`; ``mean``, over the episodes that have the
         info; its interval, ``low`` and ``high``, which is Wilson's for shares and a bootstrap over
         episodes for counts; their number, ``n_episodes``; and the means of the ``others``, by name.
-        Without any episode numbers are None.
+        If there are no such episodes, numbers are None.
     """
     values = _present(metrics["success"])
     mean, low, high = None, None, None
@@ -89,7 +90,7 @@ def success_of_members(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def comparable(successes: Sequence[dict[str, Any] | None]) -> list[dict[str, Any]]:
-    """Return the successes of runs, or none at all unless each has one and of the same title."""
+    """Return the successes of runs, or none unless every run has one, all with the same title."""
     found = [each for each in successes if each is not None]
     is_of_all = len(found) == len(successes) and len({each["title"] for each in found}) == 1
     return found if is_of_all else []
@@ -106,7 +107,7 @@ def bootstrap_interval(values: Float[np.ndarray, " values"]) -> tuple[float, flo
 
 
 def untold_infos(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the means of a summary's infos by name, without those that its success tells."""
+    """Return the means of a summary's infos by name, except those that its success reports."""
     success = summary.get("success")
     told = [] if success is None else [success["info"], *success["others"]]
     infos = {

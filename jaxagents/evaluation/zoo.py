@@ -1,6 +1,6 @@
 """The zoo: trained policies in the repository's folder ``zoo/``, found by id without jax.
 
-An entry is a run's directory made small, ``zoo/<id>/``:
+An entry is a run's directory reduced to three files, ``zoo/<id>/``:
 
 * ``config.yaml``: the run's configuration;
 * ``policy.safetensors``: the policy at the end of training, see `jaxagents.training.saved_policy`;
@@ -111,7 +111,7 @@ def is_policy_alone(directory: str | PathLike[str]) -> bool:
 
 
 def folder_of_results(runs: Sequence[str | PathLike[str]]) -> Path:
-    """Return the folder in which a command writes by default what it makes of some runs.
+    """Return the folder in which a command writes its results on some runs by default.
 
     It is a single run's directory. For several runs, or for an entry of the zoo, it is the current
     folder.
@@ -171,7 +171,7 @@ class Prediction(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """True if it lies there."""
+        """True if it lies in the interval."""
         return self.low <= self.found <= self.high
 
 
@@ -184,13 +184,13 @@ def predictions(
     s²/n + s'²/n': with n = n' and equal deviations s, by sqrt(2) standard errors. The interval is
     m ± z sqrt(s²/n + s'²/n'). It holds 99.9 % of the differences, for all actors of an entry
     together: z = 3.29 for one actor, and more for several (Bonferroni). So a check of 40 unchanged
-    entries passes with a probability of 96 %. The new deviation counts too, because episodes that
-    rarely fail may all have succeeded for the card. A hundred-thousandth of the return is allowed
-    for rounding.
+    entries passes with a probability of 96 %. The new deviation counts too, because where failures
+    are rare, all of the card's episodes may have succeeded. A hundred-thousandth of the return is
+    allowed for rounding.
 
     Args:
         card: As `read_card` returned it.
-        returns: Of the other evaluation, ``mean`` and ``std`` per actor.
+        returns: The other evaluation's ``mean`` and ``std`` per actor.
         n_episodes: Its number of episodes.
 
     Raises:

@@ -40,12 +40,12 @@ def cross_play_of_runs(
     """Let the policies of runs play with each other, as each run's evaluation does.
 
     Args:
-        directories: Of populations, of runs, or entries of the zoo as ``zoo:ID``.
-        n_episodes: Per pair and part; None: as the runs are evaluated.
+        directories: Directories of populations or runs, or entries of the zoo as ``zoo:ID``.
+        n_episodes: Episodes per pair and part; None: as many as in the runs' evaluations.
 
     Raises:
         ExperimentError: a directory holds no run; the runs play different environments; there is
-            only one; or the actors are no team.
+            only one; or the actors are not a team.
     """
     from jaxagents.ippo.opponents import FrozenPolicies
 

@@ -99,9 +99,9 @@ class Experiment:
     * ``films/``: GIFs made during training, if ``config.tracking.film_frequency`` is above 0;
     * ``replay/``: written by `replay`.
 
-    With ``config.seeds`` above 1 it is a population's, and ``members/0``, ... have each member's
-    ``config.yaml``, ``metrics.jsonl`` and ``summary.json``: a member's directory is read as any
-    run's. Replays, exports and `restore` are of the best member. With
+    With ``config.seeds`` above 1 it is the directory of a population, and ``members/0``, ... hold
+    each member's ``config.yaml``, ``metrics.jsonl`` and ``summary.json``: a member's directory is
+    read like any run's. Replays, exports and `restore` use the best member. With
     ``config.population_based_training`` the run's own files are those of the best member, and
     ``lineages.png`` shows which member continued from which.
 
@@ -199,7 +199,7 @@ class Experiment:
 
     @classmethod
     def elsewhere(cls, run: str | PathLike[str], overrides: Sequence[str]) -> "Experiment":
-        """Let the policies of a run play in a changed configuration, such as a larger team's.
+        """Let the policies of a run play in a changed configuration, such as in a larger team.
 
         `evaluate`, `restore` and `replay` then take the policies of that run.
 
@@ -285,7 +285,7 @@ class Experiment:
 
         Raises:
             ExperimentError: there is no checkpoint; the agent's structure, the environment or the
-                seed is not the run's; another process trains in the directory.
+                seed differs from the run's; or another process is training in the directory.
         """
         require_trackers(self.config)
         with explained():
@@ -427,8 +427,9 @@ class Experiment:
             The paths of the files.
 
         Raises:
-            ExperimentError: there is no such checkpoint, a file exists already, or ``onnx`` without
-                its extra or with a network that is not one of configured layers.
+            ExperimentError: there is no such checkpoint, a file exists already, ``onnx`` lacks its
+                extra, or ``onnx`` is given for a network that does not consist of configured
+                layers.
         """
         from jaxagents.experiments.policy_export import export_policy
 
@@ -457,8 +458,7 @@ class Experiment:
             mode: As for `restore`.
             seed: Seed of the episodes; None: the configured one.
             mp4: Write MP4 films too.
-            max_frames: Of longer episodes, only every second, third, ... state is shown; None
-                means 300.
+            max_frames: Show only every second, third, ... state of longer episodes; None means 300.
 
         Returns:
             The paths of the files.

@@ -1,4 +1,4 @@
-"""Films during training: an episode after every so many evaluations."""
+"""Films during training: an episode every few evaluations."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -30,7 +30,7 @@ def check_can_film(config: ExperimentConfig, agent: "IPPOBase") -> None:
 
 @final
 class Films(Tracker):
-    """Films the same episode after every so many evaluations; of a population, its best member's.
+    """Films the same episode every few evaluations; for a population, that of its best member.
 
     A film has a random key of its own, so training is the same with and without it.
 
@@ -47,7 +47,7 @@ class Films(Tracker):
         self._n_updates = config.tracking.film_frequency * config.agent.eval_frequency
 
     def log(self, evaluation: Evaluation) -> None:
-        """Film an episode if it is time to."""
+        """Film an episode if one is due."""
         from jaxagents.visual.replay import film
 
         if evaluation.n_updates_done % self._n_updates:

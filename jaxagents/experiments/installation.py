@@ -1,6 +1,6 @@
 """Checks of this machine: each tries one thing for real.
 
-A check imports what it tries, so that a broken library fails the checks that need it and no other.
+A check imports what it tries, so that a broken library fails only the checks that need it.
 """
 
 import contextlib
@@ -344,7 +344,7 @@ def _step_in_a_worker() -> str:
 
 @contextlib.contextmanager
 def _temporary_folder(place: Path) -> Iterator[Path]:
-    """Create a folder in a place, or where that would be created; remove it afterwards."""
+    """Create a folder in another, or where that would be created; remove it afterwards."""
     place = place.expanduser().absolute()
     existing = next(each for each in (place, *place.parents) if each.exists())
     with tempfile.TemporaryDirectory(prefix=".jaxagents-doctor-", dir=existing) as folder:

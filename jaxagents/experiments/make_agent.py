@@ -39,7 +39,7 @@ def make_environment(config: ExperimentConfig) -> tuple[Any, Any]:
         ExperimentError: the environment cannot be made; or an opponent's directory holds no run,
             or its id is unknown in the zoo.
         ValueError: a parameter is unknown, not finite, or not of its default's shape; or the actors
-            are no side of the environment.
+            are not a side of the environment.
         TypeError: the value of a parameter is not a number.
     """
     env, params = _make_whole_environment(config)
@@ -135,7 +135,7 @@ def _make_whole_environment(config: ExperimentConfig) -> tuple[Any, Any]:
 
 
 def agent_class(env: Any, env_params: Any, name: str | None = None) -> "type[IPPOBase]":
-    """Return the class of agents of a name, or if that is None for an environment's action space.
+    """Return the agent class of a name, or, if that is None, the one for the action space.
 
     Raises:
         ValueError: the name is unknown.

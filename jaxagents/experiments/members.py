@@ -77,7 +77,7 @@ class SingleRun:
         return JsonLines(self.folders[0] / METRICS)
 
     def latest_returns(self, metrics: Mapping[str, Any]) -> np.ndarray:
-        """Return those of the last evaluation."""
+        """Return the returns of the last evaluation."""
         return metrics["returns"][-1]
 
     def evaluate(self, agent: "IPPOBase", how: EvaluationConfig) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class SingleRun:
             agent: The agent.
             trained: What ``agent.train`` has returned.
             evaluation: What `evaluate` has returned.
-            random_returns: Of random actions.
+            random_returns: Returns of random actions.
             about: What `about_training` has returned.
         """
         return {**evaluation, "diagnosis": agent.diagnose(*trained, random_returns), **about}
@@ -153,7 +153,7 @@ class MemberRuns:
         return jax.vmap(jax.random.key)(np.array(self.seeds))
 
     def initial_hyperparams(self) -> HyperParameters:
-        """Return the hyperparameters to begin with, perhaps of each member its own."""
+        """Return the hyperparameters to begin with, which may differ between members."""
         config = self._config
         if self._selection is None:
             return config.hyperparams
@@ -168,7 +168,7 @@ class MemberRuns:
         return stack([agent.init(keys[i], own, start, parts) for i, own in enumerate(each)])
 
     def hyperparams_to_resume(self, runner: Runner) -> HyperParameters:
-        """Return the hyperparameters to resume with; members have their own of what is varied."""
+        """Return the hyperparameters to resume with; varied ones have a value per member."""
         if self._selection is None:
             return self._config.hyperparams
         own = flat_items(runner.hyperparams)
@@ -194,7 +194,7 @@ class MemberRuns:
         return Trackers([of_members, OfBestMember(JsonLines(self._directory / METRICS))])
 
     def latest_returns(self, metrics: Mapping[str, Any]) -> np.ndarray:
-        """Return those of all members' last evaluations."""
+        """Return the returns of all members' last evaluations."""
         return metrics["returns"][:, -1]
 
     def evaluate(self, agent: "IPPOBase", how: EvaluationConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Studies: methods on environments, by several seeds each, from one file.
+"""Studies: methods on environments, with several seeds each, from one file.
 
 Each pair of a method and an environment is an experiment with a directory of its own. Plots and
 reports are imported where they are used, so that errors in a file are reported without delay.
@@ -53,7 +53,7 @@ class StudyRun(NamedTuple):
         A directory without a checkpoint is removed, and the run begins anew.
 
         Args:
-            **shown: Callbacks and others, as for `Experiment`.
+            **shown: Callbacks and other arguments, as for `Experiment`.
         """
         experiment = Experiment(self.config, self.directory, **shown)
         if experiment.has_checkpoint:
@@ -75,7 +75,7 @@ class MethodStudy:
 
     Args:
         path: The file; see `study_sources`.
-        directory: The study's directory; None: named like the file, in the base's ``runs_dir``.
+        directory: The study's directory; None: named after the file, in the base's ``runs_dir``.
         overrides: Changes to all configurations, as for `load_config`.
 
     Raises:
@@ -113,7 +113,7 @@ class MethodStudy:
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
-        """Lock the study's directory, which is created if there is none, within this context.
+        """Within this context, lock the study's directory, which is created if necessary.
 
         Raises:
             ExperimentError: another process holds it, or it cannot be written.
@@ -130,8 +130,8 @@ class MethodStudy:
         """Compare the methods, as in `compare_runs`.
 
         Returns:
-            The rows of one table; or of one for each environment, if on one of several no method
-            has learned and returns have no common scale.
+            The rows of one table. If there are several environments and no method has learned on
+            one of them, returns have no common scale, and each environment has a table of its own.
 
         Raises:
             ExperimentError: a run has not been trained, or has NaN or infinite returns.
@@ -215,7 +215,7 @@ class MethodStudy:
 
 
 def _runs_of(config: ExperimentConfig, directory: Path) -> list[StudyRun]:
-    """Return the runs of a method on an environment, once the agent is known to be possible."""
+    """Return the runs of a method on an environment, after checking that the agent is possible."""
     from jaxagents.ippo.population.training import check_can_be_population
 
     if not config.agent.n_evals:

@@ -1,7 +1,7 @@
 """The predicted cost of a training run: memory per device, steps per second, and time to finish.
 
-A device's share of the work is tried on this one, by the programs of a training run. Only the
-exchange between devices is not tried, but counted in their program.
+One device's share of the work is tried on this device, with the programs of a training run. Only
+the exchange between devices is not tried, but counted in their program.
 """
 
 import math
@@ -55,11 +55,11 @@ class MeasuredShare(NamedTuple):
     """The measured costs of a device's share of a training run.
 
     Attributes:
-        start_seconds: Until the first update is done, mostly compilation.
-        update_seconds: Of an update: the median.
-        evaluation_start_seconds: Until the first evaluation is done, mostly compilation.
-        evaluation_seconds: Of an evaluation whose longest episode lasts as long as it may.
-        memory: Peak in bytes: of the device, or of the whole process on a CPU.
+        start_seconds: Seconds until the first update is done, mostly compilation.
+        update_seconds: Median seconds of an update.
+        evaluation_start_seconds: Seconds until the first evaluation is done, mostly compilation.
+        evaluation_seconds: Seconds of an evaluation whose longest episode lasts as long as allowed.
+        memory: Peak memory in bytes: of the device, or of the whole process on a CPU.
     """
 
     start_seconds: float
@@ -85,7 +85,7 @@ class Plan:
         memory_limit: Bytes that a device has; None: unknown.
         measured: A device's share; None if it does not fit.
         communication: A device's exchange in an update.
-        communication_seconds: Of an update, by the assumed links.
+        communication_seconds: Seconds of this exchange, over the assumed links.
     """
 
     device: str
@@ -232,7 +232,7 @@ def communication_of_update(agent: IPPOBase, share: IPPOBase, n_devices: int) ->
 
 
 def measure_share(agent: IPPOBase, hyperparams: HyperParameters) -> MeasuredShare | None:
-    """Train for some seconds; nothing is written, and no callback is called.
+    """Train for a few seconds; nothing is written, and no callback is called.
 
     Args:
         agent: The agent of the share.
@@ -267,7 +267,7 @@ def _seconds_of_update(training: TimedTraining, n_most: int) -> float:
 
 
 def _measure_evaluation(agent: IPPOBase, runner: Runner) -> tuple[float, float]:
-    """Return the seconds until the first evaluation is done, and those of one of full length."""
+    """Return the seconds until the first evaluation is done, and of one of full length."""
 
     def evaluate() -> tuple[float, float]:
         started = time.perf_counter()

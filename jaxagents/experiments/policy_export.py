@@ -84,8 +84,8 @@ def _describe(agent: IPPOBase, tensors: Leaves) -> dict[str, Any]:
         # In the order of observations and actions. Shorter vectors are padded with zeros at the
         # end; parts of a dictionary or tuple are flattened in this order, numbers as one-hot.
         "actors": _describe_actors(agent.env, environments.n_actors),
-        # The environment's own, to which with agent_id the actor's one-hot index is appended, and
-        # with a time_limit the share of it that has passed; "shape" is what networks receive.
+        # The environment's own shape. agent_id appends the actor's one-hot index, and time_limit
+        # the share of it that has passed; "shape" is what networks receive.
         "observation": {
             "environment_shape": list(environments.own_observation.features.shape[1:]),
             "shape": list(observation.shape[1:]),
@@ -142,7 +142,7 @@ def _describe_layers(
     Args:
         module: The actor's network.
         tensors: Its parameters.
-        shape: Of its input.
+        shape: Shape of its input.
     """
     if type(module) is not RecurrentNetwork:
         return _describe_feed_forward(module, tensors, shape)

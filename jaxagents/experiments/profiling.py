@@ -57,17 +57,17 @@ class Program(NamedTuple):
 
 @final
 class TimedTraining:
-    """A training of which single updates can be timed, by the programs of a training run.
+    """A training whose single updates can be timed, with the programs of a training run.
 
     Attributes:
-        start_seconds: Until the first update was done, mostly tracing and compilation.
+        start_seconds: Seconds until the first update was done, mostly tracing and compilation.
 
     Args:
         agent: The agent; its callbacks are not called.
         hyperparams: As for ``agent.train``.
 
     Raises:
-        ValueError: devices or memory are too few.
+        ValueError: there are too few devices, or there is too little memory.
     """
 
     def __init__(self, agent: IPPOBase, hyperparams: HyperParameters):
@@ -87,7 +87,7 @@ class TimedTraining:
         return self._updates.runner
 
     def update(self, n_updates: int = 1) -> None:
-        """Do the next updates, as many as given.
+        """Do the given number of further updates.
 
         Raises:
             NonFiniteError: an update gave NaN or infinity, which ends the training.

@@ -50,8 +50,8 @@ def check_holds(directory: Path, name: str, kind: str) -> None:
 
     Args:
         directory: The directory, which may be missing or empty.
-        name: The file that marks what it may hold.
-        kind: What that is, in the error's message.
+        name: The file that marks a directory whose files may be replaced.
+        kind: What such a directory holds, for the error's message.
 
     Raises:
         ExperimentError: it holds something else.
@@ -125,14 +125,14 @@ def keep_config(config: ExperimentConfig, directory: Path, n_updates_done: int) 
 
 
 def config_in_force(directory: Path, n_updates_done: int) -> Path:
-    """Return the path of the configuration with which a run did its update of this number."""
+    """Return the path of the configuration with which a run did the update of this number."""
     return [path for since, path in configs_of(directory) if since <= n_updates_done][-1]
 
 
 def warn_of_stretched_schedules(
     config: ExperimentConfig, directory: Path, n_updates_done: int
 ) -> None:
-    """Log which hyperparameters jump where a run is resumed after some updates."""
+    """Log which hyperparameters jump when a run is resumed after some updates."""
     with contextlib.suppress(ExperimentError):  # written by another version of the package
         before = load_config(config_in_force(directory, n_updates_done))
         if text := stretched_schedules(before, config, n_updates_done):

@@ -1,6 +1,6 @@
 """The starting point of a training: the networks and normalizers of an earlier run, or of the zoo.
 
-From its first checkpoint on a run needs it no more.
+Once a run has a checkpoint, it no longer needs the starting point.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def read_starting_point(
     Nothing is compiled.
 
     Args:
-        agent: The agent that shall learn.
+        agent: The agent that will learn.
         config: Its configuration.
         mode: "best" or "last"; None: as the configuration of that run chooses.
 
@@ -58,7 +58,7 @@ def read_starting_point(
 
     Raises:
         ExperimentError: there is no such run, or its policy does not fit; the message names what
-            differs, in both.
+            differs, with both values.
     """
     name, parts = config.init_from, config.init_parts
     if name is None:

@@ -1,4 +1,4 @@
-"""What a run's summary says: how its policies do, how it was trained, and how it compares."""
+"""What a run's summary says: how its policies perform, how it was trained, and how it compares."""
 
 import contextlib
 import json
@@ -38,12 +38,12 @@ def evaluate_runner(
     Args:
         agent: The agent.
         runner: State of its training.
-        how: Which episodes.
-        config: Of the run.
+        how: Which episodes to play.
+        config: The run's configuration.
 
     Returns:
         Plain data: the run, the checkpoint, the evaluation's settings, statistics of ``returns``
-        per actor; the ``success``, if the environment has one, as by `success_of_episodes`; and
+        per actor; the ``success``, if the environment has one, from `success_of_episodes`; and
         means over episodes of the other evaluation metrics.
     """
     metrics = jax.device_get(agent.eval(jax.random.key(how.seed), how.n_evals, how.greedy, runner))
@@ -74,7 +74,8 @@ def of_best(evaluations: Sequence[dict[str, Any]], index: int) -> dict[str, Any]
     """Return the evaluation of a population whose members are not independent: the best one's.
 
     Returns:
-        As that of a single run; ``best_member`` is its index, ``members`` all evaluations.
+        An evaluation as of a single run, with the member's index, ``best_member``, and the
+        evaluations of all ``members``.
     """
     return {**evaluations[index], "best_member": index, "members": list(evaluations)}
 
@@ -105,9 +106,9 @@ def combine(evaluations: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def random_returns_of(agent: "IPPOBase", how: EvaluationConfig) -> RandomReturns | None:
-    """Return the returns of random actions; None if they cannot be had.
+    """Return the returns of random actions; None if they cannot be measured.
 
-    Measured at the end of training, so that it begins without delay.
+    They are measured at the end of training, so that training begins without delay.
     """
     n_evals = min(max(how.n_evals, _FEWEST_RANDOM), _MOST_RANDOM)
     max_steps = _MOST_RANDOM_STEPS if agent.environments.time_limit.n_steps is None else None
@@ -139,7 +140,7 @@ def about_training(
     random_returns: RandomReturns | None,
     teams: Sequence[int] | None,
 ) -> dict[str, Any]:
-    """Return what the summaries of a run and of its members say alike."""
+    """Return what the summaries of a run and of its members have in common."""
     versions = {"jaxagents": jaxagents.__version__, "jax": jax.__version__}
     about = {"training": training, "versions": versions}
     if teams is not None:
@@ -157,7 +158,7 @@ def about_training(
 
 
 def as_json(values: Any) -> Any:
-    """Replace NaN and infinities in nested lists by None, because JSON cannot hold them."""
+    """Replace NaN and infinities in nested lists with None, because JSON cannot hold them."""
     if isinstance(values, list):
         return [as_json(each) for each in values]
     return values if np.isfinite(values) else None

@@ -64,8 +64,8 @@ def load_policy(policy: str | PathLike[str]) -> "IPPOBase":
     """Load a trained policy of the zoo, or of a run.
 
     Args:
-        policy: An id of the zoo, such as "gymnax/CartPole-v1", or a run's directory, of which the
-            checkpoint that its configuration chooses plays.
+        policy: An id of the zoo, such as "gymnax/CartPole-v1", or a run's directory, from which the
+            checkpoint that its configuration chooses is loaded.
 
     Returns:
         The agent, ready for `eval`, `record`, `policy` and `value`.
@@ -95,15 +95,15 @@ def add_to_zoo(
         run: Directory of the run.
         entry_id: The entry's id; None: the environment's.
         folder: Folder of the zoo, which is created if there is none; None: the zoo's.
-        member: Of a population: which member; None: the first.
+        member: The member of a population; None: the first.
         replaces: Replace an earlier entry of this id.
 
     Returns:
         The entry's directory.
 
     Raises:
-        ExperimentError: the run has not ended, or cannot be evaluated; the id is taken, or no path;
-            or a file cannot be written.
+        ExperimentError: the run has not ended, or cannot be evaluated; the id is taken or is not a
+            path; or a file cannot be written.
     """
     directory = _directory_of_policy(directory_of(run), member)
     recorded = read_run(directory)
@@ -134,7 +134,7 @@ def add_to_zoo(
 
 
 def check_entry(entry_id: str) -> list[Prediction]:
-    """Evaluate an entry anew, by episodes of another key, and compare the returns with its card.
+    """Evaluate an entry again, with another random key, and compare the returns with its card.
 
     Returns:
         One comparison per actor; see `predictions`.
@@ -191,7 +191,7 @@ def _target(entry_id: str, folder: Path, replaces: bool) -> Path:
     """Return the directory of a new entry.
 
     Raises:
-        ExperimentError: the id is no path below the folder, or is taken.
+        ExperimentError: the id is not a path below the folder, or is taken.
     """
     parts = entry_id.split("/")
     if any(each in ("", ".", "..") or each.startswith("~") for each in parts) or set(
@@ -213,7 +213,7 @@ def _is_finite(returns: Mapping[str, Sequence[float | None]]) -> bool:
 
 
 def _config_text(entry_id: str, config: ExperimentConfig, how: EvaluationConfig) -> str:
-    """Write the configuration without what belongs to the machine that trained."""
+    """Write the configuration without what is specific to the machine that trained."""
     import yaml
 
     config = replace(
@@ -288,10 +288,10 @@ def _command(start: Mapping[str, Any]) -> str:
 
 
 def _seconds(run: Run, of_last_start: float) -> float:
-    """Return the seconds of a training, of all its starts together.
+    """Return the seconds of a training, summed over its starts.
 
-    A record's seconds are those since a start. The summary's, which include evaluation and
-    compilation, are of the last start.
+    A record's seconds count from a start. The summary's, which include evaluation and compilation,
+    cover the last start.
     """
     seconds = [float(record["seconds"]) for record in run.records]
     ends = [now for now, after in itertools.pairwise(seconds) if after < now]

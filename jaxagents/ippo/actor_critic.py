@@ -40,8 +40,8 @@ from jaxagents.types import (
 )
 
 _MANY_PARAMETERS = 10_000_000  # of one network
-# Time steps of environments whose bootstrap values are computed at a time: at least so many, and
-# this share of all; see benchmarks/RESULTS.md.
+# Time steps of environments whose bootstrap values are computed at a time: at least this many, and
+# at least this share of all; see benchmarks/RESULTS.md.
 _FEW_VALUES, _SHARE_OF_VALUES = 2_048, 8
 
 
@@ -95,7 +95,7 @@ class ActorCritic(Frozen):
         actor: PyTree | None = None,
         critic: PyTree | None = None,
     ) -> tuple[NetworkState, NetworkState]:
-        """Begin all policies' actors and critics, ``[policies, ...]``.
+        """Initialise all policies' actors and critics, ``[policies, ...]``.
 
         Args:
             rng_actor: Random key.
@@ -103,7 +103,7 @@ class ActorCritic(Frozen):
             hyperparams: One value per policy.
             optimizer: Builds the optimizer of a network.
             actor: Parameters of all policies' actors; None draws them.
-            critic: Those of their critics.
+            critic: Parameters of all policies' critics; None draws them.
         """
         n_policies = self._policies.n_policies
         # Policy by policy: batched LAPACK calls of a user's initializer can deadlock on a CPU.
@@ -209,7 +209,7 @@ class ActorCritic(Frozen):
         step by the observation that is acted on next.
 
         Args:
-            runner: After the rollout, except for its critics' recurrent state.
+            runner: The runner after the rollout, except for its critics' recurrent state.
             transitions: ``[time, envs, actors, ...]``.
 
         Returns:
@@ -333,7 +333,7 @@ class ActorCritic(Frozen):
         return self._distribution.log_prob(dist_params, batch.action) - batch.log_prob
 
     def with_torso_features(self, actor: PyTree, batch: Batch) -> Batch:
-        """Replace the critic's input by the output of the torso that it shares, if any."""
+        """Replace the critic's input with the output of the torso that it shares, if any."""
         if self.torso is None:
             return batch
         hidden, _ = self.torso(

@@ -99,7 +99,7 @@ class Agent(Frozen, abc.ABC):
         collector: Collects rollouts.
         optimizer: Builds a network's optimizer.
         n_minibatches: Minibatches per epoch over one rollout.
-        replay: Adds earlier rollouts to an update's batch; None: without replay.
+        replay: Adds earlier rollouts to an update's batch; None: no replay.
         runners: Builds and recognises runners.
         recorder: Writes checkpoints, and calls callbacks and trackers.
         player: Applies trained policies.
@@ -405,16 +405,17 @@ class Agent(Frozen, abc.ABC):
             rng: Random key.
             hyperparams: Each leaf a scalar or one value per policy.
             start: A trained runner, of this agent or of another one. Its actor, critic and
-                normalizers are the initial ones; optimizers, schedules and environments begin anew.
-                None: new networks.
+                normalizers become the initial ones; optimizers, schedules and environments start
+                anew. None: new networks.
             parts: Take the "actor", the "critic" or both from ``start``; the other is new, and need
-                not fit. The statistics of observations go with both; with the critic, those of the
-                global state, value targets and rewards.
+                not fit. The statistics of observations come with either part; those of the global
+                state, value targets and rewards come with the critic.
 
         Raises:
-            TypeError: as for `train`; or ``start`` is no runner.
+            TypeError: as for `train`; or ``start`` is not a runner.
             ValueError: a hyperparameter is out of range; ``start`` does not fit the agent; a part
-                is unknown, or there is no ``start``; or ``freeze`` holds statistics of no samples.
+                is unknown, or there is no ``start``; or ``freeze`` names statistics that have seen
+                no samples.
             HostEnvironmentError: an environment outside of JAX failed.
         """
         trained = self.runners.start_from(start, parts)
@@ -448,14 +449,14 @@ class Agent(Frozen, abc.ABC):
     def act(
         self, runner: Runner, observation: Observation | Array, carry: Acting | None = None
     ) -> tuple[Array, Record]:
-        """Act in all environments for one step of a rollout by hand.
+        """Act in all environments, for one step of a rollout by hand.
 
         Args:
             runner: As `init` or `update` returned it.
             observation: Of ``batch_size`` environments, ``[batch_size, n_actors, *obs]``: as the
                 environment or as ``agent.environments`` returns it.
-            carry: None begins a rollout; then that of the previous step's record. A recurrent
-                agent's is reset where an episode ended: see `reset_carry`.
+            carry: None at the start of a rollout, then the carry of the previous step's record.
+                Reset a recurrent agent's carry where an episode ended: see `reset_carry`.
 
         Returns:
             The actions as the environment takes them, ``[batch_size, n_actors, ...]``, and what
@@ -479,11 +480,11 @@ class Agent(Frozen, abc.ABC):
     def update(self, runner: Runner, rollout: Rollout) -> tuple[Runner, Metrics]:
         """Learn from a rollout that was collected by hand or elsewhere, as `step` does.
 
-        Experience of another policy needs ``advantages="vtrace"``.
+        Experience from another policy needs ``advantages="vtrace"``.
 
         Args:
-            runner: As `init`, `train`, `restore` or this method returned it; its environments stay
-                where they are.
+            runner: As `init`, `train`, `restore` or this method returned it; its environments are
+                not stepped.
             rollout: The experience.
 
         Returns:
@@ -594,7 +595,7 @@ class Agent(Frozen, abc.ABC):
     def eval_random(
         self, rng: PRNGKeyArray, n_evals: int | None = None, max_steps: int | None = None
     ) -> Metrics:
-        """Play whole episodes by uniformly random actions, among those that are available.
+        """Play whole episodes with actions drawn uniformly from those that are available.
 
         Args:
             rng: Random key.
@@ -653,7 +654,7 @@ class Agent(Frozen, abc.ABC):
     def diagnose(
         self, runner: Runner, metrics: Mapping[str, Any], random_returns: Any = None
     ) -> list[str]:
-        """Say what went wrong in a training run, in a sentence each; nothing if it is healthy.
+        """Return a sentence for each problem of a training run; none if it is healthy.
 
         Args:
             runner: As `train` returned it.
@@ -697,7 +698,7 @@ class Agent(Frozen, abc.ABC):
         Raises:
             ValueError: the agent is recurrent and there is no carry, or the other way round; no
                 runner is given and no training collected; or the observation has another shape, or
-                lacks the mask that the environment's have.
+                lacks the mask that the environment's observations have.
         """
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)
@@ -738,7 +739,7 @@ class Agent(Frozen, abc.ABC):
         """Reset the recurrent state of actors whose episode begins: where ``mask`` is True.
 
         Args:
-            carry: Of `policy`, or of `act`, whose mask is ``[batch_size, n_actors]``.
+            carry: The carry of `policy`, or of `act`, whose mask is ``[batch_size, n_actors]``.
             mask: True where an episode begins.
         """
         mask = jnp.asarray(mask, bool)
@@ -776,8 +777,8 @@ class Agent(Frozen, abc.ABC):
             mode: "last", or "best": the highest return, averaged over episodes and actors. Where
                 one actor's gain is another's loss, as in the hunting environments, this average is
                 meaningless: pass a ``best_fn``.
-            best_fn: Chooses among the kept checkpoints: from their metrics, one row each, to
-                the index of a row.
+            best_fn: Chooses among the kept checkpoints: maps their metrics, one row each, to the
+                index of a row.
             member: For a population: load this member, or the "best", which has the highest return,
                 averaged as above. None: load all, each at its own best.
 

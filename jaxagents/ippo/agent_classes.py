@@ -89,7 +89,7 @@ def register_agent(name: str, cls: type[IPPOBase]) -> None:
         cls: A subclass of `IPPOBase`. It is called as ``cls(env, env_params, config, callbacks)``.
 
     Raises:
-        TypeError: it is no class of agents, or it is abstract.
+        TypeError: it is not a class of agents, or it is abstract.
         ValueError: the name is taken by another class.
     """
     AGENTS.register(name, cls)

@@ -1,7 +1,7 @@
 """Independent PPO: the algorithm, top to bottom.
 
 IPPO is PPO, vmapped over policies. Losses and updates are written for one policy and its samples;
-`each_policy` vmaps them over policies. Rollouts and values take all policies at once, by
+`each_policy` vmaps them over policies. Rollouts and values take all policies at once, through
 `PolicyMap`. The methods that users call are in `Agent`. Subclasses may change five methods:
 `actor_loss`, `critic_loss`, `advantages`, `scheduled` and `adapted`.
 
@@ -81,7 +81,7 @@ class IPPOBase(Agent):
         """Estimate advantages, then train the actors, then the critics.
 
         Args:
-            runner: After the rollout, except for its critics' recurrent state.
+            runner: The runner after the rollout, except for its critics' recurrent state.
             transitions: The rollout, ``[time, envs, actors, ...]``.
             keys: This update's random keys.
             replays: Learn from earlier rollouts too; None: if there are enough of them.
@@ -137,8 +137,8 @@ class IPPOBase(Agent):
     def scheduled(self, runner: Runner) -> HyperParameters:
         """Return the hyperparameters of the runner's next update.
 
-        They depend on the updates done, not on the optimizer's own count: a policy whose epochs
-        stop early would anneal more slowly.
+        They depend on the updates done, not on the optimizer's own count, with which a policy whose
+        epochs stop early would anneal more slowly.
         """
         progress = runner.n_updates_done / runner.n_steps
         return scheduled(runner.hyperparams, self.config, progress, runner.learning_rate)
@@ -331,9 +331,10 @@ class IPPOBase(Agent):
 
         Returns:
             The loss, and statistics by name, which become metrics of the training. ``actor_loss``
-            and ``kl``, by which epochs end early, are among them. The loss and all statistics are
-            means over the samples, by their ``weight``: a minibatch may be computed in parts. The
-            caller multiplies the loss by its scale, see `AgentConfig.scale_actor_loss`.
+            and ``kl``, which ends epochs early, are among them. The loss and all statistics are
+            means over the samples, weighted by their ``weight``, because a minibatch may be
+            computed in parts. The caller multiplies the loss by its scale, see
+            `AgentConfig.scale_actor_loss`.
         """
         dist_params = self.networks.batch_dist_params(params, minibatch)
         loss, stats = actor_loss(
@@ -418,7 +419,8 @@ class IPPOBase(Agent):
 
         Returns:
             The loss, and statistics by name, which become metrics; ``critic_loss`` is among them.
-            The loss and all statistics are means over the samples, by their ``value_weight``.
+            The loss and all statistics are means over the samples, weighted by their
+            ``value_weight``.
         """
         loss = critic_loss(
             value=self.networks.batch_value(params, minibatch),
@@ -432,7 +434,7 @@ class IPPOBase(Agent):
         return loss, {"critic_loss": loss}
 
     def adapted(self, runner: Runner, metrics: Metrics) -> Runner:
-        """Change a runner after its update, by the update's metrics ``[policies]``.
+        """Change a runner after its update, based on the update's metrics ``[policies]``.
 
         With the schedule "kl" the actor's learning rate adapts to the KL divergence.
         """

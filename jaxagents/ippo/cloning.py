@@ -38,12 +38,12 @@ class CloningLoop(NamedTuple):
 
 @final
 class Cloning(Frozen):
-    """Maximises the log probability of logged actions, ``-mean(log π(a | s))`` the loss.
+    """Maximises the log probability of logged actions; the loss is ``-mean(log π(a | s))``.
 
     Inactive actors have zero weight, and masked actions probability 0. The statistics of
-    observations learn from all rollouts before the first epoch, which normalises by them. Recurrent
-    actors learn from sequences that start with the rollout's stored states, or if it has none, from
-    whole trajectories that start with the initial state.
+    observations are updated with all rollouts before the first epoch, which already normalises with
+    them. Recurrent actors learn from sequences that start with the rollout's stored states, or, if
+    it has none, from whole trajectories that start with the initial state.
 
     Critics are not trained: their targets depend on the policy, and the first updates train them.
     The optimizer's state is reset before cloning and after it.
@@ -152,7 +152,7 @@ class Cloning(Frozen):
         hyperparams: HyperParameters,
         config: AgentConfig,
     ) -> tuple[Batch, Normalizers]:
-        """Make each policy's batch, normalised by statistics that include it."""
+        """Make each policy's batch, normalised with statistics that include it."""
         observation, to_policies = transitions.observation, self._policies.to_policies
         features = to_policies(self._networks.critic_features(observation), axis=2)
         transitions = transitions._replace(

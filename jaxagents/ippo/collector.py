@@ -75,7 +75,7 @@ class Collector(Frozen):
     def collect(self, runner: Runner, rng: PRNGKeyArray) -> tuple[Runner, Transition]:
         """Act for ``rollout_length`` steps; transitions are ``[time, envs, actors, ...]``.
 
-        Networks normalise observations by the statistics from before this update.
+        Networks normalise observations with the statistics from before this update.
         """
         actor = self._networks.actor_of(runner)
 
@@ -122,7 +122,7 @@ class Collector(Frozen):
             loop: The carry of this step.
             choice: The actions.
             step: The environments' answer.
-            env_state: After the step.
+            env_state: The environments' state after the step.
             n_updates_done: Anneals the shaped reward.
         """
         limit = self._environments.time_limit
@@ -173,7 +173,7 @@ def count_empty_masks(step: Transition, space: ActionSpace, policies: PolicyMap)
         policies: Which policy each actor has.
 
     Returns:
-        ``empty_masks``, ``[policies]``; an empty mapping without action masks.
+        ``empty_masks``, ``[policies]``; an empty mapping if there are no action masks.
     """
     mask = step.observation.action_mask
     if mask is None or isinstance(space, Box):

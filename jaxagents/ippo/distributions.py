@@ -29,7 +29,7 @@ class Distribution(abc.ABC):
 
     Attributes:
         n_outputs: Units of the actor network's last layer.
-        action_shape: Of one sampled action.
+        action_shape: Shape of one sampled action.
     """
 
     n_outputs: int
@@ -152,8 +152,8 @@ class Categorical(Logits):
 class CategoricalProduct(Logits):
     """Independent categorical distributions over the choices of a `MultiDiscrete` space.
 
-    Logits, noise and action masks hold those of the first choice, then those of the second, and so
-    on.
+    Logits, noise and action masks hold the entries of the first choice, then those of the second,
+    and so on.
     """
 
     def __init__(self, space: MultiDiscrete):
@@ -320,12 +320,12 @@ class SquashedGaussian(DiagonalGaussian):
         """Squash into the bounds, in the environment's shape."""
         low, high = self._space.low, self._space.high
         scaled = low + (jnp.tanh(self._shaped(action)) + 1.0) / 2.0 * (high - low)
-        return jnp.clip(scaled, low, high)  # which rounding may leave
+        return jnp.clip(scaled, low, high)  # rounding may leave the bounds
 
     def from_environment(self, action: Float[Array, "..."]) -> Float[Array, "*batch dimensions"]:
-        """Undo the squashing, of actions at most 0.9998 of the way from the middle to a bound.
+        """Undo the squashing, with actions clipped to 0.9998 of the way from the middle to a bound.
 
-        Actions at a bound would be infinite.
+        Actions at a bound would become infinite.
         """
         low, high = self._space.low, self._space.high
         share = 2.0 * (action - low) / (high - low) - 1.0
@@ -336,7 +336,7 @@ class SquashedGaussian(DiagonalGaussian):
 def log_tanh_slope(action: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """Compute log(1 - tanh²(a)), finite where tanh saturates.
 
-    As 2 (log 2 - a - log(1 + exp(-2a))): Haarnoja et al. 2018, https://arxiv.org/abs/1801.01290,
-    appendix C, rearranged.
+    It is computed as 2 (log 2 - a - log(1 + exp(-2a))): Haarnoja et al. 2018,
+    https://arxiv.org/abs/1801.01290, appendix C, rearranged.
     """
     return 2.0 * (jnp.log(2.0) - action - jax.nn.softplus(-2.0 * action))

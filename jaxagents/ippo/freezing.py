@@ -1,8 +1,8 @@
 """Frozen parameters and statistics: those that no update changes.
 
 A path is dotted: ``actor`` or ``critic`` and flax's names of modules and parameter, as in
-``actor.torso.Dense_0.kernel``, or ``normalizers`` and a field of `Normalizers`. It stands for all
-that begins with it.
+``actor.torso.Dense_0.kernel``, or ``normalizers`` and a field of `Normalizers`. It stands for
+everything that begins with it.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -18,9 +18,9 @@ _OF_VALUES = ("value", "reward")  # normalizers that are the unit of a critic's 
 
 
 def without_frozen(params: PyTree, network: str, freeze: Iterable[str]) -> PyTree:
-    """Replace the frozen ones of one network's parameters by None.
+    """Replace the frozen parameters of one network with None.
 
-    Gradients, their norm, the optimizer and its state are then of the others alone.
+    Gradients, their norm, the optimizer and its state then cover only the others.
 
     Args:
         params: All parameters.
@@ -43,16 +43,16 @@ def with_frozen(trained: PyTree, params: PyTree) -> PyTree:
 
 
 def loss_of_trainable(loss: Loss, params: PyTree) -> Loss:
-    """Turn a loss of all parameters into one of `without_frozen`'s; the others are constants."""
+    """Turn a loss of all parameters into one of the trainable ones; the others are constants."""
     return lambda trained, minibatch: loss(with_frozen(trained, params), minibatch)
 
 
 def frozen_normalizers(freeze: Collection[str], critic: Network) -> frozenset[str]:
     """Name the normalizers that no update changes.
 
-    The last layer of a default critic is rescaled when the statistics of values change. Once it is
-    frozen, they are too, and so is the scale of rewards. A user's own critic has no known last
-    layer: they are frozen with all of its parameters.
+    The last layer of a default critic is rescaled when the statistics of values change. If it is
+    frozen, so are these statistics and the scale of rewards. A user's own critic has no known last
+    layer: the statistics are frozen if all of its parameters are.
 
     Args:
         freeze: The frozen paths.
@@ -78,7 +78,7 @@ def check_paths(freeze: Iterable[str], runner: Runner) -> None:
         runner: The agent's, or its shapes.
 
     Raises:
-        ValueError: one does not; the message lists what there is, by layer.
+        ValueError: one does not; the message lists the existing paths, by layer.
     """
     names = [*_names("actor", runner.actor.params), *_names("critic", runner.critic.params)]
     statistics = runner.normalizers._asdict()
@@ -101,7 +101,7 @@ def _name(network: str, path: tuple[jax.tree_util.KeyEntry, ...]) -> str:
 
 
 def _layer(name: str) -> str:
-    """Return the path of a parameter's layer; what stands outside of layers is its own."""
+    """Return the path of a parameter's layer; a parameter outside of layers is its own."""
     return name.rpartition(".")[0] if name.count(".") > 1 else name
 
 

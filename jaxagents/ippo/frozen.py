@@ -29,7 +29,7 @@ _shared: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionar
 
 
 class Frozen:
-    """Refuses to assign attributes once `_freeze` was called.
+    """Refuses to assign attributes once `_freeze` has been called.
 
     Compiled methods belong to an object, and their programs are freed with it. Equal agents have
     one `program_owner`: their part that programs read, built once by `shared`. Methods that call an
@@ -73,8 +73,8 @@ def shared(parts: Any, build: Callable[[], Built], can_share: Callable[[Built], 
     class and attributes, or by their own equality if they are hashable. Everything else is equal
     only to itself, and so are empty collections, which may be records to be filled. A class is
     unequal to its former self once a method or attribute has been replaced, and a function once its
-    code, its defaults, a variable that it closes over, or one that it reads of its own or of
-    another module differ. Functions, classes and objects of installed packages count as fixed.
+    code, its defaults, a variable that it closes over, or one that it reads from its own or another
+    module differs. Functions, classes and objects of installed packages count as fixed.
 
     Args:
         parts: What the result depends on.

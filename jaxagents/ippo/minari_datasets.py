@@ -19,15 +19,15 @@ from jaxagents.types import Observation
 def rollouts_from_minari(dataset: Any, agent: Agent) -> list[Rollout]:
     """Read a dataset of Minari as rollouts, for `pretrain`.
 
-    Its episodes follow each other and are cut into trajectories of ``rollout_length`` steps,
-    ``batch_size`` of which are a rollout; the last one is filled up with inactive steps. An episode
-    that ends neither terminated nor truncated was cut off there, and counts as truncated. The
-    dataset's observations are encoded as those of `jaxagents.make` ("gymnasium/...").
+    Its episodes are joined end to end and cut into trajectories of ``rollout_length`` steps,
+    ``batch_size`` of which form a rollout; the last rollout is padded with inactive steps. An
+    episode that ends without termination or truncation was cut off there, and counts as truncated.
+    The dataset's observations are encoded as those of `jaxagents.make` ("gymnasium/...").
 
     Args:
         dataset: A ``minari.MinariDataset``, or the name of one on this machine; nothing is
             downloaded.
-        agent: The agent that learns from them, of one actor.
+        agent: The agent, of one actor, that learns from them.
 
     Returns:
         Rollouts without ``log_prob``, which datasets do not hold, and without recurrent states.
@@ -93,7 +93,7 @@ def _steps_of(
 ) -> Rollout:
     """Convert an episode to the steps of one actor, ``[time, 1, ...]``.
 
-    It has one observation more than actions, which are left as the environment took them.
+    An episode has one more observation than actions. Actions are left as the environment took them.
     """
     n_steps = len(episode)
     seen = [
@@ -123,7 +123,7 @@ def _steps_of(
 
 
 def _cut(steps: Rollout, agent: Agent) -> list[Rollout]:
-    """Cut steps into rollouts, and fill up the last one."""
+    """Cut steps into rollouts, and pad the last one."""
     config, n_steps = agent.config, len(steps.reward)
     n_rollouts = -(-n_steps // config.steps_per_update)
     total = n_rollouts * config.steps_per_update

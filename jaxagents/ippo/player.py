@@ -149,7 +149,7 @@ class Player(Frozen):
         return episodes.as_metrics(self._environments.success)
 
     def evaluate_random(self, rng: PRNGKeyArray, n_evals: int, max_steps: int | None) -> Metrics:
-        """Play whole episodes by random actions; see the agent's `eval_random`."""
+        """Play whole episodes with random actions; see the agent's `eval_random`."""
         with reporting(partial(report_waiting, n_evals)):
             metrics = self._evaluate_random(rng, n_evals, max_steps)
             wait_for(metrics)
@@ -169,7 +169,7 @@ class Player(Frozen):
         )
         return episodes.as_metrics(self._environments.success)
 
-    # Compiled as `evaluate` is, whose episodes these are.
+    # Compiled like `evaluate`, to play the same episodes.
     @compiled_quickly(static_argnames=("n_evals", "greedy"))
     def begin_play(
         self, rng: PRNGKeyArray, actor: NetworkParams, n_evals: int, greedy: bool

@@ -23,10 +23,10 @@ TEXTBOOK_LEARNING_RATE = 2.5e-4
 def textbook_ppo(**fields: Any) -> tuple[AgentConfig, HyperParameters]:
     """Configure PPO as published and as its reference implementations run it.
 
-    Single steps are shuffled into four minibatches, over each of which advantages are standardised.
-    The unscaled losses of actor and critic are summed, and plain Adam steps at a rate of 2.5e-4,
-    with both networks' gradients clipped by their common norm. Nothing is normalised, and agents do
-    not observe the time. Recurrent agents draw minibatches of whole trajectories.
+    Single steps are shuffled into four minibatches, and advantages are standardised over each. The
+    unscaled losses of actor and critic are summed, and plain Adam steps at a rate of 2.5e-4, with
+    both networks' gradients clipped by their common norm. Nothing is normalised, and agents do not
+    observe the time. Recurrent agents draw minibatches of whole trajectories.
 
     Args:
         fields: Fields of `AgentConfig` and of `HyperParameters`, in place of these settings and of
@@ -51,7 +51,7 @@ def textbook_ppo(**fields: Any) -> tuple[AgentConfig, HyperParameters]:
 
 
 def textbook_config(fields: dict[str, Any]) -> dict[str, Any]:
-    """Complete fields of `AgentConfig` by the textbook's settings."""
+    """Complete fields of `AgentConfig` with the textbook's settings."""
     settings = dict(TEXTBOOK_CONFIG)
     if fields.get("recurrent") is not None:
         settings["minibatch_unit"] = "trajectory"

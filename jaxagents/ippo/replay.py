@@ -43,15 +43,16 @@ class Experience(NamedTuple):
 class Replay(Frozen):
     """The latest ``replay_updates`` rollouts before the current one; holds no arrays.
 
-    A ring of whole rollouts in flashbax's item buffer: it is a part of the `Runner`. As an update
-    learns from all of them, not from a sample, each rollout serves ``replay_updates + 1`` updates.
+    They form a ring of whole rollouts in flashbax's item buffer, which is a part of the `Runner`.
+    An update learns from all of them, not from a sample, so each rollout serves ``replay_updates +
+    1`` updates.
 
-    Values, normalised observations and scaled rewards are recomputed by the current networks and
-    statistics. Statistics count each rollout once, when it is new, except those of value targets,
-    which count all that the critic learns from. V-trace and PPO's clip take the ratio of the
-    current policy to the one that acted. Recurrent networks start sequences with the states stored
-    when the rollout was collected, as "stored state" in R2D2, and do not refresh them. Any shaped
-    reward keeps the factor of its own update.
+    Values, normalised observations and scaled rewards are recomputed with the current networks and
+    statistics. Statistics count each rollout once, when it is new, except that those of value
+    targets count everything that the critic learns from. V-trace and PPO's clip take the ratio of
+    the current policy to the one that acted. Recurrent networks start sequences with the states
+    stored when the rollout was collected, as "stored state" in R2D2, and do not refresh them. Any
+    shaped reward keeps the factor of its own update.
 
     The KL divergence that ``kl_threshold`` and ``kl_target`` refer to is that of the new samples.
     Only they were drawn by the policy with which the update started, so only they say how far the
@@ -107,9 +108,9 @@ class Replay(Frozen):
 
         Args:
             learn: `IPPOBase.learn`.
-            runner: After the new rollout, except for its critics' recurrent state.
+            runner: The runner after the new rollout, except for its critics' recurrent state.
             transitions: The new rollout, which is kept in place of the oldest.
-            keys: Of the update.
+            keys: Random keys of the update.
         """
         new = self.as_experience(runner, transitions)
         after, metrics, residues = jax.lax.cond(
@@ -125,9 +126,9 @@ class Replay(Frozen):
         """Append the earlier rollouts to the new one.
 
         Args:
-            batch: Of the new rollout, ``[policies, ...]``.
+            batch: The new rollout's, ``[policies, ...]``.
             before: The runner before its networks and statistics learn from the new rollout.
-            normalizers: After the new rollout.
+            normalizers: The normalizers after the new rollout.
             estimate: Makes a batch of transitions: `IPPOBase.estimate_advantages`.
         """
         earlier = self._earlier(before.replay)
@@ -152,8 +153,8 @@ class Replay(Frozen):
             transitions: The rollout.
 
         Raises:
-            ValueError: the runner has no buffer; or a rollout by hand has other parts than the
-                environments' own.
+            ValueError: the runner has no buffer; or a rollout collected by hand has other parts
+                than the environments' own.
         """
         if runner.replay is None:
             raise ValueError(
@@ -175,7 +176,7 @@ class Replay(Frozen):
         stored: Experience = jax.tree.map(lambda leaf: leaf[0], replay.experience)
 
         def widen(leaf: Array) -> Array:
-            """Make ``[time, rollouts * envs, ...]`` of ``[rollouts, time, envs, ...]``."""
+            """Make ``[time, rollouts * envs, ...]`` from ``[rollouts, time, envs, ...]``."""
             rows = jnp.moveaxis(leaf, 0, 1)
             return rows.reshape(len(rows), -1, *rows.shape[3:])
 

@@ -29,7 +29,7 @@ class Acting(NamedTuple):
 class Record(NamedTuple):
     """The record of one step of a rollout by hand, ``[envs, actors, ...]``.
 
-    A `Rollout` takes the first four.
+    A `Rollout` takes the first four fields.
     """
 
     observation: Observation  # as networks take it: with agent ids, the time, the global state
@@ -47,14 +47,14 @@ class Rollout(NamedTuple):
     actors.
 
     Attributes:
-        observation: Before each step: an `Observation`, or its features alone.
-        action: As `act` recorded it. Discrete actions are what the environment took; real ones
-            before they were clipped or squashed.
+        observation: The observation before each step: an `Observation`, or its features alone.
+        action: As `act` recorded it. Discrete actions are what the environment took; continuous
+            ones are values from before they were clipped or squashed.
         log_prob: Log probability of the action under the policy that chose it; None if it is
-            unknown, which only `pretrain` learns from.
+            unknown, which only `pretrain` accepts.
         reward: The environment's reward.
         terminated: The actor's episode ended in a terminal state.
-        truncated: It was cut off in another state.
+        truncated: The actor's episode was cut off in another state.
         last_observation: After the last step, and after any reset, ``[envs, actors, ...]``.
         final_observation: After each step, but before any reset; None if nothing was truncated, or
             if the time limit is a part of the task.
@@ -106,7 +106,7 @@ class Rollout(NamedTuple):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the rollout to a file in NumPy's format npz, without pickle.
 
-        The arrays are named as the fields; those of an `Observation` as ``observation.features``
+        The arrays are named after the fields; those of an `Observation` as ``observation.features``
         and so on, and those of recurrent states by number, as ``memory.0``.
 
         Raises:
@@ -121,7 +121,7 @@ class Rollout(NamedTuple):
                 arrays |= {f"{field}.{part}": leaf for part, leaf in value._asdict().items()}
             else:
                 arrays[field] = value
-        savez: Any = np.savez  # its type stubs take arrays for options
+        savez: Any = np.savez  # its type stubs mistake arrays for options
         with replacing(path) as new, new.open("wb") as file:
             savez(file, **{name: each for name, each in arrays.items() if each is not None})
 
@@ -172,7 +172,7 @@ def check_rollout(
         rollout: The rollout.
         environments: Those of the agent that learns from it.
         config: The agent's.
-        action_shape: Of one actor's action, as sampled.
+        action_shape: Shape of one actor's action, as sampled.
 
     Raises:
         ValueError: a shape is wrong; or log probabilities, final observations or recurrent states
@@ -281,7 +281,7 @@ def _lives_begin(
 
 
 def with_structure(memory: PyTree, like: PyTree) -> PyTree:
-    """Arrange recurrent states, as of a file, in the structure of the agent's own.
+    """Arrange recurrent states, such as those of a file, in the structure of the agent's own.
 
     Raises:
         ValueError: the number of arrays differs.

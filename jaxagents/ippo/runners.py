@@ -49,7 +49,7 @@ class Runners(Frozen):
         networks: The agent's.
         collector: The agent's.
         replay: The agent's.
-        hyperparams: With the structure of the agent's hyperparameters.
+        hyperparams: Any with the structure of the agent's hyperparameters.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Runners(Frozen):
         """Build the runner with which training starts; see `build`.
 
         Raises:
-            ValueError: frozen statistics are those of no samples.
+            ValueError: frozen statistics have seen no samples.
         """
         self.check_frozen_statistics(start)
         return self.of_this_length(self._begin(rng, hyperparams, start))
@@ -87,10 +87,10 @@ class Runners(Frozen):
         """Return a runner whose schedules anneal over the configured number of updates.
 
         The number is a part of the runner, because a program that had it as a constant would be
-        compiled again for every other one.
+        compiled again for every other number.
 
         Raises:
-            ValueError: the runner is of a policy alone.
+            ValueError: the runner holds a policy alone.
         """
         check_can_train(runner)
         return runner.replace(n_steps=jnp.asarray(self._config.n_steps, jnp.int32))
@@ -166,7 +166,7 @@ class Runners(Frozen):
         """Return the shapes of the agent's runner, for checkpoints to be read into.
 
         Args:
-            n_members: Of a population; None: of a single run.
+            n_members: Number of members of a population; None: a single run.
         """
         if n_members not in self._shapes:  # tracing takes a fraction of a second
             build, keys = self.build, jax.random.key(0)
@@ -176,17 +176,17 @@ class Runners(Frozen):
         return self._shapes[n_members]
 
     def start_from(self, runner: Runner | None, parts: Sequence[str] = PARTS) -> Trained | None:
-        """Return what a runner of this or a similar agent has learnt, to begin a training with.
+        """Return what a runner of this or a similar agent has learnt, to start a training from.
 
         Args:
-            runner: The runner; None: a training begins with new networks.
-            parts: Of `PARTS`; the normalizers go with them.
+            runner: The runner; None: start with new networks.
+            parts: Some of `PARTS`, which include their normalizers.
 
         Raises:
-            TypeError: it is no runner.
+            TypeError: it is not a runner.
             ValueError: a part is unknown or there is no runner to take it from; an array of these
-                parts has another shape than this agent's; or the agent freezes statistics of no
-                samples.
+                parts has another shape than this agent's; or the agent freezes statistics that have
+                seen no samples.
         """
         check_parts("parts", parts)
         if runner is None:
@@ -226,9 +226,9 @@ class Runners(Frozen):
         return trained
 
     def check_frozen_statistics(self, start: Trained | None) -> None:
-        """Check that frozen statistics begin with those of a trained runner.
+        """Check that frozen statistics come from a trained runner.
 
-        Those of no samples would normalise everything to 0 for ever.
+        Statistics that have seen no samples would normalise everything to 0 forever.
 
         Raises:
             ValueError: some do not.
@@ -246,11 +246,11 @@ class Runners(Frozen):
 
     @contextlib.contextmanager
     def explaining(self, runner: Runner, n_members: int | None = None) -> Iterator[None]:
-        """If a call fails because a runner is another agent's, or memory is short, say so.
+        """If a call fails because a runner belongs to another agent, or memory is short, say so.
 
         Args:
             runner: The runner.
-            n_members: Of a population; None: the runner is of a single run.
+            n_members: Number of members of a population; None: the runner is of a single run.
 
         Raises:
             ValueError: parameters have other shapes than this agent's.
@@ -276,7 +276,7 @@ def _parts_of(runner: Runner) -> dict[str, PyTree]:
 
 
 def foreign_part(own: Mapping[str, PyTree], given: Mapping[str, PyTree]) -> str | None:
-    """Name the first array whose shape is another than the agent's, with both; None: all fit.
+    """Name the first array whose shape is not the agent's, with both shapes; None: all fit.
 
     Args:
         own: The agent's arrays, or their shapes, by name.
@@ -292,7 +292,7 @@ def foreign_part(own: Mapping[str, PyTree], given: Mapping[str, PyTree]) -> str 
 
 
 class Misfit(NamedTuple):
-    """An array whose shape is another than the agent's, or that one of both lacks."""
+    """An array whose shape differs from the agent's, or that only one of them has."""
 
     name: str
     own: str  # the agent's shape, or "missing"

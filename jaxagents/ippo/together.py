@@ -1,7 +1,7 @@
 """Agents that learn at the same time: on sides of one environment, or each on its own.
 
 Agents of sides share each step of the environments: every agent chooses its own actors' actions,
-and learns from their part of the rollout by its own algorithm.
+and learns from their part of the rollout with its own algorithm.
 """
 
 import contextlib
@@ -66,14 +66,14 @@ def train_together(
     """Train several agents at the same time.
 
     Agents of a `Side` play the sides of ONE environment against each other, or with each other.
-    Their sides have to cover all of its actors, once each. All other agents have environments of
+    Their sides must cover each of its actors exactly once. All other agents have environments of
     their own, as in `train`: this compares algorithms or hyperparameters.
 
     Each agent has its own metrics, checkpoints, callbacks and trackers. If one of them ends the
     training, it ends for all.
 
     Args:
-        agents: By name. Numbers of updates and evaluations are the same for all; those of sides
+        agents: By name. Numbers of updates and evaluations are the same for all; agents of sides
             also have the same ``batch_size``, ``rollout_length`` and ``max_episode_steps``.
         rng: Random key.
         hyperparams: For all agents, or for each by name.

@@ -80,9 +80,9 @@ def check_division(agent: Trainee, n_members: int = 1) -> None:
 class TrainingRun(Frozen):
     """Trains an agent.
 
-    A block is several programs, compiled apart: `open_block`, `update_repeatedly`, an evaluation
-    and `close_block`. On a single device the last reports to the host from within; several devices
-    cannot, and the host reads what they have done.
+    A block is several programs, compiled separately: `open_block`, `update_repeatedly`, an
+    evaluation and `close_block`. On a single device the last program itself reports to the host;
+    several devices cannot, so the host reads what they have done.
 
     Args:
         agent: The agent.
@@ -140,7 +140,7 @@ class TrainingRun(Frozen):
         check_fits(self.agent)
 
     def finished(self, training: Training) -> Runner:
-        """Return the runner of a run that has ended; raise if it ended by NaN or infinity."""
+        """Return the runner of a run that has ended; raise if NaN or infinity ended it."""
         if self.agent.config.on_nonfinite == "stop":
             raise_nonfinite(np.asarray(training.nonfinite), int(training.runner.n_updates_done))
         return training.runner

@@ -1,4 +1,4 @@
-"""Policies that are trained one after the other, each knowing what the earlier ones have become."""
+"""Training policies one after the other, each with regard to the updates of the earlier ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -41,7 +41,7 @@ def fit_in_turn(
 
     Args:
         fit: Trains one policy: see `IPPOBase.fit`.
-        log_ratio: From an actor's parameters and its batch to log ratios of its actions.
+        log_ratio: Maps an actor's parameters and its batch to log ratios of its actions.
         networks: ``[policies, ...]``, with an "actor".
         batch: ``[policies, time, sequences, actors, ...]``.
         hyperparams: One value per policy.

@@ -1,6 +1,6 @@
 """Networks over the entities of an observation, whose parameters do not depend on their number.
 
-A network of these plays, untrained, where there are more entities or fewer.
+Such a network also plays, without further training, where there are more or fewer entities.
 """
 
 import functools
@@ -40,8 +40,8 @@ class NetworkContext(NamedTuple):
         entities: The entities of the observation; None: the environment names none, or the network
             observes something else.
         layers: The configured ``actor_layers`` or ``critic_layers``.
-        recurrent: The configured cell; None: without memory.
-        dtype: Of the hidden layers' computation.
+        recurrent: The configured cell; None: no memory.
+        dtype: Dtype of the hidden layers' computation.
         is_normalized: Observations are shifted and scaled by running statistics.
     """
 
@@ -75,7 +75,7 @@ def _own_in(entities: Entities, features: Array) -> Float[Array, "*batch own"]:
 def _apply_to_each(
     layer: Callable[[Array], Array], each: Float[Array, "entities *batch features"]
 ) -> Float[Array, "entities *batch size"]:
-    """Apply a layer to all entities of all samples, along one axis: gradients are faster so."""
+    """Apply a layer to all entities of all samples along one axis, which makes gradients faster."""
     return layer(each.reshape(-1, each.shape[-1])).reshape(*each.shape[:-1], -1)
 
 
@@ -97,7 +97,7 @@ class DeepSets(nn.Module):
     """Mean and maximum over the entities of each kind, each embedded by the same layer.
 
     Attributes:
-        entities: What of an observation are entities.
+        entities: The parts of an observation that describe entities.
         size: Units of each embedding.
         activation: Applied to the embeddings.
         dtype: Dtype of the computation; parameters are float32.
@@ -132,11 +132,11 @@ class DeepSets(nn.Module):
 class EntityAttention(nn.Module):
     """Attention of the actor to the entities that it observes.
 
-    One layer per kind embeds the entities. A head takes its own units of an embedding, as the key
-    and as the value. An actor without features of its own begins as a learnt vector.
+    One layer per kind embeds the entities. A head uses its own units of an embedding both as key
+    and as value. An actor without features of its own begins as a learnt vector.
 
     Attributes:
-        entities: What of an observation are entities.
+        entities: The parts of an observation that describe entities.
         size: Units of each embedding.
         activation: Applied to the embeddings.
         heads: Number of attention heads, a divisor of the size.
@@ -178,11 +178,11 @@ class EntityAttention(nn.Module):
         embedded: list[Float[Array, "samples size"]],
         there: list[Bool[Array, " samples"]],
     ) -> Float[Array, "samples size"]:
-        """Average the embeddings, in each head by the softmax of their scores; 0 without any.
+        """Average the embeddings, weighted per head by the softmax of their scores; 0 without any.
 
-        A head's units are summed, and its weight is given to them, by a product with one constant
-        matrix. Flax's attention has a small matrix product for each sample instead, which takes
-        ten times as long on a CPU.
+        A product with one constant matrix sums a head's units, and gives them its weight. Flax's
+        attention has a small matrix product for each sample instead, which takes ten times as long
+        on a CPU.
         """
         head_size = self.size // self.heads
         of_head = jnp.repeat(jnp.eye(self.heads, dtype=self.dtype), head_size, axis=0)
@@ -218,12 +218,12 @@ class EntityTorso(nn.Module):
 
 
 class EntityPolicy(nn.Module):
-    """Logits or means, those of actions directed at an entity by what is seen of it.
+    """Logits or means; those of actions directed at an entity depend on what is seen of it.
 
     Attributes:
         n_outputs: Number of logits or means.
         torso: Hidden layers.
-        entities: What of an observation are entities.
+        entities: The parts of an observation that describe entities.
         size: Units of an entity's embedding.
         activation: Applied to the embeddings.
     """
@@ -239,7 +239,7 @@ class EntityPolicy(nn.Module):
     def __call__(
         self, inputs: Array, features: Array | None = None
     ) -> Float[Array, "*batch outputs"]:
-        """Map the torso's inputs, and the features if these are others, to ``[*batch, outputs]``.
+        """Map the torso's inputs, and the features if these differ, to ``[*batch, outputs]``.
 
         Args:
             inputs: The torso's, ``[*batch, ...]``.

@@ -333,7 +333,7 @@ class Network:
             output: Expected shape of the output for one observation.
 
         Raises:
-            TypeError: the module is no flax module, or has no memory in a recurrent agent.
+            TypeError: the module is not a flax module, or has no memory in a recurrent agent.
             ValueError: the module does not map ``[*batch, *obs]`` to ``[*batch, *output]``, or
                 returns memories of wrong shapes.
         """

@@ -1,8 +1,8 @@
 """Recurrent cells, and a network that runs one over whole sequences.
 
-The pre-activation of each gate is W x + U h + b, of the features x and the previous hidden state h;
-some gates have no W, others no U. The cell's step computes the next memory from the gates and the
-previous memory, unit by unit.
+The pre-activation of each gate is W x + U h + b, with the features x and the previous hidden state
+h; some gates have no W, others no U. The cell's step computes the next memory from the gates and
+the previous memory, unit by unit.
 
 Only U h is computed inside the scan over time. W x, and the gradients of W and U in the backward
 pass, are computed for all steps at once.

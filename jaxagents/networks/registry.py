@@ -1,4 +1,4 @@
-"""Networks by name, which configurations may give to actors and critics."""
+"""Registered networks, which configurations name for actors and critics."""
 
 import inspect
 from collections.abc import Callable
@@ -25,8 +25,8 @@ def register_network(name: str, constructor: Callable[..., nn.Module]) -> None:
             ``constructor(n_outputs, **arguments)``. For an actor, ``n_outputs`` is the number of
             logits or means, and the module maps ``[*batch, *obs]`` to ``[*batch, n_outputs]``. For
             a critic it is None, and the module maps to values ``[*batch]``. The arguments are the
-            configuration's, with tuples for lists. If one of its parameters is named ``context``,
-            it is also given a `NetworkContext`.
+            configuration's, with lists turned into tuples. If one of its parameters is named
+            ``context``, it is also given a `NetworkContext`.
 
     Raises:
         TypeError: the constructor cannot be called.

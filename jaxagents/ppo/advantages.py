@@ -81,11 +81,11 @@ def vtrace(
     Args:
         reward: Received at each step.
         value: V of the observation that was acted on.
-        next_value: V of the next observation; of the final one, from before the reset, at a
-            truncation. Termination leaves it out.
+        next_value: V of the next observation; at a truncation, of the final one, from before the
+            reset. Unused at a termination.
         terminated: The actor's episode ended in a terminal state.
         truncated: The episode was cut off; the state has a future.
-        ratio: Of the current to the behaviour policy's probability of each action.
+        ratio: Ratio of the current to the behaviour policy's probability of each action.
         discount: γ, per step.
         gae_lambda: λ.
         rho_clip: Upper bound of the weight of a step's own δ.

@@ -129,7 +129,7 @@ def with_estimates(
     advantages: Estimator = by_gae,
     log_ratio: Float[Array, "time sequences actors"] | None = None,
 ) -> Batch:
-    """Estimate advantages and value targets: by V-trace given ratios, otherwise by ``advantages``.
+    """Estimate advantages and value targets: by V-trace if there are ratios, else ``advantages``.
 
     Standardised advantages are mostly the critic's errors once a task is solved, and would disturb
     a good policy; `relative_deviation` therefore scales the actor's loss.

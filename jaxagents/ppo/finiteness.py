@@ -13,7 +13,7 @@ from jaxagents.compiler.tuned_forms import nan_unless_finite
 from jaxagents.ppo.statistics import ValueStats
 from jaxagents.types import Batch, NetworkState, PyTree, Runner
 
-# In the order in which one follows from another.
+# In the order in which they depend on each other.
 QUANTITIES = (
     "rewards",
     "observations",
@@ -44,8 +44,8 @@ def skip_nonfinite(update: Update) -> Callable[..., tuple[Runner, dict[str, Arra
     """Wrap an update: policies with NaN or infinite quantities keep what they had before it.
 
     Args:
-        update: From a runner, and more, to the runner after it, its metrics, and the residues of
-            its quantities.
+        update: Maps a runner, and further arguments, to the runner after the update, the update's
+            metrics, and the residues of its quantities.
 
     Returns:
         The same update. In place of the residues, it returns which quantities are NaN or infinite.
@@ -72,8 +72,8 @@ def residues_of(
     which may be finite where the running statistics no longer are.
     """
     has_weight = batch.value_weight > 0
-    # The metrics follow from the targets. Read nowhere else, they would be computed last, and actor
-    # and critic could not be trained at the same time (benchmarks/RESULTS.md).
+    # The metrics follow from the targets. If these were read nowhere else, they would be computed
+    # last, and actor and critic could not be trained at the same time (benchmarks/RESULTS.md).
     of_values = [metrics["explained_variance"], *(metrics[name] for name in ValueStats._fields)]
     residues = [
         nan_unless_finite(jnp.where(has_weight, batch.trajectory.reward, 0.0)),

@@ -1,6 +1,6 @@
 """PPO's losses: one formula, one function.
 
-Means over samples are `weighted_mean`: those of one device, whose gradients are averaged later.
+Means over samples are `weighted_mean` over one device, whose gradients are averaged later.
 """
 
 from collections.abc import Callable
@@ -54,11 +54,11 @@ def actor_loss(
     old probability.
 
     Args:
-        log_prob: Of the actions, under the current policy.
-        old_log_prob: Of the actions, under the policy that chose them.
-        advantage: Of the actions.
-        entropy: Of the current policy at each sample.
-        weight: Of each sample.
+        log_prob: Log probability of the actions under the current policy.
+        old_log_prob: Log probability of the actions under the policy that chose them.
+        advantage: Advantage of the actions.
+        entropy: Entropy of the current policy at each sample.
+        weight: Weight of each sample.
         eps_clip: ε.
         ent_coeff: c.
         kl_weight: Factors of the samples' KL divergences, whose mean over a batch is 1; None: 1.
@@ -74,7 +74,7 @@ def actor_loss(
     # A statistic without a gradient: its slope may be infinite, and 0 times that is NaN.
     divergence = kl_divergence(jax.lax.stop_gradient(log_ratio))
     if kl_weight is not None:
-        # Selected, not multiplied by 0: the ratio to a policy of long ago may overflow.
+        # Selected, not multiplied by 0: the ratio to a much older policy may overflow.
         divergence = jnp.where(kl_weight > 0, kl_weight * divergence, 0.0)
     mean_entropy = weighted_mean(entropy, weight)
     loss = -weighted_mean(surrogate, weight) - ent_coeff * mean_entropy
@@ -136,7 +136,7 @@ def critic_loss(
     Args:
         value: V.
         value_target: The target of V.
-        weight: Of each sample.
+        weight: Weight of each sample.
         vf_coeff: The coefficient.
         error_cost: The cost of an error.
         old_value: V before the update. If given, the cost is at least that of the value clipped to

@@ -28,7 +28,7 @@ class RunningStatistics(NamedTuple):
 
 
 class RewardScale(NamedTuple):
-    """Running statistics of the discounted sums of rewards, by which rewards are scaled."""
+    """Running statistics of the discounted sums of rewards, which scale the rewards."""
 
     statistics: RunningStatistics
     discounted_return: Float[Array, "envs actors"]  # of the episodes so far
@@ -59,7 +59,7 @@ class Rescaling(NamedTuple):
 
 
 def empty_statistics(shape: tuple[int, ...]) -> RunningStatistics:
-    """Return the statistics of no samples: they normalise everything to 0.
+    """Return statistics that have seen no samples: they normalise everything to 0.
 
     Learning then does not depend on the unit of what is normalised, from the first update on.
     """
@@ -78,8 +78,8 @@ def init_normalizers(
 
     Args:
         config: What is normalised.
-        observation_shape: Of one actor's observation.
-        critic_shape: Of what one actor's critic observes.
+        observation_shape: Shape of one actor's observation.
+        critic_shape: Shape of what one actor's critic observes.
         policies_shape: ``(n_policies, n_members)``.
     """
     n_policies, n_members = policies_shape
@@ -112,14 +112,15 @@ def update_statistics(
     """Update with samples ``[*batch, *shape]``, those of all devices.
 
     Args:
-        statistics: Of the samples before.
+        statistics: Statistics of the earlier samples.
         values: The samples; those of weight 0 may hold anything.
-        weight: Of each sample.
-        decay: Factor of the weight of all earlier samples. Below 1 the statistics are exponential
+        weight: Weight of each sample.
+        decay: Factor on the weight of all earlier samples. Below 1 the statistics are exponential
             moving averages, without bias towards their start.
 
-    Samples are taken relative to the mean before, or at first to one of them: float32 subtracts
-    near numbers exactly. So small deviations survive far from 0, and those of constants are 0.
+    Samples are taken relative to the earlier mean, or at first to one of the samples, because
+    float32 subtracts nearby numbers exactly. Small deviations thus survive far from 0, and those of
+    constants are 0.
 
     Source: Chan et al. 1979, "Updating formulae and a pairwise algorithm for computing sample
     variances"; a debiased moving average of value targets: Yu et al. 2022,
@@ -163,7 +164,7 @@ def normalize(
 ) -> Float[Array, "..."]:
     """Shift and scale ``[*batch, *shape]`` to mean 0 and standard deviation 1, within ±limit.
 
-    Values that have always been equal become 0.
+    Values that have never varied become 0.
     """
     deviation = values.astype(jnp.float32) - statistics.mean
     std = standard_deviation(statistics, rounding)
@@ -190,7 +191,7 @@ def rescaling(before: RunningStatistics, after: RunningStatistics) -> Rescaling:
     """Return the rescaling that keeps denormalised values as they are when the statistics change.
 
     Values do change with the first statistics, from 0 to an untrained critic's in the unit of the
-    targets, and while all targets are equal: these normalise to 0.
+    targets, and while all targets are equal, which normalise to 0.
 
     Source: PopArt, van Hasselt et al. 2016, https://arxiv.org/abs/1602.07714, eq. 2.
     """

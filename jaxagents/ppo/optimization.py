@@ -24,9 +24,9 @@ from jaxagents.ppo.statistics import standardize
 from jaxagents.types import Batch, NetworkState, PyTree
 
 # Samples of a part of a minibatch, whose gradients a CPU accumulates: fewer do not pay for another
-# iteration, and more do not fit in the caches. Parts pay where loops overlap, and from thousands of
-# environments on. Elsewhere they take a tenth longer, but the way a program is compiled should not
-# change its results. See benchmarks/RESULTS.md.
+# iteration, and more do not fit in the caches. Parts pay off where loops overlap, and with
+# thousands of environments. Elsewhere they take a tenth longer, but the way a program is compiled
+# should not change its results. See benchmarks/RESULTS.md.
 _FEWEST_SAMPLES, _MOST_SAMPLES = 1_000, 4_000
 
 # Minibatches.
@@ -163,7 +163,7 @@ OPTIMIZERS = {"clipped_adam": clipped_adam, "adam": adam}
 
 
 def optimizer_of(config: AgentConfig) -> MakeOptimizer:
-    """Return what builds the configured optimizer of a network."""
+    """Return the function that builds the configured optimizer of a network."""
     return config.optimizer if callable(config.optimizer) else OPTIMIZERS[config.optimizer]
 
 
@@ -206,7 +206,7 @@ def descend(
 ) -> NetworkState:
     """Take one step, or none if all samples have zero weight.
 
-    Their gradients are 0, but an optimizer with momentum would move all the same.
+    Their gradients are 0, but an optimizer with momentum would still move.
     """
     updates, opt_state = optimizer.update(gradients, network.opt_state, network.params)
     stepped = NetworkState(optax.apply_updates(network.params, updates), opt_state)
@@ -233,7 +233,7 @@ def accumulate(
     """Accumulate gradients over parts of a minibatch whose activations fit in the caches.
 
     Args:
-        differentiate: From some units to weighted means over their samples, and the total weight.
+        differentiate: Maps some units to weighted means over their samples, and the total weight.
         units: The indices of all units.
         n_parts: Number of parts.
 
@@ -275,16 +275,16 @@ def run_epoch(
     Args:
         networks: By name: one network, or several that learn from the same minibatches.
         batch: The samples.
-        objectives: Of each network.
+        objectives: The objective of each network.
         rng: Draws the minibatches.
         n_minibatches: Their number; the optimizers take a step for each.
-        unit: What they are drawn over.
+        unit: What they are drawn from.
         standardizes: Standardise the advantages of each minibatch.
         grad_clip: Clip the gradients of all networks by their common norm.
 
     Returns:
         The networks; the statistics of the losses and the gradients' common norm, as means over the
-        epoch's samples, each minibatch's computed before its own step.
+        epoch's samples, where each minibatch's are computed before its own step.
     """
     rollout_length, batch_size, n_actors = batch.weight.shape
     indices = draw_minibatches(rng, rollout_length, batch_size, n_minibatches, unit)

@@ -76,7 +76,7 @@ class PolicyMap:
         """Apply every actor's policy to its own arrays.
 
         Args:
-            function: From one policy's parameters and ``[..., K, ...]`` to ``[..., K, ...]``.
+            function: Maps one policy's parameters and ``[..., K, ...]`` to ``[..., K, ...]``.
             params: ``[P, ...]``.
             trees: ``[..., A, ...]``.
             axis: The axis of the actors in all ``trees`` and in the result.

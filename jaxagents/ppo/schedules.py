@@ -50,7 +50,7 @@ def scheduled(
         hyperparams: The initial ones.
         config: Names the schedules.
         progress: From 0 to 1.
-        actor_learning_rate: The adapted one, with the schedule "kl".
+        actor_learning_rate: The adapted rate, with the schedule "kl".
     """
     learning_rate_schedule = config.learning_rate_schedule
     if config.anneal_learning_rate:
@@ -91,7 +91,7 @@ def adapt_learning_rate(
 
     Args:
         learning_rate: None if rates do not adapt.
-        kl: Of the latest update, in nats.
+        kl: KL divergence of the latest update, in nats.
         kl_target: In nats.
 
     Source: skrl's ``KLAdaptiveLR``,

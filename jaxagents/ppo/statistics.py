@@ -37,7 +37,7 @@ def relative_deviation(
 ) -> Float[Array, ""]:
     """Return std(advantage) / std(reward), at most 1; 1 if all rewards are equal.
 
-    As a factor of the actor's whole loss it leaves the optimum where it is, and Adam cancels any
+    As a factor of the actor's whole loss it does not move the optimum, and Adam cancels any
     constant factor. But when a task has just been solved and advantages become small, the
     optimizer's moments still hold the large gradients from before, and steps become small too.
     Measured in `benchmarks/RESULTS.md`.
@@ -98,7 +98,7 @@ def value_statistics(
 def _deviation_and_variance(
     values: Float[Array, "*batch"], weight: Float[Array, "*batch"]
 ) -> tuple[Float[Array, "*batch"], Float[Array, ""]]:
-    """Return ``values`` less the mean of all, 0 at weight 0, and their population variance.
+    """Return ``values`` minus their mean, 0 at weight 0, and their population variance.
 
     The variance of equal samples is exactly 0: dividing by the rounding error of their mean would
     turn it into advantages of size 1.

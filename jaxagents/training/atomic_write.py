@@ -23,14 +23,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of a new file, which replaces ``path`` once this context ends.
 
     After an error, such as a full disk, ``path`` is unchanged and the new file is removed. A path
-    that is no ordinary file, such as a device, is written directly.
+    that is not an ordinary file, such as a device, is written directly.
     """
     path = Path(path)
     if path.exists() and not path.is_file():
         with naming(path):
             yield path
         return
-    new = path.with_name(f".new.{path.name}")  # with the suffix, by which formats are chosen
+    new = path.with_name(f".new.{path.name}")  # with the suffix, which determines the format
     try:
         with naming(path):
             new.unlink(missing_ok=True)  # of a writer that was killed, or a link

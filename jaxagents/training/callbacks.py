@@ -196,7 +196,7 @@ def mean_of_present(values: Any, axis: int = 0) -> Any:
 
 
 def _replace_nonfinite_by_none(value: Any) -> Any:
-    """Replace NaN and infinities in nested data by None, because JSON cannot hold them."""
+    """Replace NaN and infinities in nested data with None, because JSON cannot hold them."""
     if isinstance(value, dict):
         return {key: _replace_nonfinite_by_none(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,8 @@
 """Files of a checkpoint, which may come from strangers.
 
 Nothing is unpickled, nothing outside the checkpoint's folder is read, and no array is larger than
-the file that holds it. Digests are no signatures: whoever changes a file can change its digest.
+the file that holds it. Digests are not signatures: whoever changes a file can also change its
+digest.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ def file_in(folder: Path, name: str) -> Path:
     """Return the path of a file in a folder.
 
     Raises:
-        HostileError: the name leads out of the folder, or to something else than a file.
+        HostileError: the name leads out of the folder, or to something other than a file.
         OSError: there is no such file.
     """
     path = folder / name
@@ -57,7 +58,7 @@ def read_json(path: Path) -> Any:
 
     Raises:
         HostileError: it is very large or very deep.
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
     """
     if (n_bytes := path.stat().st_size) > _MOST_BYTES_OF_JSON:
         raise HostileError(f"{path.name} has {n_bytes:,} bytes, more than {_MOST_BYTES_OF_JSON:,}")
@@ -68,10 +69,10 @@ def read_json(path: Path) -> Any:
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Check the types of what every checkpoint's metadata hold.
+    """Check the types of the values that every checkpoint's metadata hold.
 
     Raises:
-        HostileError: one is another, or is missing.
+        HostileError: a type is wrong, or a value is missing.
     """
     score = metadata.get("score")
     if score is not None and type(score) not in (int, float):

@@ -291,7 +291,7 @@ class Checkpoints:
 
         Args:
             step: Step of the checkpoint.
-            prefix: Beginning of the files' names, or several such.
+            prefix: Beginning of the files' names, or several of them.
 
         Raises:
             CheckpointError: As for `read_metadata`.

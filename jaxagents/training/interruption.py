@@ -1,8 +1,8 @@
 """Ctrl-C, SIGTERM and SIGHUP during training, and Ctrl-C in commands.
 
-The first ends training after the next evaluation; the second raises `Interrupted` at once, and so
-does the first before there is an evaluation: waiting would only last through a compilation, with
-nothing to save.
+The first signal ends training after the next evaluation; the second raises `Interrupted` at once,
+and so does the first if there is no evaluation yet: waiting would only last through a compilation,
+with nothing to save.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any, final
 
 _SECONDS_TO_TRY_AGAIN = 0.1
 _SECONDS_TO_ANSWER = 3.0  # of the main thread to a signal, before it counts as stuck
-_SECONDS_BEFORE = 0.5  # a handler may run before the watch reads of its signal
+_SECONDS_BEFORE = 0.5  # a handler may run before the watch learns of its signal
 _answered = threading.Event()  # Ctrl-C has reached the main thread, outside of training
 
 
@@ -49,8 +49,8 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         signal_number: Number of the signal.
-        at_once: True after a second signal: a compiled program was left running, and nothing of
-            it is recorded. Also after a first signal, before there is an evaluation.
+        at_once: True after a second signal: a compiled program was left running, and nothing of it
+            is recorded. Also True after a first signal before there is an evaluation.
     """
 
     def __init__(self, signal_number: int, at_once: bool):
@@ -148,7 +148,7 @@ class Interruption:
         return True
 
     def _raise_again(self) -> None:
-        """Raise a handler's exception again that was lost in a callback of the collector."""
+        """Raise again a handler's exception that was lost in a callback of garbage collection."""
         if self._at_once is not None:
             raise Interrupted(self._at_once, at_once=True)
 
@@ -169,15 +169,15 @@ class Interruption:
 
 @contextlib.contextmanager
 def ending_stuck_calls(status: int, complain: Callable[[], object]) -> Iterator[None]:
-    """End the process if a signal cannot reach the main thread, as while that compiles a program.
+    """End the process if a signal cannot reach the main thread, as while it compiles a program.
 
     Python's handlers wait for the main thread to come back from compiled code. Handlers of the
     user's program, and programs that ignore Ctrl-C, are left alone. In training a first signal may
     wait if there is something to save.
 
     Args:
-        status: Exit status after Ctrl-C; after another signal it is 128 and the signal's number.
-        complain: Called before the process ends so.
+        status: Exit status after Ctrl-C; after another signal it is 128 plus the signal's number.
+        complain: Called before the process ends in this way.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

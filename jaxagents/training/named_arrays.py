@@ -16,7 +16,7 @@ _FEWEST_ROWS = 16  # of a table
 
 
 def strip_keys(tree: PyTree) -> PyTree:
-    """Replace typed random keys by their uint32 data; traceable."""
+    """Replace typed random keys with their uint32 data; traceable."""
     return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
 
 
@@ -107,7 +107,7 @@ def _name(path: Any) -> str:
 
 
 def _key_impl(shape: jax.ShapeDtypeStruct) -> Any:
-    """Return the random number generator of keys of which only the shape is given."""
+    """Return the random number generator of keys, given only their shape."""
     impls = []
     jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), shape)
     return impls[0]

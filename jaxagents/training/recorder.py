@@ -96,7 +96,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
-        """Keep other trainings out of the directory of checkpoints, within this context.
+        """Within this context, keep other trainings out of the directory of checkpoints.
 
         Raises:
             CheckpointError: Another training writes to it, or it cannot be written.
@@ -171,7 +171,7 @@ class Recorder:
     def showing(
         self, n_updates_done: int, history: Leaves | None, best: Leaves | None, is_shown: bool
     ) -> Iterator[None]:
-        """Collect rows and show progress, within this context; see `recording`."""
+        """Within this context, collect rows and show progress; see `recording`."""
         config = self._config
         self._rows = Table(history)
         self.error = self._latest = None
@@ -190,7 +190,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def writing(self, keep_latest: int, begin_at: int | None, is_new: bool) -> Iterator[None]:
-        """Take reports and write checkpoints, within this context; see `recording`."""
+        """Within this context, take reports and write checkpoints; see `recording`."""
         config = self._config
         self._is_recording = True
         with contextlib.ExitStack() as files:
@@ -343,7 +343,7 @@ def recording(
     histories: Sequence[Leaves | None],
     best: Leaves | None = None,
 ) -> Iterator[None]:
-    """Record a run that several agents may share, within this context, and handle signals.
+    """Within this context, record a run that several agents may share, and handle signals.
 
     All checkpoints are on disk when it ends. A killed process may leave the agents' latest
     checkpoints up to two evaluations apart, so each keeps three.
@@ -364,7 +364,7 @@ def recording(
     for recorder in recorders:
         recorder.interruption.wait_for_abandoned_work()
         recorder.interruption = interruption
-    # Agents alone resume from their very last checkpoint.
+    # A single agent resumes from its very last checkpoint.
     n_needed, begin_at = (1, None) if len(recorders) == 1 else (3, n_updates_done)
     with contextlib.ExitStack() as contexts:
         for recorder, history in zip(recorders, histories, strict=True):

@@ -38,7 +38,7 @@ class Trained(NamedTuple):
 
 
 def check_parts(name: str, parts: Sequence[str]) -> None:
-    """Raise ValueError if the value of an argument or key is no choice of `PARTS`."""
+    """Raise ValueError if the value of an argument or key is not one of `PARTS`."""
     if isinstance(parts, str) or not parts or not set(parts) <= set(PARTS):
         raise ValueError(f"{name}={parts!r} is unknown; choose one or both of {list(PARTS)}.")
 
@@ -57,11 +57,11 @@ def trained_part(runner: Runner) -> Trained:
 
 
 def limited_to(trained: Trained, parts: Sequence[str], is_centralized: bool) -> Trained:
-    """Leave out the other parts, and the normalizers that were of these alone.
+    """Leave out the other parts, and the normalizers that belong to them alone.
 
     Args:
         trained: The trained part.
-        parts: Of `PARTS`.
+        parts: Some of `PARTS`.
         is_centralized: Critics observe the global state.
     """
     if "actor" not in parts:
@@ -76,7 +76,7 @@ def limited_to(trained: Trained, parts: Sequence[str], is_centralized: bool) -> 
 
 
 def begun_from(trained: Trained, normalizers: Any) -> Any:
-    """Return a trained part's normalizers; what it lacks is the new runner's.
+    """Return a trained part's normalizers; those that it lacks come from the new runner.
 
     Args:
         trained: The trained part.
@@ -94,8 +94,8 @@ def write_policy(path: Path, runner: Runner, structure: Mapping[str, Any]) -> No
 
     Args:
         path: The file.
-        runner: Of a single run.
-        structure: As checkpoints hold it.
+        runner: Runner of a single run.
+        structure: The agent's structure, as checkpoints hold it.
 
     Raises:
         OSError: the file cannot be written.
@@ -152,7 +152,7 @@ def read_policy(path: Path, template: Runner) -> Runner:
         A runner whose optimizers, environments, random key and hyperparameters are None.
 
     Raises:
-        CheckpointError: the file is damaged, or an array is not the agent's.
+        CheckpointError: the file is damaged, or an array does not fit the agent.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file

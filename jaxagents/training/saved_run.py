@@ -253,7 +253,7 @@ def _never_evaluated() -> ValueError:
 
 
 def _best_step(steps: Sequence[int], history: Leaves, best_fn: BestFn) -> int:
-    """Choose among the kept steps by ``best_fn``."""
+    """Choose among the kept steps with ``best_fn``."""
     rows = np.flatnonzero(np.isin(history.get("n_updates_done", []), steps))
     if not len(rows):
         raise CheckpointError(
@@ -274,12 +274,12 @@ def structure_of(config: AgentConfig) -> dict[str, Any]:
     values = {name: getattr(config, name) for name in _STRUCTURE}
     return {name: _plain(value) for name, value in values.items()} | {
         "adapts_learning_rate": config.learning_rate_schedule == "kl",
-        "freeze": list(config.freeze) or None,  # as in runs before there was freezing
+        "freeze": list(config.freeze) or None,  # as in runs from before freezing existed
     }
 
 
 def _plain(value: Any) -> Any:
-    """Describe a choice by types that JSON has, in the same way in every process."""
+    """Describe a choice with types that JSON has, in the same way in every process."""
     if value is None or isinstance(value, bool | int | str):
         return value
     name = getattr(value, "__qualname__", None)
@@ -287,7 +287,7 @@ def _plain(value: Any) -> Any:
 
 
 def differences(name: str, before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
-    """Return both values of a choice of `structure_of`; of `Layers`, of the fields that differ."""
+    """Return both values of a choice of `structure_of`; for `Layers`, of the fields that differ."""
     if not all(isinstance(each, str) and each.startswith("Layers(") for each in (before, now)):
         return {name: (before, now)}
     old, new = _fields(before), _fields(now)

@@ -42,7 +42,7 @@ def check_suffix(path: Path, suffixes: Sequence[str] = FIGURES) -> None:
     """Check that the suffix names a format that can be written.
 
     Raises:
-        ExperimentError: It is none of them.
+        ExperimentError: It names none of them.
     """
     if path.suffix.lower() not in suffixes:
         raise ExperimentError(

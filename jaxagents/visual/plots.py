@@ -48,9 +48,9 @@ def plot_learning_curve(
     """Plot each actor's learning curve, with the spread over episodes.
 
     Lines are means over the episodes of an evaluation, bands one standard deviation to either side,
-    within minimum and maximum, as `plot_runs` draws a single run. With up to four curves, paler
-    bands span minimum to maximum. Actors with equal returns share a curve. Evaluations after an
-    early stop are left out.
+    but not beyond minimum and maximum, as `plot_runs` draws a single run. With up to four curves,
+    paler bands span minimum to maximum. Actors with equal returns share a curve. Evaluations after
+    an early stop are left out.
 
     Args:
         metrics: ``returns`` ``[evaluations, episodes, actors]`` as `train` returns them, and

@@ -32,7 +32,7 @@ def draw_lineages(lineages: Lineages, path: str | PathLike[str]) -> None:
 
     Args:
         lineages: From `read_lineages`.
-        path: Of the file to write, in an existing folder.
+        path: File to write, in an existing folder.
     """
     panels = {"Episode return": lineages.returns, **lineages.hyperparams}
     heights = [_HEIGHT_OF_RETURNS, *[_HEIGHT_OF_PANEL] * len(lineages.hyperparams)]
@@ -86,8 +86,8 @@ def draw_payoffs(payoffs: Payoffs, path: str | PathLike[str], title: str = "") -
 
     Args:
         payoffs: From `payoffs`.
-        path: Of the file to write, in an existing folder.
-        title: Above the picture.
+        path: File to write, in an existing folder.
+        title: Written above the picture.
     """
     # Purple wins and orange losses differ for colour-blind readers too; cells show the numbers.
     figure = _draw_matrix(
@@ -109,8 +109,8 @@ def draw_cross_play(cross_play: CrossPlay, path: str | PathLike[str], title: str
 
     Args:
         cross_play: From `cross_play`.
-        path: Of the file to write, in an existing folder.
-        title: Above the picture.
+        path: File to write, in an existing folder.
+        title: Written above the picture.
     """
     mean = cross_play.mean
     low, high = float(mean.min()), float(mean.max())

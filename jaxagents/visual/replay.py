@@ -60,12 +60,12 @@ def film(
         path: File that ends in .gif or .mp4; an earlier film is replaced.
         env: The episode's environment.
         env_params: Its parameters.
-        max_frames: Of longer episodes, only every second, third, ... state is shown.
+        max_frames: Show only every second, third, ... state of longer episodes.
 
     Raises:
-        ValueError: ``path`` has another suffix, or is a file that this package has not made;
+        ValueError: ``path`` has another suffix, or is a file that this package did not make;
             ``max_frames`` is less than 2; or the environment's ``draw`` returns no picture.
-        FileNotFoundError: the folder does not exist, or an MP4 lacks ffmpeg: the extra mp4.
+        FileNotFoundError: the folder does not exist, or an MP4 needs ffmpeg (the extra mp4).
     """
     path = Path(path)
     check_suffix(path, FILMS)
@@ -92,7 +92,7 @@ def write_replay(
         episodes: Episodes of this environment.
         directory: Folder of the files; created if it does not exist.
         mp4: Also write ``episode-1.mp4``, ...
-        max_frames: Of longer episodes, only every second, third, ... state is shown.
+        max_frames: Show only every second, third, ... state of longer episodes.
 
     Returns:
         The paths of the files.

@@ -64,7 +64,7 @@ def plot_runs(
     Runs that differ only in their seed form a group. Its lines are interquartile means over the
     runs and its bands their 95 % bootstrap intervals. For a single run, lines are its recorded
     values and bands the spread of its returns over episodes. A group that was evaluated at
-    different points of training is interpolated, and ends with its shortest run.
+    different points of training is interpolated, and ends where its shortest run ends.
 
     Args:
         runs: A directory or directories of runs or populations; or runs by label, from
@@ -75,17 +75,17 @@ def plot_runs(
         labels: Names of the groups: in their order, or by the names of their configurations; by
             default these names, with the number of runs.
         x: The horizontal axis: environment "steps", "updates", or "time" of training.
-        smooth: Each point of a run is the mean of this many evaluations around it, of fewer at
+        smooth: Each point of a run is the mean of this many evaluations around it, or fewer at
             either end. Intervals are of the smoothed runs.
         actors: "mean" draws all actors in one panel, "team" each team and "each" those with
             different values. None is "each" for one group; for several, "team" if the runs have
             recorded several teams, and "mean" otherwise.
-        size: "column" is 3.4 inches wide and "page" 7, with fonts of 7 and 8 points. What lines and
-            bands are is then not written below the panels, but is the figure's label,
-            ``figure.get_label()``. None: a size for screens.
+        size: "column" is 3.4 inches wide and "page" 7, with fonts of 7 and 8 points. The
+            explanation of lines and bands is then not written below the panels; it is the figure's
+            label, ``figure.get_label()``. None: a size for screens.
 
     Returns:
-        The figure, which is not pyplot's.
+        The figure, which pyplot does not manage.
 
     Raises:
         ExperimentError: An option has no such value, or a run has not recorded a metric.

@@ -47,7 +47,7 @@ def fit_to_curves(
 def limits_of(
     curves: Sequence[Float[np.ndarray, "... evaluations"]], random: float | None = None
 ) -> tuple[float, float]:
-    """Return limits of the vertical axis, in which what comes first does not squeeze the rest.
+    """Return limits of the vertical axis, in which the first values do not squeeze the rest.
 
     The first evaluation, and the return of random actions, are left out where they would take more
     than half of the axis.

@@ -1,7 +1,7 @@
 """Environments that are not written in JAX: Gymnasium's, PettingZoo's and a user's own, in workers.
 
-The registry and the agent, through the factory of batches, may import it; `worker` and all that it
-imports run in processes without jax.
+The registry and the agent, through the factory of batches, may import it; `worker` and everything
+that it imports run in processes without jax.
 """
 
 

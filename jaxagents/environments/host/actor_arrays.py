@@ -44,8 +44,8 @@ class HostObservation(NamedTuple):
 class BoxActions:
     """Turns an agent's numbers into actions of a Box of Gymnasium, within its bounds.
 
-    Where the dtype is of integers, they are rounded to the nearest one, halves to the even one.
-    Actions are finite even where the bounds are not.
+    For integer dtypes, they are rounded to the nearest integer, halves to the even one. Actions are
+    finite even where the bounds are not.
 
     Args:
         space: The Box.
@@ -69,7 +69,7 @@ class BoxActions:
         own = np.asarray(inside, self._dtype)  # of a single number too
         if self._dtype == np.float32:
             return own
-        # Without a float32 between the bounds, even the nearest one is not within.
+        # If no float32 lies between the bounds, even the nearest one is outside.
         return np.asarray(np.minimum(np.maximum(own, self._low), self._high), self._dtype)
 
 
@@ -88,9 +88,9 @@ class ActorArrays:
 
     Attributes:
         space: Contains every actor's actions.
-        shape: Of one actor's observation.
-        dtype: Of observations.
-        own_actions: The actions that actors have at all, ``[actors, n_actions]``.
+        shape: Shape of one actor's observation.
+        dtype: Dtype of observations.
+        own_actions: The actions that each actor has in principle, ``[actors, n_actions]``.
         needs_mask: True once an actor has been seen to lack an action.
 
     Raises:
@@ -149,10 +149,10 @@ class ActorArrays:
     def features(self, observations: Mapping[int, Any]) -> np.ndarray:
         """Stack observations by actor, ``[actors, *obs]``; missing actors' are zero.
 
-        It may be a view of an observation.
+        The result may be a view of an observation.
 
         Raises:
-            WrongValueError: an observation has not the shape or dtype of its space.
+            WrongValueError: an observation does not have the shape or dtype of its space.
         """
         if len(self._encodings) == 1 and observations:
             return np.asarray(self._feature(0, observations[0]), self.dtype)[np.newaxis]
@@ -237,7 +237,7 @@ class ActorArrays:
     def only_first_actions(self) -> np.ndarray:
         """Return the mask of an actor whose turn it is not, ``[n_actions]``.
 
-        It has a single action, or no dimension of a Box.
+        It allows a single action, or no dimension of a Box.
         """
         mask = np.zeros(mask_size(self.space), bool)
         if not isinstance(self.space, Box):

@@ -46,10 +46,10 @@ class Adapter(abc.ABC):
         arrays: Spaces and layouts.
         teams: Each actor's team, or None.
         max_episode_steps: The time limit, or None if it is unknown.
-        revives: True if the episode continues where all listed agents have ended; otherwise such a
-            list counts as one that was not cleared.
+        revives: True if the episode continues even if all listed agents have ended; otherwise such
+            a list counts as one that the environment has not cleared.
         n_steps_without_end: Steps that `explore` has played, if none of them ended an episode.
-        draws: True if `render` returns a picture.
+        draws: True if `render` returns pictures.
         frames_per_second: Speed at which pictures are shown.
     """
 
@@ -76,7 +76,7 @@ class Adapter(abc.ABC):
     def explore(self, n_steps: int) -> HostObservation:
         """Play some steps to find which fields observations can have, and observe them all.
 
-        Faults of the first observation and rewards that are no numbers are raised; other faults of
+        Faults of the first observation and rewards that are not numbers are raised; other faults of
         steps are left for training to raise.
         """
         self._has_mask, self._has_state = True, _has_state(self._env)
@@ -105,10 +105,10 @@ class Adapter(abc.ABC):
 
     @abc.abstractmethod
     def step(self, action: np.ndarray) -> Outcome:
-        """Step by the actions ``[actors, ...]``."""
+        """Step with the actions ``[actors, ...]``."""
 
     def _lists_agents(self) -> bool:
-        """Return True if the environment itself says that some act next."""
+        """Return True if the environment itself says that some agents act next."""
         return False
 
     def render(self) -> Any:
@@ -215,9 +215,9 @@ class PettingZooAdapter(Adapter):
         n_actors = len(self._names)
         self._terminated, self._truncated, self._alive = np.zeros((3, n_actors), bool)
         self._is_new = np.zeros(n_actors, bool)  # another agent has taken the position
-        self._all_ended = self._went_on = False  # in the episode: at the latest step; at any
+        self._all_ended = self._went_on = False  # at the latest step; at any step of the episode
         wrapper = _aec_wrapper_of(env)
-        # An AEC environment lists who has ended until that agent's own next turn.
+        # An AEC environment lists an agent that has ended until its own next turn.
         self._lists_ended = wrapper is not None
         is_by_turns = type(wrapper).__name__ == "turn_based_aec_to_parallel_wrapper"
         self._turns = wrapper.aec_env if is_by_turns else None
@@ -353,7 +353,7 @@ def _by_position(values: Mapping[Any, Any], position: Mapping[Any, int]) -> dict
 
 
 def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
-    """Choose the adapter of an environment of Gymnasium, or of either API of PettingZoo.
+    """Choose the adapter for an environment of Gymnasium, or of either API of PettingZoo.
 
     Entries of Gymnasium's Tuple spaces are agents, as in PettingZoo's parallel API.
 

@@ -52,9 +52,9 @@ class HostEnvironmentBatch(EnvironmentBatch):
     key at every reset, so equal keys make equal rollouts.
 
     Callbacks handle numpy arrays only. An exception leaves compiled code as text, so the batch
-    keeps it, and `raising_faults` raises it. Several processes step an equal part of the
-    environments each. A fault in one must not let the others wait forever: its program continues
-    with rewards of NaN until `share_faults` raises the fault in all of them.
+    keeps it, and `raising_faults` raises it. If there are several processes, each steps an equal
+    part of the environments. A fault in one must not make the others wait forever, so its program
+    continues with rewards of NaN until `share_faults` raises the fault in all of them.
 
     Args:
         env: The environment.
@@ -62,7 +62,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
         time_limit: As for `EnvironmentBatch`.
         agent_id: As for `EnvironmentBatch`.
         global_state: As for `EnvironmentBatch`.
-        n_drawn: Draw the first environments at every step.
+        n_drawn: Draw this many of the first environments at every step.
         keeps_infos: Keep the infos of the first episode of each environment since a reset.
     """
 
@@ -179,7 +179,7 @@ class HostEnvironmentBatch(EnvironmentBatch):
 
     @contextlib.contextmanager
     def raising_faults(self) -> Iterator[None]:
-        """Raise an environment's own fault instead of compiled code's text of it."""
+        """Raise an environment's own fault instead of its text from compiled code."""
         self._faults.clear()
         _jax_logger.addFilter(_is_no_fault)
         try:
@@ -378,11 +378,11 @@ def _abstract(field: ArraySpec, *batch_shape: int) -> Any:
 def _packed(
     checksum: UInt32[Array, " envs"], seed: UInt32[Array, " envs"], action: Array
 ) -> UInt32[Array, "envs words"]:
-    """Pack the arguments of a step into one array, of which the checksum is taken too."""
+    """Pack the arguments of a step into one array, which is also the input of the checksum."""
     words = jax.lax.bitcast_convert_type(action, jnp.uint32).reshape(len(seed), -1)
     return jnp.concatenate([checksum[:, None], seed[:, None], words], axis=1)
 
 
 def _seeds(rng: PRNGKeyArray, n_envs: int) -> UInt32[Array, " envs"]:
-    """Draw a seed per environment, of 31 bits: numpy's older generators take no more."""
+    """Draw a seed of 31 bits per environment: numpy's older generators take no more."""
     return jax.random.bits(rng, (n_envs,), jnp.uint32) >> 1

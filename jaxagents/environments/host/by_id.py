@@ -37,7 +37,7 @@ _WRAPPING = ("wrappers", "reward_weights")
 
 
 def make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
-    """Make an environment of Gymnasium's registry, or by a constructor ``module:name``.
+    """Make an environment from Gymnasium's registry, or with a constructor ``module:name``.
 
     Raises:
         ValueError: Gymnasium does not know it, or refuses the arguments.
@@ -137,7 +137,7 @@ def _unregistered(module: str, name: str) -> ValueError:
 
 
 def _extra_of(entry: Any) -> str:
-    """Say which of Gymnasium's extras brings what one of its own environments needs."""
+    """Say which of Gymnasium's extras installs what one of its own environments needs."""
     family = re.match(r"gymnasium\.envs\.(\w+)", str(getattr(entry, "entry_point", "")))
     if family is None:
         return ""
@@ -174,7 +174,7 @@ def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
 
 
 def _split(env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Separate the library's arguments, what wraps, and the settings of `HostEnvironment`."""
+    """Separate the arguments of the library, of wrapping and of `HostEnvironment`."""
     library = dict(env_kwargs)
     wrapping = {name: library.pop(name) for name in _WRAPPING if name in library}
     settings = {name: library.pop(name) for name in _SETTINGS if name in library}

@@ -32,8 +32,8 @@ class ImageEncoding:
     """Turns one actor's images into arrays ``[height, width, channels]``.
 
     Images of the space are ``[height, width]``, ``[height, width, channels]`` or, where that is
-    less than both other sizes, ``[channels, height, width]``. The space may also be of stacks of
-    the latter two, ``[images, ...]``, whose channels follow each other.
+    less than both other sizes, ``[channels, height, width]``. The space may also be one of stacks
+    of the latter two, ``[images, ...]``, whose channels are concatenated.
 
     Args:
         name: The environment, for errors.
@@ -41,7 +41,7 @@ class ImageEncoding:
         settings: How images are observed.
 
     Raises:
-        ValueError: ``settings`` ask for grey, and channels are not red, green and blue.
+        ValueError: ``settings`` ask for grey, but the channels are not red, green and blue.
     """
 
     def __init__(self, name: str, space: Any, settings: ImageSettings):
@@ -64,7 +64,7 @@ class ImageEncoding:
         """Encode an image.
 
         Raises:
-            WrongValueError: its shape or dtype is not its space's.
+            WrongValueError: it does not have the shape or dtype of the space.
         """
         image = np.asarray(image)
         if image.shape != self._space_shape or image.dtype != np.uint8:

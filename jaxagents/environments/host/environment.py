@@ -46,7 +46,7 @@ class HostEnvironment:
             AEC API, which PettingZoo converts. Entries of Gymnasium's Tuple spaces are agents. It
             is pickled by cloudpickle, so that functions of a notebook and lambdas work.
         n_workers: Processes that share the environments of an agent; None: one per processor; 0:
-            the training process steps them itself, which is faster where a step of them all takes
+            the training process steps them itself, which is faster if a step of all of them takes
             less than half a millisecond.
         timeout: Seconds after which a step, or a worker's start, counts as hanging.
         on_worker_failure: Reaction when an environment raises, hangs, dies or returns wrong values:
@@ -59,19 +59,19 @@ class HostEnvironment:
             or ``TimeLimit``, or from PettingZoo's ``max_cycles``, if it is there.
         image_size: Height and width, in pixels, to which images are resized; None leaves them.
         grayscale: Turn the colours of images into grey.
-        scale_images: Observe images as numbers from 0 to 1; False leaves bytes, as of grids whose
-            bytes are symbols.
-        make_drawn: As ``make_env``, for replays, which show what the environment's ``render``
-            returns if its ``render_mode`` is "rgb_array"; None: ``make_env``. It must observe the
-            same.
+        scale_images: Observe images as numbers from 0 to 1; False keeps bytes, for instance of
+            grids whose bytes are symbols.
+        make_drawn: Like ``make_env``, but for replays, which show what the environment's ``render``
+            returns if its ``render_mode`` is "rgb_array"; None: ``make_env``. Its observations must
+            be the same.
         vectorized: ``make_env`` takes a number of environments and returns a
             `gymnasium.vector.VectorEnv`, which the training process steps.
-        infos: Metrics of evaluations besides the scalars in infos: by name, a function of an
-            actor's info at its last step that returns a number, or None if the actor has none.
+        infos: Metrics of evaluations besides the scalar infos. Each name has a function of an
+            actor's info at its last step, which returns a number, or None if the actor has none.
         success: The info that evaluations report as success, of the last step.
         explored_steps: Steps that are played at construction, to find masks that a reset does not
-            show, agents that come back, and episodes that end. Fewer make the construction of slow
-            environments shorter.
+            show, agents that come back, and episodes that end. Fewer steps make the construction of
+            slow environments faster.
 
     Attributes:
         name: The environment's own name.
@@ -86,8 +86,8 @@ class HostEnvironment:
         has_idle_steps: True if the vector resets an environment in a step of its own.
 
     Raises:
-        TypeError: the environment is of another library, or has a space that agents cannot use; or
-            ``make_env`` cannot be pickled.
+        TypeError: the environment belongs to another library, or has a space that agents cannot
+            use; or ``make_env`` cannot be pickled.
         ValueError: an argument is out of range; the actors differ in ways that padding and masks
             cannot express; or the first observation is not in its space.
     """
@@ -196,7 +196,7 @@ class HostEnvironment:
     def open(self) -> Adapter:
         """Construct one environment in this process, with an axis of actors.
 
-        It observes the same as in training, any masks and global state included.
+        Its observations are as in training, including any masks and global state.
         """
         adapter = self._construct()
         adapter.revives = self._revives

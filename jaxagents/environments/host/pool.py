@@ -1,8 +1,8 @@
 """Environments that are stepped together, outside jax. Numpy only: callbacks of jax call it.
 
 Several environments share a worker process. Gymnasium's `AsyncVectorEnv` has a process and a
-pickled message for each, closes all when one fails, and with 16 CartPoles on two cores made 17,000
-environment steps a second where one worker of this pool made 45,000.
+pickled message for each, closes all when one fails, and made 17,000 environment steps a second with
+16 CartPoles on two cores, where one worker of this pool made 45,000.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ class LocalWorker:
         self._try(self.stepper.reset if command == RESET else self.stepper.step)
 
     def wait(self) -> Failure | None:
-        """Return any failure, only once, because its traceback holds this worker."""
+        """Return any failure, and only once, because its traceback keeps this worker alive."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -167,8 +167,8 @@ class WorkerPool:
             seed: ``[envs]``, of each environment.
 
         Raises:
-            HostEnvironmentError: an environment failed, and failures are not to be mended, or not
-                even a new worker could reset it. Or another thread has closed the pool.
+            HostEnvironmentError: an environment failed, and its worker is not to be restarted, or a
+                new worker could not reset it either. Or another thread has closed the pool.
         """
         self._n_steps = 0
         self._lost.clear()
@@ -187,8 +187,8 @@ class WorkerPool:
             seed: ``[envs]``, for those that are reset.
 
         Raises:
-            HostEnvironmentError: an environment failed, and failures are not to be mended, or a new
-                worker failed at its first step. Or another thread has closed the pool.
+            HostEnvironmentError: an environment failed, and its worker is not to be restarted, or a
+                new worker failed at its first step. Or another thread has closed the pool.
         """
         self._n_steps += 1
         self._arrays["action"][:] = action
@@ -198,7 +198,7 @@ class WorkerPool:
         if replacements:
             self._replacements = set()
         for worker, failure in failures:
-            # A worker that fails at once would be replaced without end.
+            # A worker that always fails at once would be replaced forever.
             if self._settings.on_worker_failure == "raise" or worker in replacements:
                 raise self._error(worker, failure)
             self._replace(worker, failure)

@@ -1,6 +1,6 @@
 """What a process and its workers share: arrays, messages, and modules to import. Numpy only.
 
-The memory is a file without a name: it is gone with the last process that holds it, however the
+The memory is a file without a name: it disappears with the last process that holds it, however the
 processes end. (`multiprocessing.shared_memory` needs a process that cleans up after it.) A step
 costs a message of one byte each way: `multiprocessing.connection` takes three times as long.
 """
@@ -77,7 +77,7 @@ def new_memory(layout: Layout, n_envs: int) -> IO[bytes]:
     try:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 -- open as long as workers are
         file.truncate(n_bytes)
-        if hasattr(os, "posix_fallocate"):  # or the first write without space ends the process
+        if hasattr(os, "posix_fallocate"):  # else the first write without space ends the process
             os.posix_fallocate(file.fileno(), 0, n_bytes)
     except OSError as error:
         if file is not None:
@@ -134,7 +134,7 @@ def _receive(channel: socket.socket, n_bytes: int) -> bytes:
 
 @contextlib.contextmanager
 def quiet_pygame() -> Iterator[None]:
-    """Print no greeting where pygame is imported."""
+    """Suppress the greeting that pygame prints when it is imported."""
     new = {name: value for name, value in QUIET_PYGAME.items() if name not in os.environ}
     os.environ.update(new)
     try:

@@ -56,7 +56,7 @@ class Stepper:
 
     Args:
         settings: How the environments are made.
-        envs: Indices of those that this one steps.
+        envs: Indices of the environments that this stepper steps.
         arrays: The pool's arrays, of all environments.
     """
 
@@ -131,7 +131,7 @@ class Stepper:
         return self._episodes.infos() if self._episodes is not None else []
 
     def close(self) -> None:
-        """Close each environment, also if another raises an error."""
+        """Close each environment, even if another raises an error."""
         with contextlib.ExitStack() as closing:
             for adapter in self._adapters.values():
                 closing.callback(adapter.close)
@@ -141,7 +141,7 @@ class Stepper:
         return failure_of(error, self._current)
 
     def _each(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """Iterate over the environments, and note which one is at work."""
+        """Iterate over the environments, and note which one is being stepped."""
         for env, view in self._views.items():
             self._current, at_work = env, view["at_work"]
             at_work[...] = True
@@ -175,7 +175,7 @@ class Stepper:
         view[...] = value
 
     def _check(self, *names: str, where: np.ndarray | None = None) -> None:
-        """Raise `WrongValueError` if a number is NaN or infinite, in any row or ``where`` True."""
+        """Raise `WrongValueError` for NaN or infinity, in all rows or those of ``where``."""
         found = not_finite(self._arrays, self._rows, *names, where=where)
         if found is not None:
             self._current, text = found
@@ -183,7 +183,7 @@ class Stepper:
 
 
 def failure_of(error: BaseException, env: int | None) -> Failure:
-    """Describe an error, and of which environment it is, if that is known."""
+    """Describe an error, and the environment that it belongs to, if that is known."""
     if isinstance(error, WrongValueError):
         return Failure(env, str(error), error=error)
     text = f"raised {type(error).__name__}: {' '.join(str(error).split())}"

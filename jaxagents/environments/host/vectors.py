@@ -58,8 +58,8 @@ class VectorStepper:
     """Environments that a `gymnasium.vector.VectorEnv` steps and resets.
 
     The vector is seeded once, by the seed of the first environment, and draws the seeds of later
-    episodes itself. A vector that resets at the next step (``AutoresetMode.NEXT_STEP``) ignores an
-    action there: the actor is inactive in this step, and the episode is over after it.
+    episodes itself. A vector that resets at the next step (``AutoresetMode.NEXT_STEP``) ignores the
+    action of that step: the actor is inactive in it, and the episode is over after it.
 
     Args:
         settings: How to make the vector.
@@ -227,7 +227,7 @@ def _rows(vector: Any, observations: Any) -> Any:
 def _info_of(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
     """Return one environment's info of the step that ended its episode."""
     final = infos.get(_FINAL_INFO, infos)  # where it is reset in the same step
-    if not isinstance(final, Mapping):  # of each environment its own
+    if not isinstance(final, Mapping):  # one per environment
         return final[env] or {}
     return {
         name: _info(final, name, env)

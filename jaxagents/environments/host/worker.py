@@ -113,7 +113,8 @@ class WorkerProcess:
     def infos(self) -> list[EpisodeInfos]:
         """Return the infos of its environments' first episodes; none if it has died since.
 
-        A worker that does not answer in time is killed: a late answer would be taken for the next.
+        A worker that does not answer in time is killed: a late answer would be taken for the next
+        one.
         """
         self.send(INFOS)
         try:
@@ -129,7 +130,7 @@ class WorkerProcess:
         return []
 
     def _receive(self) -> bytes:
-        """Receive an answer within the timeout, not counting time of a suspended process.
+        """Receive an answer within the timeout, not counting time in which this process is stopped.
 
         While this process is stopped (Ctrl-Z, SIGSTOP, a laptop that sleeps), so are its workers,
         but the clock is not. So the time is counted in slices of limited length.
@@ -166,7 +167,7 @@ class WorkerProcess:
 
 
 def serve(descriptor: int) -> None:
-    """Serve the process at the other end of a socket until it closes it."""
+    """Serve the process at the other end of a socket until that process closes it."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # which reach whole groups of processes
         if hasattr(signal, name):  # Windows has no SIGHUP
             signal.signal(getattr(signal, name), signal.SIG_IGN)  # the other process decides
@@ -202,7 +203,7 @@ def serve(descriptor: int) -> None:
 def _receive(channel: socket.socket) -> bytes:
     """Receive a command, or nothing if the other end has closed.
 
-    The next one mostly arrives immediately, and a sleeping process wakes up late.
+    The next command usually arrives immediately, and a sleeping process wakes up late.
     """
     until = time.perf_counter() + _SECONDS_AWAKE
     while time.perf_counter() < until:

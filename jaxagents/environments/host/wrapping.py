@@ -67,7 +67,7 @@ def with_wrappers(
     Args:
         make_env: Constructs an environment.
         wrappers: Each is a name, or a mapping from a name to its keyword arguments.
-        reward_weights: Weights of a vector of rewards, of which the wrappers see the sum.
+        reward_weights: Weights of a vector of rewards; the wrappers see the weighted sum.
 
     Raises:
         ValueError: an entry is of another form, or names nothing that can be called.

@@ -44,7 +44,7 @@ class JaxMARLEnvironment(Environment):
 
     Rewards are those of the library's ``step_env``. (JaxMARL's baselines multiply the rewards of
     MPE by the number of agents; this class does not.) JaxMARL reports only ``done``: the rules of
-    the family tell truncation from termination.
+    the family distinguish truncation from termination.
 
     Args:
         env: A JaxMARL environment, for example from ``jaxmarl.make``.

@@ -53,7 +53,7 @@ def smax_infos(env: Any, step: Step) -> dict[str, Array]:
 
 
 def overcooked_infos(env: Any, step: Step) -> dict[str, Array]:
-    """Return the number of soups that this step delivered; each has earned the same for all."""
+    """Return the number of soups that this step delivered; each earns the same for all actors."""
     earned = load("jaxmarl.environments.overcooked.overcooked.DELIVERY_REWARD")
     return {"delivered": jnp.asarray(step.reward[env.agents[0]], jnp.float32) / earned}
 
@@ -61,8 +61,8 @@ def overcooked_infos(env: Any, step: Step) -> dict[str, Array]:
 def overcooked_v2_infos(env: Any, step: Step) -> dict[str, Float[Array, ""]]:
     """Return how many dishes of the recipe this step delivered, and of others.
 
-    Rewards do not say it: a wrong dish costs as much as a right one earns, or nothing. An actor
-    delivers if it interacts with a goal and holds a cooked dish.
+    Rewards do not show it: a wrong dish costs as much as a right one earns, or nothing. An actor
+    delivers if it interacts with a goal while holding a cooked dish.
     """
     things, tiles, moves = (
         load(f"{_OVERCOOKED_V2}.{name}")
@@ -98,7 +98,7 @@ def riddle_told(env: Any, step: Step) -> Bool[Array, ""]:
 
 
 def riddle_infos(env: Any, step: Step) -> dict[str, Float[Array, ""]]:
-    """Return whether this step has told, and was right or wrong."""
+    """Return whether an actor has told in this step, and was right or wrong."""
     told, is_right = riddle_told(env, step), jnp.all(step.state.has_been == 1)
     return {
         "told_right": (told & is_right).astype(jnp.float32),
@@ -118,8 +118,8 @@ def coin_game_infos(env: Any, step: Step) -> dict[str, Float[Array, " actors"]]:
 def storm_infos(env: Any, step: Step) -> dict[str, Float[Array, " actors"]]:
     """Return whether the actors that interact hold mostly cooperation; NaN for all others.
 
-    The library keeps no record of interactions. They freeze both actors, so that their numbers of
-    frozen steps rise; these fall in all other steps, and are negative after a reset.
+    The library keeps no record of interactions. They freeze both actors, so the actors' counters of
+    frozen steps rise; the counters fall in all other steps, and are negative after a reset.
     """
     before, after = (_frozen_steps(env, state) for state in (step.previous_state, step.state))
     interacts = (after > before) & (after > 0)
@@ -156,8 +156,8 @@ def jaxnav_infos(env: Any, step: Step) -> dict[str, Float[Array, " actors"]]:
     """Return which robots end in this step, and how; each ends once.
 
     A robot that has reached its goal moves on until all have ended, and may collide: its first end
-    counts. One that reaches its goal and collides in the same step has reached it, as the library
-    counts.
+    counts. A robot that reaches its goal and collides in the same step counts as having reached it,
+    as in the library.
     """
     runs = ~jaxnav_finished(env, step.previous_state)
     reached = runs & step.state.goal_reached

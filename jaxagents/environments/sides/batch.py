@@ -45,9 +45,9 @@ class SideState(NamedTuple):
 class SideBatch(EnvironmentBatch):
     """The side's actors of a batch of environments; members of a pool play the others.
 
-    Steps have more infos: ``opponent``, the member's place in the pool; and, of the episode so far,
-    ``beat_opponent``, which is 1 if the learner's return exceeds the opponent's, and 1/2 if they
-    are equal, and `results_of_games`.
+    Steps have additional infos: ``opponent``, the member's place in the pool; and, of the episode
+    so far, ``beat_opponent``, which is 1 if the learner's return exceeds the opponent's, and 1/2 if
+    they are equal, and `results_of_games`.
 
     Args:
         side: The side.
@@ -203,8 +203,8 @@ class SideBatch(EnvironmentBatch):
         """Return the side's part of a step of the whole environments.
 
         Args:
-            state: Of the side, before the step.
-            step: Of all actors.
+            state: State of the side before the step.
+            step: The step of all actors.
             whole: The state of the environments after it.
         """
         observation = self._own(step.observation)

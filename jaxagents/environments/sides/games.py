@@ -12,7 +12,7 @@ GAMES_WON = Success("games_won", "games won", others=("games_drawn", "games_lost
 def success_of_side(side: Side, success: Success | None) -> Success | None:
     """Return the environment's own success, or that of games if the sides are rivals.
 
-    They are, unless the environment says that actors of both are in one team.
+    Sides are rivals unless the environment says that actors of both are in one team.
     """
     teams = getattr(side.env, "teams", None)
     if success is not None or teams is None:

@@ -94,7 +94,7 @@ class Scripted(Opponent):
     Args:
         function: Maps a random key and the `Observation` of the actors that it plays in one
             environment, ``[seats, ...]``, to their actions, ``[seats, ...]``; traceable by jax.
-        name: Shown in tables and pictures; None: the function's own.
+        name: Name in tables and pictures; None: the function's own.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ def new_pool(params: tuple[PyTree, ...], n_members: int) -> Pool:
 
 
 def with_places(pool: Pool, params: PyTree, n_places: int) -> Pool:
-    """Add empty places for past selves with such parameters."""
+    """Add empty places for past selves with parameters of these shapes."""
     none = jnp.zeros(n_places)
     places = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_places, *leaf.shape)), params)
     return pool._replace(
@@ -238,7 +238,7 @@ def with_results(
 
 
 def with_past_self(pool: Pool, params: PyTree, first: int, every: int, n_updates: Array) -> Pool:
-    """Add the learner to the pool after every so many updates; the oldest past self makes room.
+    """Add the learner to the pool every ``every`` updates, for the oldest past self if it is full.
 
     Args:
         pool: The pool; the past selves are its last opponent.

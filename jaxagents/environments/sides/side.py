@@ -11,8 +11,8 @@ class PastSelves(NamedTuple):
     """Past versions of the learner as its opponents, as in fictitious self-play.
 
     Both sides must have the same number of actors, of the same kind. Where a newer past self
-    replaces an older one, running episodes continue against the newer one. Rollouts by hand add
-    none.
+    replaces an older one, running episodes continue against the newer one. Rollouts by hand add no
+    past selves.
     """
 
     every: int  # updates between additions; the untrained policy is the first
@@ -23,7 +23,7 @@ class PastSelves(NamedTuple):
 class Side:
     """Some actors of an environment; opponents play the others.
 
-    An agent of a side has the side's actors alone. In each episode one member of the pool of
+    An agent of a side plays only the side's actors. In each episode, one member of the pool of
     opponents plays all other actors.
 
     Args:

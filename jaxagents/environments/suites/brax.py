@@ -15,7 +15,7 @@ from jaxagents.environments.quiet_import import SILENCE
 from jaxagents.environments.spaces import Box
 from jaxagents.types import Observation, PyTree
 
-# The registry imports this module without output, as the library warns of its age.
+# The registry suppresses output while it imports this module: the library warns of its age.
 envs: Any = importlib.import_module("brax.envs")  # an extra
 
 
@@ -39,7 +39,7 @@ class BraxEnvironment(Environment):
         action_repeat: Steps of the library for each of the actor's; rewards are summed.
 
     Raises:
-        ValueError: one of both is less than 1.
+        ValueError: either of these is less than 1.
     """
 
     n_actors = 1
@@ -116,7 +116,7 @@ class BraxEnvironment(Environment):
         """Let MuJoCo draw a state, ``[height, width, 3]``.
 
         Raises:
-            RuntimeError: there is no screen, and MuJoCo was not told to do without.
+            RuntimeError: there is no screen, and MuJoCo was not told to do without one.
         """
         del params
         if sys.platform == "linux" and not {"DISPLAY", "MUJOCO_GL"} & os.environ.keys():

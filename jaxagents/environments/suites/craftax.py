@@ -66,7 +66,8 @@ class CraftaxEnvironment(Environment):
     ) -> StepResult:
         """Step without a reset; see `Environment.step_env`."""
         observation, state, reward, over, info = self.env.step_env(rng, state, action[0], params)
-        # The library does not tell both ends apart; at any other time only death ends an episode.
+        # The library does not distinguish the two ends; before the limit, only death ends an
+        # episode.
         terminated = self.env.is_terminal(state.replace(timestep=0), params)
         infos = {name.partition("/")[2]: info[name] for name in info if "/" in name}
         infos["achievements"] = jnp.sum(state.achievements).astype(jnp.float32)

@@ -35,8 +35,8 @@ _REQUESTS = {"-easy": 2.0, "": 1.0, "-hard": 0.5}  # per robot
 class JumanjiEnvironment(Environment):
     """An environment of Jumanji, or of a package with its interface.
 
-    Environments with ``num_agents`` have as many actors, all others one. Rewards that the library
-    gives once count for every actor. A choice whose mask holds for several numbers together is one
+    Environments with ``num_agents`` have that many actors, all others have one. A single reward of
+    the library counts for every actor. Numbers that the library masks together become one
     `Discrete` choice among all combinations.
 
     The library says how an episode ends: with a discount of 0 it is terminated, otherwise
@@ -196,7 +196,7 @@ def make_jumanji(
 
     Args:
         name: The library's id.
-        scenario: Sizes by the name that papers use: "tiny-2ag" or "small-4ag-hard" of
+        scenario: Sizes, by the names that papers use: "tiny-2ag" or "small-4ag-hard" of
             RobotWarehouse, "2s-8x8-2p-2f-coop" or "15x15-4p-3f" of LevelBasedForaging,
             "con-10x10x10a" of Connector.
         env_kwargs: Arguments of the environment's constructor, or of its generator's.

@@ -65,7 +65,8 @@ def observed_fields(spec: Any, n_actors: int | None, path: tuple[str, ...] = ())
 def features_of(name: str, fields: Sequence[Field], observation: Any, n_actors: int) -> Array:
     """Return the features ``[actors, *obs]``.
 
-    Grids become images, with the kinds of cells as channels. What fits no image is one vector.
+    Grids become images, with the kinds of cells as channels. Everything that fits no image becomes
+    one vector.
 
     Args:
         name: The environment's class.
@@ -82,7 +83,7 @@ def features_of(name: str, fields: Sequence[Field], observation: Any, n_actors: 
 
 
 def _is_image(fields: list[Array]) -> bool:
-    """True if all grids have the same size; what is no grid belongs to all cells alike."""
+    """True if all grids have the same size; other arrays belong to all cells alike."""
     sizes = {each.shape[1:3] for each in fields if each.ndim >= 3}
     return len(sizes) == 1 and min(next(iter(sizes))) >= _SMALLEST_IMAGE
 
@@ -143,14 +144,14 @@ def _pacman(observation: Any, n_actors: int) -> Array:
     )
     # Ghosts and pellets are named as (column, row); those that are eaten as the corner.
     planes = [_marked(shape, each[:, 1], each[:, 0]).at[0, 0].set(0) for each in lists]
-    # The library counts on below 0.
+    # The library continues to count below 0.
     frightened = jnp.full(shape, jnp.maximum(observation.frightened_state_time, 0) / _FRIGHTENED)
     planes = [observation.grid, _marked(shape, player.x, player.y), *planes, frightened]
     return jnp.stack(planes, axis=-1).astype(jnp.float32)[jnp.newaxis]
 
 
 def _mmst(observation: Any, n_actors: int) -> Array:
-    """Show whose node each is, counted from the actor, where the actors are, and the edges."""
+    """Show each node's owner, counted from the actor, the actors' positions, and the edges."""
     types, n_nodes = observation.node_types, observation.node_types.shape[0]
 
     def of_actor(actor: Array) -> Array:

@@ -73,7 +73,7 @@ class NavixEnvironment(Environment):
     ) -> StepResult:
         """Step without a reset; see `Environment.step_env`."""
         del rng, params
-        # The library's step resets an ended episode; a constant says that none has ended.
+        # The library's step resets an ended episode; a constant tells it that none has ended.
         state = state.replace(step_type=jnp.zeros((), state.step_type.dtype))
         state = without_weak_types(self.env.step(state, action[0]))
         reached = state.is_termination() & (state.reward > 0)
@@ -110,7 +110,7 @@ def make_navix(name: str, observation: str | None = None, **env_kwargs: Any) -> 
     Args:
         name: The library's id.
         observation: A function of ``navix.observations``, such as "symbolic_first_person", which is
-            MiniGrid's; None: the task's own, mostly the whole grid.
+            MiniGrid's; None: the task's own, usually the whole grid.
         env_kwargs: Arguments of ``navix.make``, such as ``max_steps``.
 
     Raises:

@@ -21,8 +21,8 @@ pgx: Any = importlib.import_module("pgx")  # an extra
 class PgxEnvironment(Environment):
     """A game of pgx; its players are the actors, each a team of its own.
 
-    The library draws who begins. A player who waits sees the state from its own side, and its only
-    action counts for nothing (`Observation.has_turn`).
+    The library draws who begins. A waiting player sees the state from its own side, and its only
+    action has no effect (`Observation.has_turn`).
 
     Args:
         env: The library's game.
@@ -57,7 +57,7 @@ class PgxEnvironment(Environment):
     ) -> StepResult:
         """Step without a reset; see `Environment.step_env`."""
         del params
-        # The library's step leaves an ended game as it is; constants say that none has ended.
+        # The library's step leaves an ended game as it is; constants tell it that none has ended.
         state = state.replace(terminated=jnp.array(False), truncated=jnp.array(False))
         state = without_weak_types(self.env.step(state, action[state.current_player], rng))
         terminated = jnp.broadcast_to(state.terminated, self.n_actors)

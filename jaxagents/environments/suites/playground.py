@@ -17,7 +17,7 @@ def make_playground(name: str, **config: Any) -> BraxEnvironment:
 
     Args:
         name: The library's name.
-        config: Changes of its configuration, such as ``episode_length`` and ``impl``.
+        config: Changes to its configuration, such as ``episode_length`` and ``impl``.
 
     Raises:
         FileNotFoundError: the task's robots have not been downloaded.
@@ -36,7 +36,7 @@ def make_playground(name: str, **config: Any) -> BraxEnvironment:
             f"{', '.join(sorted(defaults.keys()))}"
         )
     defaults.update({"impl": "jax", **config})
-    # The configuration's action_repeat is the trainer's, as its episode_length is.
+    # The configuration's action_repeat is meant for the trainer, as is its episode_length.
     return BraxEnvironment(
         registry.load(name, config=defaults), defaults.episode_length, defaults.action_repeat
     )

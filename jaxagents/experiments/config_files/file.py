@@ -90,7 +90,7 @@ def save_config(config: ExperimentConfig, path: Path, n_updates_done: int | None
         config: The configuration.
         path: The file.
         n_updates_done: Updates that the run had done with another configuration; None: this is its
-            first.
+            first configuration.
     """
     import yaml
 
@@ -176,7 +176,7 @@ def _set_both_rates(hyperparams: dict[str, Any], source: Source) -> None:
     """Set the rate of both optimizers, except one that only the command line gives.
 
     Raises:
-        ValueError: the file, or the command line, gives an optimizer's own beside it.
+        ValueError: the file, or the command line, gives an optimizer's own rate as well.
     """
     rate, prefix = hyperparams[LEARNING_RATE], f"{HYPERPARAMS}."
     for given in (source.entries, source.overridden):
@@ -264,7 +264,7 @@ def check_keys(source: Source, fields: Mapping[str, ConfigField]) -> None:
         if problem := _problem(key, entry, fields):
             raise ExperimentError(f"{source.path}:{entry.line}: {problem}")
     for override in source.overrides:
-        if override.split("=")[0] == "--config":  # by which the parser receives the file
+        if override.split("=")[0] == "--config":  # through which the parser receives the file
             raise ExperimentError(f"command line: {describe_unknown_key('config', fields)}")
         _refuse_nested_override(override, fields)
 
@@ -274,7 +274,8 @@ def describe_unknown_key(key: str, fields: Mapping[str, ConfigField]) -> str:
     name = key.rpartition(".")[2]
     by_name = {each.rpartition(".")[2]: each for each in reversed(list(fields))}
     similar = [by_name[each] for each in difflib.get_close_matches(name, by_name, n=1)]
-    # Best of all is the same name in another group, then a similar dotted key, then a similar name.
+    # The best match is the same name in another group, then a similar dotted key, then a similar
+    # name.
     if name not in by_name:
         similar = difflib.get_close_matches(key, list(fields), n=1) or similar
     suggestion = f"did you mean {similar[0]}?" if similar else "see jaxagents train --help"
@@ -303,7 +304,7 @@ def _problem(key: str, entry: Entry, fields: Mapping[str, ConfigField]) -> str |
 
 
 def _refuse_nested_override(override: str, fields: Mapping[str, ConfigField]) -> None:
-    """Refuse ``--env_kwargs.a.b 3``: jsonargparse would replace all of ``a``, by text."""
+    """Refuse ``--env_kwargs.a.b 3``: jsonargparse would replace all of ``a`` with text."""
     key = override.split("=")[0].removeprefix("--")
     for name, field in fields.items():
         outer, _, inner = key.removeprefix(f"{name}.").partition(".")

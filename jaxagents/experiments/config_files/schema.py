@@ -76,8 +76,8 @@ class SideConfig:
         actors: The actors that the agent plays. Empty: all, without opponents.
         opponents: Players of the other actors: "random", directories of runs, whose best
             checkpoints play, or policies of the zoo as zoo:ID.
-        past_selves_every: Also train against past versions of the agent, added after every so many
-            updates. None: without them.
+        past_selves_every: Also train against past versions of the agent, one of which is added
+            every so many updates. None: do not.
         n_past_selves: Largest number of past versions.
         prioritized: Play more often against opponents that win more often.
     """
@@ -99,8 +99,8 @@ class PopulationBasedTrainingConfig:
     Attributes:
         vary: The lowest and highest value of each hyperparameter that is varied, by dotted name, as
             in {ent_coeff: [0.001, 0.1], actor_optimizer_params.learning_rate: [0.0001, 0.01]}. The
-            first seed begins with the values in hyperparams, the others between these. Empty:
-            without selection.
+            first seed begins with the values in hyperparams, the others with values in between.
+            Empty: no selection.
         every: Number of evaluations between selections.
         share: Share of the seeds that is replaced at a time.
         factors: One of these multiplies the value of a seed that continues from another.
@@ -177,9 +177,9 @@ class ExperimentConfig:
         env_kwargs: Arguments of the environment's constructor.
         env_params: Parameters of the environment to change, by name.
         side: The actors that the agent plays, if opponents play the others.
-        init_from: Directory of a run, or zoo:ID, whose actor, critic and normalizers are the
-            initial ones; of a run, those of the checkpoint that its evaluation chooses. All must
-            fit the agent. Optimizers and schedules begin anew. None begins with new networks.
+        init_from: Directory of a run, or zoo:ID, whose actor, critic and normalizers training
+            starts from; for a run, those of the checkpoint that its evaluation chooses. All must
+            fit the agent. Optimizers and schedules start anew. None starts with new networks.
         init_parts: Take only the actor, or only the critic, of init_from, with the statistics that
             belong to it. The other is new, and need not fit.
         agent_class: Name of a class of agents added by `jaxagents.register_agent`. None chooses

@@ -1,4 +1,4 @@
-"""The YAML file of a configuration, and where its keys stand.
+"""The YAML file of a configuration, and the locations of its keys.
 
 PyYAML is imported where it is used, so that commands start quickly.
 """
@@ -32,7 +32,7 @@ class Source(NamedTuple):
     """The file that a configuration is read from, and the overrides on the command line."""
 
     path: str
-    text: str  # the file's, in ASCII: jsonargparse fails on other letters in some locales
+    text: str  # the file's, in ASCII: jsonargparse fails on other characters in some locales
     entries: Mapping[str, Entry]  # by dotted key, groups included
     overrides: Sequence[str]  # as on the command line
 

@@ -142,7 +142,7 @@ def suggestions_for(info: EnvironmentInfo) -> dict[str, Suggestion]:
 def _without_warnings(
     suggestions: Mapping[str, Suggestion], env: Any, env_params: Any
 ) -> dict[str, Suggestion]:
-    """Leave out what training would warn of, and suggest what avoids other warnings."""
+    """Drop suggestions that training would warn of, and add those that avoid other warnings."""
     name = getattr(env, "name", None)
     kept = {
         key: each

@@ -1,4 +1,4 @@
-"""Files of studies: the configurations of all their pairs of a method and an environment.
+"""Study files: the configurations of all pairs of a method and an environment.
 
 PyYAML is imported where it is used, as in `source`.
 """
@@ -19,14 +19,14 @@ _TEXT, _MAPPING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:map"
 def study_sources(file: Source) -> list[Source]:
     """Merge the configuration of each pair of a method and an environment.
 
-    Groups of keys are merged key by key. Where several set another key, such as ``env_kwargs``,
-    the method comes before the environment, and both before the base.
+    Groups of keys are merged key by key. For other keys, such as ``env_kwargs``, the method's value
+    takes precedence over the environment's, and both over the base's.
 
     Args:
         file: With the key ``study``, which has ``base``, a configuration without name and
-            environment, or the path of a whole one as seen from this file; ``methods``, changes to
-            it by name; ``environments``, ids, or changes to it with the key ``env``; and the number
-            of ``seeds``. Overrides apply to all.
+            environment, or the path of a complete one, relative to this file; ``methods``, changes
+            to it by name; ``environments``, ids, or changes to it with the key ``env``; and the
+            number of ``seeds``. Overrides apply to all.
 
     Returns:
         The configurations, named like their methods, whose keys are located in this file.
@@ -137,7 +137,7 @@ def _error(file: Source, node: Any, problem: str) -> ExperimentError:
 
 
 def _mapping(nodes: Mapping[str, Any]) -> Any:
-    """Return PyYAML's node of a mapping, whose keys stand where their values do."""
+    """Return PyYAML's node of a mapping, whose keys have the locations of their values."""
     import yaml
 
     pairs = [(yaml.ScalarNode(_TEXT, key, node.start_mark), node) for key, node in nodes.items()]
@@ -145,7 +145,7 @@ def _mapping(nodes: Mapping[str, Any]) -> Any:
 
 
 def _merged(mappings: Sequence[Any], fields: Mapping[str, ConfigField], prefix: str = "") -> Any:
-    """Merge mappings; of several values of a key that is no group, take the last."""
+    """Merge mappings; if a key that is not a group has several values, take the last."""
     import yaml
 
     found: dict[str, tuple[Any, Any]] = {}

@@ -1,4 +1,4 @@
 """The HTML report of runs: one page that needs no other file.
 
-`page` writes it by the template of `parts`. Its content is in `sentences` and `content`.
+`page` writes it with the template of `parts`. Its content is in `sentences` and `content`.
 """

@@ -1,11 +1,11 @@
 """The study of a sweep: its trials, in optuna's storage.
 
 Trials that are known beforehand (a grid, random ones) are queued in the storage, and each is taken
-by one process. A process that has died leaves its trials running: they are queued again. One on
-another machine counts as dead after five minutes without a heartbeat in the storage.
+by one process. The trials of a process that has died are queued again. A process on another machine
+counts as dead after five minutes without a heartbeat in the storage.
 
-Processes in one directory take turns by a lock file. Processes on other machines only share the
-storage: one of them creates the study, and a trial that was begun beyond the last is given back.
+Processes in one directory take turns with a lock file. Processes on other machines only share the
+storage: one of them creates the study, and a trial begun beyond the study's number is given back.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ class Study:
         self.n_trials: int = self._study.user_attrs[_QUEUED]
 
     def ask(self, n_trials: int) -> list[tuple[Any, Values]]:
-        """Begin up to a number of trials; none once all of the study's trials have begun."""
+        """Begin at most this many trials; none once all of the study's trials have begun."""
         trials: list[tuple[Any, Values]] = []
         with _locked(self._lock):
             while len(trials) < n_trials and self._n_open() > 0:
@@ -137,7 +137,7 @@ class Study:
 
     @contextlib.contextmanager
     def beating(self) -> Iterator[None]:
-        """Show processes on other machines that this one is alive, within this context."""
+        """Within this context, show processes on other machines that this one is alive."""
         is_over, name = threading.Event(), _beat_of(_this_process())
 
         def beat() -> None:
@@ -157,14 +157,14 @@ class Study:
 
     @contextlib.contextmanager
     def concluding(self, report: Callable[[str], None] = lambda text: None) -> Iterator[str]:
-        """Let one process confirm and report the best trial, within this context.
+        """Within this context, let only one process confirm and report the best trial.
 
         Args:
             report: Called with a line while it is unknown whether another process is alive.
 
         Yields:
             The other process that does so, or has done so since this one opened the study; empty if
-            this one is to do it.
+            this one should do it.
         """
         me, is_first, report_once = _this_process(), None, [report]
         other: dict[str, Any] = {}
@@ -219,15 +219,16 @@ class Study:
         return ", ".join(f"{name} trains {' '.join(each)}" for name, each in of_owner.items())
 
     def tell(self, trial: Any, scores: Sequence[float], n_updates: int | None = None) -> bool:
-        """End a trial with the score of each seed; its own is their mean.
+        """End a trial with the score of each seed; the trial's own score is their mean.
 
         Args:
             trial: A trial from `ask`.
-            scores: NaN: it has diverged.
+            scores: The score of each seed; NaN: it has diverged.
             n_updates: Updates after which it ended early; None: it did not.
 
         Returns:
-            False if another process has the trial: this one was suspended, and taken for dead.
+            False if another process has taken the trial, because this one was suspended and counted
+            as dead.
         """
         states = self._optuna.trial.TrialState
         if self._study.get_trials(deepcopy=False)[trial.number].state != states.RUNNING:
@@ -379,7 +380,7 @@ class Study:
         return self._study.user_attrs[_QUEUED] - len(self._begun())
 
     def _begun(self) -> list[Any]:
-        """List the trials that have begun, without those of dead processes."""
+        """List the trials that have begun, except those of dead processes."""
         states = self._optuna.trial.TrialState
         begun = (states.RUNNING, states.COMPLETE, states.PRUNED)
         return [

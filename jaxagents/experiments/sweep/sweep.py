@@ -41,12 +41,12 @@ class SweepSettings(NamedTuple):
     n_at_once: int = 8  # trials of a population
     sampler: Sampler = "tpe"
     storage: str | None = None
-    n_confirming: int = 8  # fresh seeds of the best trial and of the configuration; 0: without
+    n_confirming: int = 8  # fresh seeds of the best trial and of the configuration; 0: none
     halving: int | None = None  # factor of `SuccessiveHalving` among the trials of a population
 
 
 class Scores(NamedTuple):
-    """Of the trials of a population."""
+    """The scores of a population's trials."""
 
     values: Float[np.ndarray, "trials seeds"]  # mean returns of all evaluations; NaN: diverged
     n_updates: list[int | None]  # updates after which a trial ended early
@@ -126,7 +126,7 @@ class Sweep:
         """Train until all trials have ended; several processes may do so at once.
 
         Args:
-            report: Called with each trial that this process has ended.
+            report: Called with each trial that this process has finished.
             report_waiting: Called with a line about the processes that train the last trials.
 
         Returns:
@@ -179,10 +179,10 @@ class Sweep:
         return score_trials(jax.device_get(metrics), len(trials))
 
     def confirm(self, best: Values) -> Comparison | None:
-        """Compare the best trial with the unchanged configuration, by fresh seeds.
+        """Compare the best trial with the unchanged configuration, with fresh seeds.
 
         Returns:
-            The comparison; None without such seeds.
+            The comparison; None if there are no such seeds.
         """
         if not self._settings.n_confirming:
             return None

@@ -25,7 +25,7 @@ def member_of(tree: PyTree, index: int) -> PyTree:
 
 @jax.jit
 def members_at(tree: PyTree, index: Int[Array, "..."]) -> PyTree:
-    """Return the parts of some members, ``[..., *leaf]``, as one program for whichever members."""
+    """Return the parts of some members, ``[..., *leaf]``, with one program for any members."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
@@ -65,8 +65,8 @@ def count_members(rng: Any, hyperparams: Any) -> int | None:
 
     Args:
         rng: A random key, or one per member.
-        hyperparams: Leaves ``[members, policies]`` ask for members; vectors are also those of the
-            policies of one run, and do not.
+        hyperparams: Leaves ``[members, policies]`` ask for members; vectors do not, because they
+            may belong to the policies of one run.
 
     Raises:
         ValueError: they disagree, or there is no member.

@@ -1,4 +1,4 @@
-"""What fits the memory: an agent's arrays, and how many members of a population at once."""
+"""What fits into memory: an agent's arrays, and how many members of a population at once."""
 
 import contextlib
 import functools
@@ -59,7 +59,7 @@ def _limits_of_groups(root: Path) -> list[int]:
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
             folder, name = root / "sys/fs/cgroup", "memory.max"
-            if controllers:  # version 1, of which each controller has groups of its own
+            if controllers:  # version 1, where each controller has groups of its own
                 folder, name = folder / controllers, "memory.limit_in_bytes"
             inner = folder / group.lstrip("/")
             for place in (inner, *inner.parents):
@@ -131,7 +131,7 @@ def bytes_of_member(agent: Any, n_devices: int = 1) -> float:
 def batch_size(n_training: int, n_members: int, at_once: int | None) -> int:
     """Return how many members train as one batch; more members train in several batches.
 
-    Each size is compiled once: when members stop, it stays until half of it is enough.
+    Each size is compiled once: when members stop, the size is kept until half of it is enough.
 
     Args:
         n_training: Members that have not stopped.

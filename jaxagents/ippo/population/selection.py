@@ -47,7 +47,7 @@ class Generation(NamedTuple):
 class Decision(NamedTuple):
     """From whose runner each member continues."""
 
-    parents: Int[np.ndarray, "members"]  # each one's itself, another member, or `ENDED`
+    parents: Int[np.ndarray, "members"]  # the member itself, another one, or `ENDED`
     hyperparams: dict[str, Float[np.ndarray, "members *policies"]]  # of those with another parent
 
 
@@ -62,7 +62,7 @@ class Selection(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The rule's parameters, as plain data; a run is resumed by the same rule."""
+        """The rule's parameters, as plain data; a run is resumed with the same rule."""
         ...
 
     def check(self, n_members: int) -> None:
@@ -131,8 +131,8 @@ class SuccessiveHalving:
 
     Args:
         n_blocks: Blocks of updates of a member that trains to the end, one per evaluation.
-        factor: By which the number of members falls each time.
-        group_size: Members that end together, as seeds of the same hyperparameters: the first
+        factor: Factor by which the number of members falls each time.
+        group_size: Members that end together, such as seeds of the same hyperparameters: the first
             ``group_size``, the next, .... Their mean counts.
 
     Raises:
@@ -273,14 +273,14 @@ class PopulationBasedTraining:
         """Draw the hyperparameters that members begin with, between the bounds.
 
         Args:
-            hyperparams: Those of the first member, and of all members where not varied; each leaf
-                a scalar or one value per policy.
+            hyperparams: Hyperparameters of the first member and, unless varied, of all others; each
+                leaf a scalar or one value per policy.
             n_members: Number of members.
             n_policies: Number of policies, which begin with the same values.
 
         Returns:
             The varied ones ``[members, policies]``, the others as given. They are drawn uniformly,
-            in their logarithm if the lower bound is positive.
+            or log-uniformly if the lower bound is positive.
         """
         generator = np.random.default_rng(self.seed)
         items, drawn = flat_items(hyperparams), {}

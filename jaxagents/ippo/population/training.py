@@ -1,9 +1,9 @@
 """Training of a population: the same agent from many random keys or hyperparameters.
 
-On a CPU the members train in threads, one per core, each by the programs of a run of its own: a
-member is bit-identical to its run alone. On another device they train as one batch, or in several
-that fit the memory; several devices divide them. All members wait for each other at every
-evaluation, where one checkpoint holds them all, and a rule may select among them.
+On a CPU the members train in threads, one per core, each with the programs of a single run: a
+member is bit-identical to that run. On another device they train as one batch, or in several that
+fit the memory; several devices divide them. All members wait for each other at every evaluation,
+where one checkpoint holds them all, and a rule may select among them.
 """
 
 import logging
@@ -140,7 +140,7 @@ def _checked_of_members(
 
 
 def check_can_be_population(agent: Trainee, n_members: int) -> None:
-    """Raise ValueError if an agent cannot train so many members together."""
+    """Raise ValueError if an agent cannot train this many members together."""
     if not agent.environments.can_be_vmapped:
         raise ValueError(
             "environments outside of JAX are played by one member at a time; call agent.train "
@@ -159,7 +159,7 @@ def check_can_be_selected(agent: Trainee, n_members: int, selection: Selection) 
     """Raise an error if a rule cannot select among the members of a population.
 
     Raises:
-        TypeError: it is no rule.
+        TypeError: it is not a rule.
         ValueError: it does not fit.
     """
     if not isinstance(selection, Selection):
@@ -195,7 +195,7 @@ class Population(Frozen):
         recorder: Writes its checkpoints, and calls callbacks and trackers.
 
     Raises:
-        ValueError: the agent cannot train several members together, or not by this selection.
+        ValueError: the agent cannot train several members together, or not with this selection.
     """
 
     def __init__(
@@ -376,7 +376,7 @@ class Population(Frozen):
 
 
 def _of_all(part: np.ndarray, living: Int[np.ndarray, " n"], n_members: int) -> np.ndarray:
-    """Return a metric of all members from that of the living ones; the others' is NaN."""
+    """Return a metric of all members from that of the living ones; it is NaN for the others."""
     whole = np.full((n_members, *part.shape[1:]), np.nan, part.dtype)
     whole[living] = part
     return whole

@@ -172,7 +172,7 @@ def _draw_turn(canvas: Canvas, centre: Point, radius: Number, share: Number) -> 
     Args:
         canvas: Where to draw.
         centre: The joint.
-        radius: Of the arc.
+        radius: Radius of the arc.
         share: Torque relative to its maximum; positive is anticlockwise from the top.
     """
     x, y = centre

@@ -74,7 +74,7 @@ def _large_first(radii: list[float]) -> list[int]:
 
 
 def _landmark_colour(env: Any, index: int) -> str:
-    """Return the library's colour: in some scenarios, colours tell landmarks apart."""
+    """Return the library's colour: in some scenarios, colours distinguish landmarks."""
     colour = "#" + "".join(f"{int(channel):02x}" for channel in env.colour[index])
     return mixed(colour, "#ffffff", 0.5) if env.rad[index] > 0.15 else colour
 

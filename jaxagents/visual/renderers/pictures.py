@@ -29,7 +29,7 @@ _LINE_HEIGHT, _MARGIN, _TEXT_SIZE = 16, 10, 12  # pixels
 def drawn_scene(env: Any, params: Any, episode: Episode, actors: list[Actor]) -> Scene:
     """Let the environment draw its states; see `Environment`.
 
-    Frames raise a ValueError for what is no picture.
+    Frames that are not pictures raise a ValueError.
     """
 
     def draw(n_steps: int) -> Any:
@@ -46,9 +46,9 @@ def recorded_scene(frames_per_second: float, episode: Episode, actors: list[Acto
     """Show the pictures that a host environment has drawn.
 
     Args:
-        frames_per_second: At which they are shown.
+        frames_per_second: Rate at which they are shown.
         episode: An episode whose states are pictures, ``[1 + time, height, width, 3]``.
-        actors: Listed below.
+        actors: The actors listed below the picture.
     """
     return Scene(
         lambda n_steps: _as_frame(episode.states[n_steps]),
