@@ -1,10 +1,10 @@
-"""Everything that is worth knowing of an accelerator, or of a CPU, in one table.
+"""Everything that is worth knowing about an accelerator, or a CPU, in one table.
 
 JaxMARL's recipes and ours in turn, by environments and with memory; SMAX; hunting; several seeds;
 bfloat16, precisions and generators; kernels and idle time; each tuned form of `jaxagents.compiler`
-turned the other way; compile times, the time to the first update, and memory. Sections that the
-time does not allow are left out, and the table says so. A section that fails, for want of memory
-or otherwise, leaves its error in the table.
+turned the other way; compile times, the time to the first update, and memory. Sections for which
+there is no time are left out, and the table says so. If a section fails, for instance for lack of
+memory, the table shows its error.
 
     python benchmarks/accelerator.py --to build/accelerator.md
 """
@@ -40,8 +40,8 @@ class Section(NamedTuple):
     function: str  # that lists the cases; in a module that is imported when it is needed
 
 
-# The most important first, but for the first: it needs the device for processes of its own, and
-# to import JaxMARL is to take the device.
+# The most important come first, except for the very first: it needs the device for processes of its
+# own, and importing JaxMARL takes the device.
 SECTIONS = (
     Section("first update", 0.2, "first_update.cases"),
     Section("environments", 0.4, "trainings.by_environments"),
@@ -56,7 +56,7 @@ SECTIONS = (
 
 
 def measure(section: Section, table: Table, clock: Clock, is_small: bool) -> None:
-    """Measure the cases of a section that its time allows; a failure ends its own case only."""
+    """Measure the cases of a section for which there is time; a failure ends its own case only."""
     own = clock.part(section.share)
     try:
         cases = cases_of(section, is_small)
@@ -111,7 +111,7 @@ def _processor() -> str:
 
 
 def abandon_after(seconds: float, table: Table, pending: list[str]) -> threading.Timer:
-    """End this process after some seconds, unless cancelled: compiled programs go on otherwise.
+    """End this process after some seconds, unless cancelled: compiled programs would go on.
 
     Args:
         seconds: The time.

@@ -1,7 +1,7 @@
 """What our adapter adds to an environment's own `step_env`: keys, resets, truncation and stacking.
 
 128 steps of a batch of environments, ours and the library's in turn; medians of 20 rounds. The
-library's are stepped on beyond the ends of their episodes, without any reset.
+library's keep stepping beyond the ends of their episodes, without any reset.
 
     python benchmarks/adapter.py
 """

@@ -91,7 +91,7 @@ def time_of_updates() -> None:
 
 
 def communication() -> None:
-    """Count what a device exchanges per update, and how long that takes by assumed links."""
+    """Count what a device exchanges per update, and how long that takes over assumed links."""
     titles = [f"ms, {n} devices" for n in DEVICES]
     print(f"| Configuration | Parameters | MB | Calls | {' | '.join(titles)} |")
     print(f"| --- | --- | --- | --- |{' --- |' * len(titles)}")

@@ -30,7 +30,7 @@ def make_agent(directory: Path | None) -> ja.DiscreteIPPO:
 
 
 def seconds_of(agent: ja.DiscreteIPPO) -> float:
-    """Time a training that is compiled already, the last checkpoint's way to the disk included."""
+    """Time a training that is already compiled, including the writing of the last checkpoint."""
     started = time.perf_counter()
     jax.block_until_ready(agent.train(jax.random.key(0), ja.HyperParameters()))
     return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Networks over entities beside dense ones, and policies of small teams in larger ones.
+"""Networks over entities compared with dense ones, and policies of small teams in larger ones.
 
 Each network learns from several seeds on each size of a task. Its final policies play there, and
 those of the smallest size also on the larger ones: as they are, and fine-tuned for a tenth of the
@@ -86,7 +86,7 @@ def trained(task_name: str, network: str, size: str, seed: int) -> Runner:
 
 
 def final(task: str, network: str, trained_on: str, played_on: str, how: str, seed: int) -> float:
-    """Return what the policies of a seed earn in greedy episodes in the end."""
+    """Return what the final policies of a seed earn in greedy episodes."""
     agent, eval_key = agent_of(task, network, played_on), jax.random.key(1)
     if how == "random":
         metrics = agent.eval_random(eval_key, N_EVALS)

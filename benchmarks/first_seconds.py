@@ -1,7 +1,7 @@
 """Where the first seconds go: from a command to its first update and to its end.
 
 Each run is a process of its own. "empty" begins with an empty cache of compiled programs, "full"
-repeats it with what that left, and "changed" does with another learning rate, seed, number of
+repeats it with what that left, and "changed" repeats it with another learning rate, seed, number of
 updates and of evaluations. Peers keep no cache; they train in turn with ours.
 
     python benchmarks/first_seconds.py                     # the ledger of each workload
@@ -167,7 +167,7 @@ def main() -> None:
     )
     parser.add_argument("workloads", nargs="*", help=f"of {', '.join(WORKLOADS)}; default: all")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--updates", type=int, help="train so many, beside peers")
+    parser.add_argument("--updates", type=int, help="train this many, beside peers")
     arguments = parser.parse_args()
     names = arguments.workloads or list(WORKLOADS)
     if unknown := sorted(set(names) - set(WORKLOADS)):

@@ -3,8 +3,8 @@
 Steps alone, by number of workers, beside Gymnasium's `AsyncVectorEnv` where the environment is
 Gymnasium's; then training, beside the sum of its parts: the same number of steps alone, and the
 same updates of an environment that does nothing. The loop of training is compiled, with a callback
-per step; a loop on the host around compiled `act` and `update` stands beside it. All sides take
-turns; medians over rounds.
+per step; for comparison, another runs on the host around compiled `act` and `update`. All sides
+take turns; medians over rounds.
 
     python benchmarks/host_environments.py pettingzoo/mpe2:simple_spread_v3
     python benchmarks/host_environments.py gymnasium/CartPole-v1 --n-envs 16 --n-updates 20
@@ -64,7 +64,7 @@ class Idle(ja.Environment):
 
 
 def stepping(env: ja.HostEnvironment, n_envs: int, n_steps: int) -> Callable[[], Any]:
-    """Step workers by random actions."""
+    """Step workers with random actions."""
     pool = env.make_pool(n_envs, None, has_state=False)
     random, space = np.random.default_rng(0), env.action_space()
     shape = (n_envs, env.n_actors, *action_shape(space))
@@ -84,7 +84,7 @@ def stepping(env: ja.HostEnvironment, n_envs: int, n_steps: int) -> Callable[[],
 
 
 def stepping_by_gymnasium(env_id: str, n_envs: int, n_steps: int) -> Callable[[], Any]:
-    """Step the processes of Gymnasium's vector by random actions."""
+    """Step the processes of Gymnasium's vector with random actions."""
     import gymnasium
 
     make = [lambda: gymnasium.make(env_id, disable_env_checker=True)] * n_envs

@@ -1,8 +1,8 @@
 """JaxMARL's feed-forward IPPO recipe for MPE, as a peer to measure against.
 
-A stand-in for `baselines/IPPO/ippo_ff_mpe.py` with its configuration, less Hydra and the logging
-callback: the stock JaxMARL environment behind its own auto-reset and `MPELogWrapper`, one actor
-and critic shared by all actors, one optimizer on the joint loss. Episode ends are one merged
+A stand-in for `baselines/IPPO/ippo_ff_mpe.py` with its configuration, but without Hydra and the
+logging callback: the stock JaxMARL environment behind its own auto-reset and `MPELogWrapper`, one
+actor and critic shared by all actors, one optimizer on the joint loss. Episode ends are one merged
 `done`, so a time limit counts as termination. Keys are split in the script's order: a seed draws
 the same parameters, resets, actions and shuffles here as there.
 
@@ -157,7 +157,7 @@ def initialize(
     model: nn.Module,
     *inputs: PyTree[Array],
 ) -> Training:
-    """Draw parameters, by the shapes of inputs to the model, and reset the environments."""
+    """Draw parameters, given the shapes of inputs to the model, and reset the environments."""
     # Chained two-way splits, here and below, are the script's: they keep its random streams.
     rng, rng_network = jax.random.split(rng)
     rng, rng_reset = jax.random.split(rng)
@@ -368,8 +368,8 @@ def measure(
     """Print compile time, milliseconds per update, environment steps per second and return.
 
     Args:
-        make_train: From numbers of updates and environments to a training function, as above.
-        returns_of: Selects the returns, one of each update, from what training yields per update.
+        make_train: Maps numbers of updates and environments to a training function, as above.
+        returns_of: Selects the returns, one per update, from what training yields per update.
     """
     parser = argparse.ArgumentParser(description="Time a recipe, and print its return.")
     parser.add_argument("--n-updates", type=int, default=50)

@@ -1,10 +1,11 @@
 """JaxMARL's recurrent IPPO recipe for MPE, as a peer to measure against.
 
-A stand-in for `baselines/IPPO/ippo_rnn_mpe.py` with its configuration, less Hydra and the logging
-callback. What it does as the feed-forward recipe does comes from `jaxmarl_recipe`. Its own are a
-GRU between a dense layer and the heads of actor and critic, emptied where an episode starts;
-minibatches of whole rollouts, shuffled over actors and replayed from the memory that each actor
-had at their start; and the logged return. Here too a seed draws the same numbers as in the script.
+A stand-in for `baselines/IPPO/ippo_rnn_mpe.py` with its configuration, but without Hydra and the
+logging callback. What it shares with the feed-forward recipe comes from `jaxmarl_recipe`. Its own
+parts are a GRU between a dense layer and the heads of actor and critic, reset where an episode
+starts; minibatches of whole rollouts, shuffled over actors and replayed from the memory that each
+actor had at their start; and the logged return. Here too a seed draws the same numbers as in the
+script.
 
 Source: JaxMARL, https://github.com/FLAIROx/JaxMARL, Apache-2.0; Rutherford et al. 2024,
 https://arxiv.org/abs/2311.10090.
@@ -45,7 +46,7 @@ class Seen(NamedTuple):
     """What the network sees at a step."""
 
     obs: Float[Array, "*batch obs"]
-    starts: Bool[Array, "*batch"]  # whether an episode starts here: memory is emptied first
+    starts: Bool[Array, "*batch"]  # whether an episode starts here: memory is reset first
 
 
 class Training(NamedTuple):
@@ -67,7 +68,7 @@ class Metrics(NamedTuple):
 
 
 class ResettingGRU(nn.Module):
-    """One step of a GRU whose memory is emptied where an episode starts."""
+    """One step of a GRU whose memory is reset where an episode starts."""
 
     @nn.compact
     def __call__(
@@ -126,8 +127,8 @@ def collect(
 ) -> tuple[Training, Transition, dict[str, Float[Array, "time envs agents"]]]:
     """Play `n_steps` in each environment; return the new carry, transitions, and the log's info.
 
-    A transition's `done` is that of the whole environment, whereas memory is emptied by each
-    agent's own.
+    A transition's `done` is that of the whole environment, whereas memory is reset by each agent's
+    own.
     """
 
     def play_step(training: Training, _: None):

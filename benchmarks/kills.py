@@ -66,7 +66,7 @@ def finish(folder: Path, *arguments: str) -> None:
 
 
 def train_and_kill(folder: Path, n_kills: int, rng: random.Random) -> tuple[Path, list[int]]:
-    """Train, killing the process over and over; return the run, and the updates it had got to."""
+    """Train, killing the process over and over; return the run, and the updates it had reached."""
     process = train(folder, "train", "case.yaml")
     got_to = []
     while len(got_to) < n_kills:
@@ -112,7 +112,7 @@ def differences(run: Path, other: Path) -> list[str]:
 
 
 def main() -> None:
-    """Print, for each case, the kills and whether all came to the same bits."""
+    """Print, for each case, the kills and whether all results are bit-identical."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=32, help="of all cases together")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")

@@ -2,9 +2,9 @@
 
     python benchmarks/league.py --seeds 4
 
-Predator and prey first learn from each other. Preys are frozen on the way: the pool. New predators
-then learn against the whole pool, or against the last prey alone, in as many steps. Both, and the
-predator of the first training, hunt every prey of the pool.
+Predator and prey first learn from each other. Preys that are frozen along the way form the pool.
+New predators then learn against the whole pool, or against the last prey alone, in as many steps.
+Both, and the predator of the first training, hunt every prey of the pool.
 """
 
 import argparse
@@ -28,7 +28,7 @@ HYPERPARAMS = ja.HyperParameters()
 
 
 def train_both(env, params, seed: int, n_updates: int, n_frozen: int):
-    """Let predator and prey learn from each other; return the agent and the runners on the way."""
+    """Let predator and prey learn from each other; return the agent and all frozen runners."""
     config = ja.AgentConfig(n_steps=n_updates, parameter_sharing="independent", **SIZES)
     agent = ja.DiscreteIPPO(env, params, config)
     runner, runners = agent.init(jax.random.key(seed), HYPERPARAMS), {}

@@ -5,7 +5,7 @@
 
 `train` runs each task with each setting in a process of its own, as many at a time as there are
 cores, and appends a row per seed to a CSV file. Rows that the file holds already are not trained
-again, so a killed study goes on where it stopped. `table` and `picture` show the file.
+again, so a killed study continues where it stopped. `table` and `picture` show the file.
 """
 
 import argparse

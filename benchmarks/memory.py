@@ -23,7 +23,7 @@ class TMaze(ja.Environment):
 
     Observations: the sign (+1 or -1, 0 where there is none) and whether this is the end. A step
     forward costs nothing and anything else in the corridor 0.1, without moving; the right side
-    earns 1. The optimum is 1, and what can be had without a memory 0.5.
+    earns 1. The optimum is 1, and 0.5 without a memory.
 
     Source: Bakker 2001, "Reinforcement learning with long short-term memory".
     """

@@ -26,7 +26,7 @@ class InMillimetres(ja.Environment):
         self._env, self.params = ja.make("gymnax/CartPole-v1")
 
     def action_space(self, params: Any) -> Any:
-        """As it is."""
+        """Return the action space as it is."""
         return self._env.action_space(params)
 
     def reset_env(self, rng, params):

@@ -1,4 +1,4 @@
-"""What unequal actors cost: simple_tag beside simple_spread, per step of one actor.
+"""What unequal actors cost: simple_tag against simple_spread, per step of one actor.
 
 Padded observations and one policy for both teams, or a policy for each (three predators and one
 prey, padded to three). The stock workload of 16 environments by 128 steps; updates take turns, and

@@ -2,8 +2,8 @@
 
     python benchmarks/past_selves.py --seed 0
 
-Trains as configs/connect_four.yaml, keeps the policy after every sixth of the updates, and lets all
-of them play each other. Prints the share of games that the row wins against the column.
+Trains as configs/connect_four.yaml does, keeps the policy after every sixth of the updates, and
+lets all of them play each other. Prints the share of games that the row wins against the column.
 """
 
 import argparse

@@ -32,7 +32,7 @@ def train(n_updates: int) -> None:
 
 
 def peak_megabytes(n_updates: int) -> float:
-    """Train in a process of its own, and tell the most memory that it had."""
+    """Train in a process of its own, and return its peak memory."""
     command = [sys.executable, __file__, "--train", str(n_updates)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

@@ -1,8 +1,9 @@
-"""Environment steps per second, beside those of peers from PyPI.
+"""Environment steps per second, compared with those of peers from PyPI.
 
 Each side trains in a process of its own, in turns, while the others wait. The first training of
 each compiles; the median of the ratios, round by round, holds even where the machine's speed
-drifts. What other programs take of the processor meanwhile is told. Nothing is evaluated.
+drifts. The share of the processor that other programs take meanwhile is printed. Nothing is
+evaluated.
 
     python benchmarks/peers/make_environment.py rejax        # once
     python benchmarks/peers.py rejax --pairs 9

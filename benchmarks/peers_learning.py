@@ -1,9 +1,9 @@
 """What agents learn beside a peer's recipe, in as many environment steps.
 
-Three sides per task: the peer in its own hyperparameters, ours in the same as far as options allow,
-and ours in our own defaults. Each trains every seed. The final policies of rejax and ours play 100
-sampled episodes; of JaxMARL's scripts, the sampled episodes of the last ten updates count. What
-remains different of ours in the textbook's setting (`textbook_ppo`): actor and critic share
+Three sides per task: the peer with its own hyperparameters, ours with the same as far as options
+allow, and ours with our own defaults. Each trains every seed. The final policies of rejax and ours
+play 100 sampled episodes; of JaxMARL's scripts, the sampled episodes of the last ten updates count.
+One difference from ours in the textbook's setting (`textbook_ppo`) remains: actor and critic share
 layers in JaxMARL's recurrent scripts.
 
     python benchmarks/peers/make_environment.py rejax        # once
@@ -34,7 +34,7 @@ PEERS: Mapping[str, Any] = {"rejax": rejax_side, "jaxmarl": jaxmarl_side}
 
 
 def ours(n_steps: int, **changes: Any) -> tuple[ja.AgentConfig, ja.HyperParameters]:
-    """Configure our agent by its defaults."""
+    """Configure our agent with its defaults."""
     config = ja.AgentConfig(n_steps=1, n_evals=0, progress_bar=False, **changes)
     n_updates = n_steps // config.steps_per_update
     return dataclasses.replace(config, n_steps=n_updates), ja.HyperParameters()

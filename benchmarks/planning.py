@@ -1,8 +1,8 @@
-"""Does `jaxagents plan` keep its word? Plans of ten trainings beside what they took.
+"""Does `jaxagents plan` keep its word? Plans of ten trainings against what they took.
 
-Each training and each plan is a process of its own. A training's memory is the most that its
-process had; its time is from the call of ``train`` to its end, as its summary says. Compiled
-programs are not kept on disk: the second process would find those of the first.
+Each training and each plan is a process of its own. A training's memory is the peak of its process;
+its time is from the call of ``train`` to its end, as its summary says. Compiled programs are not
+kept on disk: the second process would find those of the first.
 
     python benchmarks/planning.py
 """
@@ -55,7 +55,7 @@ print(json.dumps({"seconds": result.seconds, "memory": result.memory}))
 
 
 def run(command: list[str]) -> tuple[str, int]:
-    """Run a command; return its output, and the most bytes that it had."""
+    """Run a command; return its output, and its peak memory in bytes."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -1,8 +1,8 @@
 """Does population-based training find more than the settings that it begins with?
 
 For each repetition a population begins with as many settings, drawn between the bounds, and trains
-twice from the same keys: each member to the end by its own setting, and with selection. Both use
-the same number of environment steps. Of both, the member with the highest return at the last
+twice from the same keys: each member to the end with its own setting, and with selection. Both use
+the same number of environment steps. In both cases, the member with the highest return at the last
 evaluation of training plays fresh episodes.
 
     python benchmarks/population_based_training.py --repetitions 8

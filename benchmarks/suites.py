@@ -1,4 +1,4 @@
-"""Speed of steps of the JAX suites' environments, beside the suites' own batches.
+"""Speed of steps of the JAX suites' environments, compared with the suites' own batches.
 
 Both sides draw random actions alike, among the available ones, in one compiled scan, and reset
 where an episode is over: here a `JaxEnvironmentBatch`, there the suite's own wrapper. All sides of

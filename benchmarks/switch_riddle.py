@@ -1,7 +1,7 @@
 """Three prisoners learn to speak by light: a bonus for signals, a growing penalty, and a selection.
 
-Plain IPPO tells on the last day without looking at the light, which exact gradients never leave
-(`switch_riddle_landscape.py`). Two changes help, both over the first half of training:
+Plain IPPO tells on the last day without looking at the light, a trap that exact gradients never
+leave (`switch_riddle_landscape.py`). Two changes help, both over the first half of training:
 
 * A bonus for actions from which another prisoner could tell what this one remembers (positive
   signalling, Eccles et al. 2019, https://arxiv.org/abs/1912.05676). It falls to 0.
@@ -43,7 +43,7 @@ class SignallingIPPO(ja.DiscreteIPPO):
     default_hyperparams = SignalParameters()
 
     def scheduled(self, runner):
-        """Let the entropy bonus and the signals' fall to 0, and the penalty grow, until half."""
+        """Lower the entropy and signal bonuses to 0, and raise the penalty, in the first half."""
         hyperparams = super().scheduled(runner)
         left = jnp.maximum(0.0, 1.0 - 2.0 * runner.n_updates_done / runner.n_steps)
         return hyperparams.replace(
@@ -53,13 +53,13 @@ class SignallingIPPO(ja.DiscreteIPPO):
         )
 
     def advantages(self, trajectory, hyperparams):
-        """Estimate advantages, with the penalty of the day."""
+        """Estimate advantages, with the current penalty."""
         reward = trajectory.reward
         reward = jnp.where(reward < 0, hyperparams.penalty * reward, reward)
         return super().advantages(trajectory._replace(reward=reward), hyperparams)
 
     def actor_loss(self, params, minibatch, hyperparams):
-        """Add how much actions say of what the observation of the moment does not, in nats."""
+        """Reward the information in actions beyond that of the current observation, in nats."""
         loss, statistics = super().actor_loss(params, minibatch, hyperparams)
         probabilities = jax.nn.softmax(self.networks.batch_dist_params(params, minibatch))
         in_room, light, time_share = jnp.moveaxis(minibatch.observation.features, -1, 0)

@@ -53,7 +53,7 @@ def expected_return(table: jax.Array, penalty: float = 1.0) -> tuple[jax.Array, 
 
 
 def signal_of(table: jax.Array, visits: jax.Array) -> jax.Array:
-    """Return how much actions say of whether a prisoner has been before, in nats per episode."""
+    """Return how much actions say about whether a prisoner was there, in nats per episode."""
     visits = jax.lax.stop_gradient(visits)
     by_light = jnp.sum(visits, axis=1)
     mean = jnp.sum(visits[..., None] * table, axis=1) / (by_light[..., None] + 1e-9)

@@ -1,8 +1,8 @@
 """What each tuned form in `jaxagents.compiler` gains: updates with it and without it, in turn.
 
 Every workload is trained by two agents at the same time: one as it is, one compiled while a tuned
-form was replaced by the plain one. A ratio below 1 says that the tuned form is faster. On other
-devices than a CPU, where tuned forms are off, one is compiled with the tuned form instead.
+form was replaced by the plain one. A ratio below 1 says that the tuned form is faster. On devices
+other than a CPU, where tuned forms are off, one is compiled with the tuned form instead.
 """
 
 import argparse
@@ -113,7 +113,7 @@ def make_agent(workload: Mapping[str, Any]) -> ja.DiscreteIPPO:
     """Build the agent of one of `WORKLOADS`: fields of the configuration, and the environment."""
     changes = dict(workload)
     env, env_params = ja.make(changes.pop("env", "jaxmarl/MPE_simple_spread_v3"))
-    # So many updates that loops overlap, as in a training of some length.
+    # Enough updates that loops overlap, as in a training of some length.
     config = ja.AgentConfig(n_steps=5_000, n_evals=0, progress_bar=False, **changes)
     own = type("DiscreteIPPO", (ja.DiscreteIPPO,), {})  # equal agents would share their programs
     return own(env, env_params, config)
@@ -124,12 +124,12 @@ def begin(
     hyperparams: ja.HyperParameters = HYPERPARAMS,
     context: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> tuple[Callable[[int], None], float]:
-    """Compile a training; return what goes on by so many updates, and the compile time.
+    """Compile a training; return a function that continues it, and the compile time.
 
     Args:
-        agent: Whose training it is; its programs must not have been compiled before.
+        agent: The agent to train; its programs must not have been compiled before.
         hyperparams: Its hyperparameters.
-        context: In which its programs are traced and called.
+        context: Context in which its programs are traced and called.
     """
     run = agent.run
     with context():

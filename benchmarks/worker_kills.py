@@ -1,4 +1,4 @@
-"""Train in worker processes of which one is killed every minute, and watch what the run holds.
+"""Train in worker processes of which one is killed every minute, and watch its resources.
 
 Each line is taken just before a kill: environment steps and restarts so far, the memory of the
 training process and of its workers together (resident, MB of 10^6 bytes), open file descriptors,

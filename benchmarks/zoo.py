@@ -1,9 +1,9 @@
 """The zoo's entries, made from configurations: each is trained, and its final policy added.
 
-Configurations that have an entry are left out; with --again, those that have one of this git
-revision. So an interrupted call continues where it was: runs of this revision that have ended are
-added, and others resumed. Each training is a process of its own, as by the command that the card
-shows. A configuration whose environment needs a missing package is named and left out.
+Configurations that have an entry are left out; with --again, only those with one of this git
+revision. So an interrupted call continues where it stopped: runs of this revision that have ended
+are added, and others resumed. Each training is a process of its own, as by the command that the
+card shows. A configuration whose environment needs a missing package is named and left out.
 
     python benchmarks/zoo.py                                 # all of configs/
     python benchmarks/zoo.py configs/cartpole.yaml --again   # train anew, and replace the entry
@@ -31,8 +31,8 @@ DONE = "added"  # a file in the directory of a run that is an entry
 def ids_of(configs: Sequence[Path]) -> dict[Path, str]:
     """Return the id of each configuration's entry.
 
-    It is the environment's. Of several configurations of one environment, it is followed by the
-    rest of each name after the words that all begin with: simple_spread and
+    It is the environment's. If an environment has several configurations, it is followed by the
+    part of each name after the words that all of them begin with: simple_spread and
     simple_spread_recurrent become jaxmarl/MPE_simple_spread_v3 and
     jaxmarl/MPE_simple_spread_v3/recurrent.
     """
@@ -63,7 +63,7 @@ def is_made(entry_id: str, again: bool) -> bool:
 
 
 def run_of(config: Path, runs: Path) -> Path | None:
-    """Return the latest run of a configuration that is no entry yet."""
+    """Return the latest run of a configuration that is not an entry yet."""
     found = [
         path
         for path in runs.glob(f"{config.stem}-*-*-*")

@@ -242,7 +242,7 @@ def update(state: State, config: Config) -> tuple[State, jax.Array]:
         networks, _ = jax.lax.scan(run_minibatch, networks, minibatches)
         return networks, rng
 
-    # The agents share one policy; with several, each would draw by a key of its own.
+    # The agents share one policy; with several, each would draw with a key of its own.
     carry = (state.params, state.opt_state), jax.random.split(rng_epochs, 1)[0]
     (params, opt_state), _ = jax.lax.fori_loop(0, config.n_epochs, run_epoch, carry)
     mean_return = jnp.nanmean(rollout.finished_return)

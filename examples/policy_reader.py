@@ -5,7 +5,7 @@ memory = reader.empty_memory()  # at the start of each episode
 actions, memory = reader.step(features, memory)
 
 ``features`` ``[actors, *shape]`` are what policy.json calls observation.shape: serve.py makes them
-of the environment's observations, and checks them.
+from the environment's observations, and checks them.
 """
 
 import json

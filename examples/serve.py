@@ -1,12 +1,12 @@
-"""Choose actions with an exported policy, using numpy alone; policy_reader.py is needed beside it.
+"""Choose actions with an exported policy, using numpy alone; needs policy_reader.py beside it.
 
 jaxagents export RUN
 python examples/serve.py RUN/export < observations.jsonl
 
 Each line of the input is a JSON list of all actors' observations; each line of the output is a list
-of their actions, or {"error": ...} for a line that cannot be used. The lines are those of an
-episode, as recurrent policies remember and others may observe the time; the line null begins
-another one, and prints nothing.
+of their actions, or {"error": ...} for a line that cannot be used. The lines belong to one episode,
+because recurrent policies remember and others may observe the time; the line null begins another
+episode, and prints nothing.
 """
 
 import json
@@ -32,9 +32,9 @@ class Policy(Reader):
         self.reset()
 
     def reset(self, actors=None):
-        """Forget, as an episode begins: all actors, or those of a list of indices.
+        """Reset the memories at an episode's start: of all actors, or of a list of indices.
 
-        An actor that comes back within an episode begins anew, too.
+        An actor that comes back within an episode starts anew, too.
         """
         empty = self.empty_memory()
         if actors is None:
@@ -100,7 +100,7 @@ class Policy(Reader):
             raise ValueError("the mask leaves an actor without any action")
 
     def _as_array(self, observation):
-        """Flatten dictionaries, pad vectors, and refuse what is no finite number."""
+        """Flatten dictionaries, pad vectors, and refuse values that are not finite."""
         actors = self.description.get("actors")
         if actors is not None and len(observation) == len(actors):
             observation = [self._own(*each) for each in zip(actors, observation, strict=True)]

@@ -2,9 +2,9 @@
 
 python examples/three_loops.py
 
-`in_one_call` is how most runs are trained. `step_by_step` has the loop over updates in its own
-hands, `all_by_hand` also each step of the environments, which may then be a game, a robot or a
-service: anything that returns arrays.
+`in_one_call` is how most runs are trained. `step_by_step` runs the loop over updates itself, and
+`all_by_hand` also each step of the environments, which may then be a game, a robot or a service:
+anything that returns arrays.
 """
 
 import jax
@@ -14,7 +14,7 @@ import jaxagents as ja
 
 
 def in_one_call(agent, rng, hyperparams):
-    """Train by one call."""
+    """Train with one call."""
     runner, _ = agent.train(rng, hyperparams)
     return runner
 

@@ -1,4 +1,4 @@
-"""Each tuned form of `jaxagents.compiler` turned the other way, beside the usual program."""
+"""Each tuned form of `jaxagents.compiler` turned the other way, compared with the usual program."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

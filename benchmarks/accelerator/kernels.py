@@ -1,4 +1,4 @@
-"""What XLA's profiler tells of an update: kernels, and the share of the time without any."""
+"""What XLA's profiler says about an update: kernels, and the share of the time without any."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -22,7 +22,7 @@ _SAMPLES_OF_ACCELERATOR = 20_000_000
 _FEWEST_UPDATES, _FEWEST_UPDATES_OF_ACCELERATOR = 2, 10  # the initialisation should not count
 _MOST_UPDATES = 200
 _UPDATES_ON_CPU = 5  # of slow environments and networks
-# 64 and 256 last: how it scales shows without them.
+# 64 and 256 last: the others show how it scales.
 _ENVIRONMENTS = (16, 1_024, 4_096, 16_384, 64, 256)
 _MEMBERS = 8
 _MEMBERS_OF_ACCELERATOR = 64
@@ -101,9 +101,9 @@ def ours(
         config: Path of the configuration.
         sizes: As `sizes_of` returns them.
         overrides: Further options.
-        name: Of the side.
+        name: Name of the side.
         n_minibatches: Minibatches an epoch.
-        context: In which it trains.
+        context: Context in which it trains.
     """
     train = make_ours(config, (*overrides_of(sizes, n_minibatches), *overrides))
 

@@ -39,7 +39,7 @@ class Case(NamedTuple):
     """Something to measure; a section has several.
 
     Attributes:
-        name: Of the case.
+        name: Name of the case.
         run: Measures it in the time that a clock has.
         size: The work of a call relative to that of the section's other cases.
     """
@@ -55,7 +55,7 @@ def in_turns(
     """Make a case of sides that train in turn.
 
     Args:
-        name: Of the case.
+        name: Name of the case.
         make_sides: Build the sides; the others' times are divided by those of the first.
         size: As in `Case`.
         is_small: A single round.
@@ -160,7 +160,7 @@ def _take_turns(timings: Sequence[Timing], clock: Clock, most_rounds: int) -> in
 
 
 def _peak_text() -> str:
-    """Tell the most memory that the device has had so far, where it knows."""
+    """Return the device's peak memory so far, if it is known."""
     stats = jax.local_devices()[0].memory_stats() or {}
     peak = stats.get("peak_bytes_in_use")
     return "" if peak is None else f"device's peak so far {peak / 1e6:,.0f} MB"

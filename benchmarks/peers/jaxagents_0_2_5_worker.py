@@ -1,7 +1,7 @@
-"""Version 0.2.5 of the package of our name, by another author, on hunting by our rules.
+"""Version 0.2.5 of the package of our name, by another author, on hunting with our rules.
 
-The package has no environments: what is played is ours, in the interface of gymnax 0.0.6. Sizes
-and networks are those of the hunting benchmark in that package's repository, but for discrete
+The package has no environments: it plays ours, through the interface of gymnax 0.0.6. Sizes and
+networks are those of the hunting benchmark in that package's repository, except for discrete
 actions and no early stopping.
 """
 
@@ -57,7 +57,7 @@ class Hunting(Environment):
         return self.get_obs(state), state, reward, captured, {}
 
     def get_obs(self, state):
-        """Where both are, the way from one to the other, and its length."""
+        """Return both positions, the vector from one to the other, and its length."""
         to_prey = (state.positions[1] - state.positions[0]) / 2
         distance = jnp.linalg.norm(to_prey, keepdims=True)
         return jnp.concatenate([state.positions.ravel(), to_prey, distance])

@@ -1,4 +1,4 @@
-"""JaxMARL's own scripts, and our agent in their hyperparameters.
+"""JaxMARL's own scripts, and our agent with their hyperparameters.
 
 The scripts come from a checkout of JaxMARL (revision c793d09) in build/peers/JaxMARL. They build
 one network for the first agent's spaces, so agents are alike and discrete here.
@@ -29,7 +29,7 @@ class Script(NamedTuple):
     env_kwargs: Mapping[str, Any] = {}  # of our environment
     overrides: Mapping[str, Any] = {}  # of the script's configuration
     logged_times: int = 1  # by which the script multiplies the returns that it logs
-    defaults: Mapping[str, Any] = {}  # of our agent in its own hyperparameters
+    defaults: Mapping[str, Any] = {}  # of our agent with its own hyperparameters
 
 
 def _mpe(name: str, n_agents: int) -> Script:

@@ -1,4 +1,4 @@
-"""Make the virtual environment of a peer, of exactly the versions its list pins.
+"""Make the virtual environment of a peer, with exactly the versions that its list pins.
 
 python benchmarks/peers/make_environment.py rejax
 python benchmarks/peers/make_environment.py skrl
@@ -23,7 +23,7 @@ def main() -> None:
     peer = parser.parse_args().peer
     directory = HERE.parent.parent / "build" / "peers" / peer
     venv.create(directory, with_pip=True, clear=True)
-    # The lists are complete. Of their own, the packages would ask for jax's CUDA build (4 GB).
+    # The lists are complete. By themselves, the packages would ask for jax's CUDA build (4 GB).
     pip = [directory / "bin" / "python", "-m", "pip", "install", "--no-deps"]
     subprocess.run([*pip, "-r", HERE / f"{peer}.txt"], check=True)
     print(f"{peer} is ready in {directory}")

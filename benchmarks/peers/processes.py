@@ -104,7 +104,7 @@ def foreign_share(elapsed: float, busy: float, own: float) -> float:
         own: Seconds of these for the worker that was measured.
     """
     share = (busy - own) / (elapsed * (os.cpu_count() or 1))
-    # Ticks are coarse. In this order, what is NaN stays so.
+    # Ticks are coarse. In this order, NaN stays NaN.
     return max(share, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Train rejax's PPO in its default hyperparameters; print the final returns of each seed as JSON.
+"""Train rejax's PPO with its default hyperparameters; print the final returns of each seed as JSON.
 
 python rejax_learning.py ENVIRONMENT N_ENVIRONMENT_STEPS N_SEEDS
 """

@@ -1,4 +1,4 @@
-"""rejax's PPO, and our agent in its hyperparameters."""
+"""rejax's PPO, and our agent with its hyperparameters."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ class Task(NamedTuple):
     env: str
     n_steps: int = 500_000  # environment steps
     env_kwargs: Mapping[str, Any] = {}
-    defaults: Mapping[str, Any] = {}  # of our agent in its own hyperparameters
+    defaults: Mapping[str, Any] = {}  # of our agent with its own hyperparameters
 
 
 TASKS = {
@@ -53,7 +53,7 @@ def clip_elements(params: ja.OptimizerParams) -> optax.GradientTransformation:
 
 
 def configure(task: str, sizes: Mapping[str, float]) -> tuple[ja.AgentConfig, ja.HyperParameters]:
-    """Configure our agent as rejax's."""
+    """Configure our agent like rejax's."""
     n_envs, rollout_length = int(sizes["num_envs"]), int(sizes["num_steps"])
     layers = ja.Layers(hidden_sizes=(64, 64), activation="silu")
     optimizer = ja.OptimizerParams(

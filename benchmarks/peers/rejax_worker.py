@@ -1,4 +1,4 @@
-"""rejax's PPO on CartPole in its default hyperparameters, but for the sizes; never evaluated."""
+"""rejax's PPO on CartPole with its default hyperparameters except the sizes; never evaluated."""
 
 import jax
 import rejax

@@ -1,6 +1,6 @@
 """What each side of a comparison does: train once to compile, then once for each line it reads.
 
-Runs in every peer's environment, and so imports nothing beside the standard library.
+Runs in every peer's environment, and so imports nothing but the standard library.
 """
 
 import json
@@ -15,7 +15,7 @@ MARK = "measured: "
 
 
 def serve(train: Callable[[int], object], n_environment_steps: int) -> None:
-    """Train from seed 0, then from each seed read, and tell what it took.
+    """Train from seed 0, then from each seed read, and print what it took.
 
     Args:
         train: Trains from a seed, and returns when the results are there.
@@ -42,7 +42,7 @@ def _peak_megabytes() -> float:
     # Not `resource.getrusage`, which counts what the process was forked from.
     try:
         status = Path("/proc/self/status").read_text()
-    except OSError:  # elsewhere than on Linux
+    except OSError:  # not on Linux
         return float("nan")
     kibibytes = re.search(r"VmHWM:\s*(\d+) kB", status)
     return int(kibibytes[1]) * 1024 / 1e6 if kibibytes else float("nan")

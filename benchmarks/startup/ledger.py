@@ -120,7 +120,7 @@ class Ledger:
 
 
 def by_innermost(spans: list[Span]) -> dict[str, float]:
-    """Give each instant to the span that began last of those that are open; sum by stage."""
+    """Assign each instant to the open span that began last; sum by stage."""
     ends = sorted({each.start for each in spans} | {each.end for each in spans})
     seconds: dict[str, float] = defaultdict(float)
     opened = sorted(spans, key=lambda span: span.start)
@@ -135,7 +135,7 @@ def _peak_megabytes() -> float:
     # Not `resource.getrusage`, which counts what the process was forked from.
     try:
         status = Path("/proc/self/status").read_text()
-    except OSError:  # elsewhere than on Linux
+    except OSError:  # not on Linux
         return float("nan")
     kibibytes = re.search(r"VmHWM:\s*(\d+) kB", status)
     return int(kibibytes[1]) * 1024 / 1e6 if kibibytes else float("nan")
