@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MARK = "ledger: "
-"""Precedes what the driver reads among a process's lines."""
+"""Prefix of the lines of a process that the driver reads."""
 _OF_JAX = {
     "/jax/core/compile/jaxpr_trace_duration": "tracing",
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowering",

@@ -26,7 +26,7 @@ StepResult = tuple[
 ACTS_NEXT = "acts_next"
 """Info of environments whose actors come back: which actors are alive after a step."""
 NO_INFOS = ("final_observation", "shaped_reward")
-"""Entries of an environment's infos that have a place of their own, and are no metrics."""
+"""Entries of an environment's infos that have a meaning of their own, and are not metrics."""
 
 
 class Environment(abc.ABC):

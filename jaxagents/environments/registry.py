@@ -156,7 +156,7 @@ def register_environment(env_id: str, factory: Callable[..., Any]) -> None:
 
 
 register = register_environment
-"""The same function, by its first name."""
+"""The same function, under its first name."""
 
 
 def registered_ids() -> list[str]:

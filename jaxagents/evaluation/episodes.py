@@ -23,7 +23,7 @@ the environments and the next recurrent state."""
 
 
 InitialMemory = Callable[[int], PyTree]
-"""Returns the recurrent state with which the episodes of so many environments begin."""
+"""Returns the recurrent state with which episodes begin, given the number of environments."""
 ResetMemory = Callable[[PyTree, Bool[Array, "envs actors"]], PyTree]
 """Resets the recurrent state of the actors whose life begins."""
 

@@ -27,7 +27,7 @@ _MOST_DIFFERENT = 6  # actors with panels of their own; beyond that, a policy's 
 _MOST_PANELS = 12  # panels of a metric; beyond that, one panel shows the mean
 _NOT_METRICS = ("n_updates_done", "n_environment_steps", "seconds")
 X = Literal["steps", "updates", "time"]
-"""What a curve is drawn over: environment steps, updates, or seconds of training."""
+"""The horizontal axis of a curve: environment steps, updates, or seconds of training."""
 Actors = Literal["mean", "each", "team"]
 """Which actors share a panel: all, those with equal values, or those of a team."""
 _PER_ACTOR = ("return", "final_rewards", "terminated", "truncated")

@@ -31,7 +31,7 @@ _POLICY, _CHECKPOINTS = "policy.safetensors", "checkpoints"  # named by modules 
 _CONFIDENCE = 0.999  # of all actors of an entry together
 _OF_ROUNDING = 1e-5  # relative difference of equal returns on two machines
 STATISTICS = ("mean", "std", "ci_low", "ci_high")
-"""Of the returns on a card, each a number per actor."""
+"""The statistics of returns on a card, each with a number per actor."""
 
 
 def zoo_folder() -> Path:

@@ -50,7 +50,7 @@ class StudyRun(NamedTuple):
     def begin(self, **shown: Any) -> tuple[Experiment, Callable[[], dict[str, Any]]]:
         """Return the experiment, and its method that trains or resumes the run.
 
-        A directory without a checkpoint is removed, and the run begins anew.
+        A directory without a checkpoint is removed, and the run starts from the beginning.
 
         Args:
             **shown: Callbacks and other arguments, as for `Experiment`.

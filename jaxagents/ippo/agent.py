@@ -453,7 +453,7 @@ class Agent(Frozen, abc.ABC):
 
         Args:
             runner: As `init` or `update` returned it.
-            observation: Of ``batch_size`` environments, ``[batch_size, n_actors, *obs]``: as the
+            observation: From ``batch_size`` environments, ``[batch_size, n_actors, *obs]``: as the
                 environment or as ``agent.environments`` returns it.
             carry: None at the start of a rollout, then the carry of the previous step's record.
                 Reset a recurrent agent's carry where an episode ended: see `reset_carry`.

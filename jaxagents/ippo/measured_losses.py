@@ -49,7 +49,7 @@ MEASURED_LOSSES = (
     MeasuredLoss(*_SPEAKER, {"learning_rate_schedule": "cosine"}, -12.3, -7.4),
     MeasuredLoss(*_SPEAKER, _SLOWER_RATES, -14.3, -7.4),
 )
-"""All but the time limits, of which `warn_of_short_episodes` warns on every environment."""
+"""All losses except those of time limits, which `warn_of_short_episodes` reports everywhere."""
 
 
 def has_lost(env_name: str | None, key: str, value: Any) -> bool:

@@ -126,8 +126,8 @@ class FrozenPolicies(Policies):
     """Trained policies as opponents; they no longer learn.
 
     Args:
-        agent: The agent that trained them. It has all actors of the environment, of which it plays
-            some, or exactly as many actors as it plays.
+        agent: The agent that trained them. Either it has all actors of the environment and plays
+            some of them, or it has exactly as many actors as it plays.
         runners: As `train`, `step` or `restore` returned them: one, several members, or a
             population. A mapping gives the members names.
         greedy: Take the most probable actions instead of sampling.

@@ -36,7 +36,7 @@ class NonFiniteError(FloatingPointError):
 
 
 Residues = Float[Array, "policies quantities"]
-"""NaN or infinite where a policy's quantity is, of `QUANTITIES`."""
+"""NaN or infinite where that one of a policy's `QUANTITIES` is."""
 Update = Callable[..., tuple[Runner, dict[str, Array], Residues]]
 
 

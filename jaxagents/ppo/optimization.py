@@ -170,7 +170,7 @@ def optimizer_of(config: AgentConfig) -> MakeOptimizer:
 # Steps and epochs.
 
 Loss = Callable[[PyTree, Batch], tuple[Float[Array, ""], dict[str, Array]]]
-"""From parameters and a minibatch to the loss and its statistics by name: means over samples."""
+"""Maps parameters and a minibatch to the loss and its statistics by name: means over samples."""
 Epoch = tuple[dict[str, NetworkState], dict[str, Array], Float[Array, ""]]
 """The networks after an epoch, the statistics of their losses, and the gradients' norm."""
 

@@ -11,7 +11,7 @@ from jaxagents.config import AgentConfig
 from jaxagents.types import Metrics, PyTree, Runner, Training, Updates
 
 MAXIMA = ("largest_value", "largest_reward")
-"""Training metrics of which a block reports the maximum over its updates; never negative."""
+"""Training metrics whose maximum over its updates a block reports; never negative."""
 
 
 def block_sizes(n_updates_done: int, config: AgentConfig, initial: bool) -> list[int]:

@@ -26,7 +26,7 @@ _METADATA, _VERSION, _N_UPDATES_DONE = "jaxagents", "policy_format", "n_updates_
 
 
 PARTS = ("actor", "critic")
-"""The parts of a policy with which a training may begin."""
+"""The parts of a policy that a training may start from."""
 
 
 class Trained(NamedTuple):

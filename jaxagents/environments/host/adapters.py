@@ -42,7 +42,7 @@ class Adapter(abc.ABC):
     """One environment with an axis of actors; it is never reset inside `step`.
 
     Attributes:
-        name: Of the environment.
+        name: Name of the environment.
         arrays: Spaces and layouts.
         teams: Each actor's team, or None.
         max_episode_steps: The time limit, or None if it is unknown.

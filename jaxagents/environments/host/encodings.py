@@ -191,7 +191,7 @@ def as_picture(drawn: Any) -> np.ndarray:
     """Convert a drawn picture to bytes ``[height, width, 3]``, not too large.
 
     Raises:
-        WrongValueError: it is no picture.
+        WrongValueError: it is not a picture.
     """
     picture = np.asarray(drawn)
     if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:

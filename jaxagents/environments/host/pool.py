@@ -37,7 +37,7 @@ Frame = dict[str, np.ndarray]
 """Arrays ``[envs, ...]`` by name, after a reset or a step; the next one may change them."""
 _CLOSED = "the environments were closed in mid-step."
 SECONDS_TO_CLOSE = 5.0
-"""After which workers that have not ended are killed."""
+"""Time after which workers that have not ended are killed."""
 _logger = logging.getLogger(__name__)
 
 

@@ -21,7 +21,7 @@ _REGISTRATION_REMEDY = (
     'module, or name it in the id, gymnasium.make("module:id")'
 )
 InfoFunctions = Mapping[str, Callable[[Mapping[str, Any]], float | None]]
-"""By metric: a function of an actor's info; it returns None if the actor has none."""
+"""Functions of an actor's info, by metric; they return None if the actor has none."""
 EpisodeInfos = dict[int, dict[str, float]]
 """One episode's infos: each actor's numbers by name, at the actor's own last step."""
 

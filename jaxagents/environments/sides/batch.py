@@ -1,4 +1,4 @@
-"""A batch of environments of which an agent plays one side."""
+"""A batch of environments in which an agent plays one side."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final

@@ -78,8 +78,8 @@ class Opponent(abc.ABC):
             params: As `params` returned them.
             member: Index of the member that plays in each environment.
             rng: Random key.
-            observation: Of all actors, ``[envs, actors, ...]``, as the environment returned it,
-                with the steps since the reset.
+            observation: The observation of all actors, ``[envs, actors, ...]``, as the environment
+                returned it, with the steps since the reset.
             memory: The recurrent state.
 
         Returns:

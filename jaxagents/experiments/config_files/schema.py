@@ -26,7 +26,7 @@ from jaxagents.ippo.population.selection import PopulationBasedTraining
 from jaxagents.training.saved_policy import PARTS, check_parts
 
 NOT_VARIED = ("name", "seed", "seeds", "runs_dir")
-"""Keys in which the runs of a sweep or a study do not differ by choice."""
+"""Keys that a sweep or a study cannot choose to vary."""
 _NOT_IN_FILES = ("checkpoint_dir",)
 _TYPE_NAMES = {
     bool: "true or false",

@@ -28,11 +28,11 @@ from jaxagents.types import Training
 # half as far.
 _NEAR_ONE = ("gamma", "gae_lambda")
 ENDED = -1
-"""In place of a parent: the member has stopped training."""
+"""Stands for a parent where the member has stopped training."""
 PARENTS = "parents"
 """Name of the metric that holds the parents of each block's members, or `ENDED`."""
 VARIED = "hyperparams."
-"""Begins the names of the metrics that hold each block's hyperparameters."""
+"""Prefix of the names of the metrics that hold each block's hyperparameters."""
 
 
 class Generation(NamedTuple):
