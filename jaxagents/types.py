@@ -60,11 +60,6 @@ class TimeStep(NamedTuple):
     info: dict[str, Array]  # the environment's scalar infos, [envs] or [envs, actors]
     final_state: PyTree = None  # before any reset, [envs, ...]; None: the environment hides it
 
-    @property
-    def episode_over_for_actors(self) -> Bool[Array, "*time envs actors"]:
-        """The end of the environment's episode, repeated for each actor."""
-        return jnp.broadcast_to(self.episode_over[..., None], self.active.shape)
-
 
 class Memory(NamedTuple):
     """Recurrent states, ``[envs, actors, ...]``; empty for feed-forward networks."""
