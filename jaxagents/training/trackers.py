@@ -181,19 +181,6 @@ def _warn_of_deleted(path: Path, evaluation: Evaluation) -> None:
     )
 
 
-def read_json_lines(path: str | PathLike[str]) -> list[dict[str, Any]]:
-    """Read the lines written by `JsonLines`, in the order of training.
-
-    Lines that are not valid, such as those cut short by a crash, are skipped. Where a resumed run
-    repeated an evaluation, the later line counts.
-    """
-    records = {}
-    for _, record in json_lines(path):
-        with contextlib.suppress(TypeError, KeyError):
-            records[record["n_updates_done"]] = record
-    return [records[n_updates_done] for n_updates_done in sorted(records)]
-
-
 def json_lines(path: str | PathLike[str]) -> Iterator[tuple[int, Any]]:
     """Read the lines of a file that are valid JSON, each with its number, counted from 1."""
     for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):

@@ -9,6 +9,7 @@ import pytest
 
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.evaluation.runs import member_directories, population_of, read_groups
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig
@@ -16,7 +17,6 @@ from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import restored_agent
 from jaxagents.ppo.finiteness import NonFiniteError
 from jaxagents.training.checkpoints import Checkpoints
-from jaxagents.training.trackers import read_json_lines
 from tests.agents import assert_trees_equal
 from tests.experiments.test_experiment import TINY_AGENT
 
@@ -57,10 +57,8 @@ def test_a_member_is_its_run_alone(population, alone):
     (experiment, summary), (single, expected) = population, alone
     assert summary["members"][1] == {name: expected[name] for name in summary["members"][1]}
     member = experiment.directory / "members" / "1"
-    records = read_json_lines(member / "metrics.jsonl")
-    assert without_times(records) == without_times(
-        read_json_lines(single.directory / "metrics.jsonl")
-    )
+    records = read_records(member / "metrics.jsonl")
+    assert without_times(records) == without_times(read_records(single.directory / "metrics.jsonl"))
     own = json.loads((member / "summary.json").read_text())
     assert own["diagnosis"] == expected["diagnosis"]
     trained = load_config(member / "config.yaml")

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.training.trackers import (
     JsonLines,
     MLflow,
     TensorBoard,
     Trackers,
     WandB,
-    read_json_lines,
 )
 from tests.training.test_json_lines import evaluation
 
@@ -104,7 +104,7 @@ def test_a_full_disk_is_reported_once_and_leaves_readable_files(tmp_path, caplog
     assert first.startswith("TensorBoard has failed, training continues: [Errno 27]")
     assert second.startswith("JsonLines has failed, training continues: [Errno 27]")
     assert 0 in tensorboard_scalars(tmp_path / "tensorboard")["training/kl_policy_0"]
-    assert [each["n_updates_done"] for each in read_json_lines(path)] == [0, 150]
+    assert [each["n_updates_done"] for each in read_records(path)] == [0, 150]
 
 
 # User-defined trackers.
