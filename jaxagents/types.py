@@ -217,6 +217,19 @@ class MetricStats(NamedTuple):
     episodes: Any  # the values themselves, [*evaluations, episodes, actors]
 
 
+def leaf_name(path: Any) -> str:
+    """Return the dotted name of a leaf's path in a tree."""
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def shapes_by_name(tree: PyTree) -> dict[str, str]:
+    """Return each array's dtype and shape, as in ``float32[2, 3]``, by its name."""
+    return {
+        leaf_name(path): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
 def _shown(count: Any) -> str:
     """Write counts, or their dtype and shape if they are abstract."""
     if isinstance(count, np.ndarray | jax.Array) and not isinstance(count, Tracer):
