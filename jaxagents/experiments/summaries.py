@@ -18,7 +18,7 @@ from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.success_rates import success_of_episodes, success_of_members
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.training.atomic_write import write_atomically
-from jaxagents.training.callbacks import mean_of_present
+from jaxagents.training.callbacks import as_json, mean_of_present
 
 if TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
@@ -154,13 +154,6 @@ def about_training(
             "n_evals": len(random_returns),
         }
     }
-
-
-def as_json(values: Any) -> Any:
-    """Replace NaN and infinities in nested lists by None, because JSON cannot hold them."""
-    if isinstance(values, list):
-        return [as_json(each) for each in values]
-    return values if np.isfinite(values) else None
 
 
 def write_summary(summary: dict[str, Any], directory: Path) -> None:
