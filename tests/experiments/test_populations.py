@@ -15,6 +15,7 @@ from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import restored_agent
+from jaxagents.experiments.summaries import combine
 from jaxagents.ppo.finiteness import NonFiniteError
 from jaxagents.training.checkpoints import Checkpoints
 from tests.agents import assert_trees_equal
@@ -77,6 +78,19 @@ def test_the_summary_has_statistics_over_members(population):
     assert json.loads((experiment.directory / "summary.json").read_text()) == summary
     assert (experiment.directory / "learning_curve.png").is_file()
     assert not (experiment.directory / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(("of_members", "mean"), [((None, 1.0), 1.0), ((None, None), None)])
+def test_an_info_is_averaged_over_the_members_that_have_it(of_members, mean):
+    evaluations = [
+        {
+            "checkpoint": {"n_updates_done": 1},
+            "returns": {"mean": [0.0]},
+            "means": {"info_told": value},
+        }
+        for value in of_members
+    ]
+    assert combine(evaluations)["means"] == {"info_told": mean}
 
 
 @pytest.mark.slow
