@@ -1,8 +1,6 @@
 """Trackers, whose files are read back by the tools that they are made for."""
 
-import contextlib
 import json
-import resource
 import struct
 import time
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from jaxagents.training.trackers import (
     Trackers,
     WandB,
 )
+from tests.training.test_atomic_write import files_of_at_most
 from tests.training.test_json_lines import evaluation
 
 
@@ -78,17 +77,6 @@ def test_tensorboard_can_read_the_scalars_during_training(tmp_path):
     tracker.log(at(0))
     assert tensorboard_scalars(tmp_path)["training/kl_policy_0"] == {0: 0.5}
     tracker.close()
-
-
-@contextlib.contextmanager
-def files_of_at_most(n_bytes: int):
-    """Let the system refuse larger files, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_full_disk_is_reported_once_and_leaves_readable_files(tmp_path, caplog):
