@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxagents.cli.arguments import Commands, add_command, add_mode, add_run, add_runs
-from jaxagents.cli.output import shown_path, summary_text
+from jaxagents.cli.output import comparison_text, cross_play_text, shown_path, summary_text
 
 if TYPE_CHECKING:
     from jaxagents.evaluation.runs import Run
@@ -176,7 +176,6 @@ def _compare(parsed: argparse.Namespace) -> None:
     Returns are those of the summaries. Runs that differ only in their seed form a group. Over
     several environments, runs are compared by their name, on one scale.
     """
-    from jaxagents.cli.output import comparison_text
     from jaxagents.errors import ExperimentError, explained
     from jaxagents.evaluation.comparison_tables import csv_text, latex_of, table_of
     from jaxagents.evaluation.marl_eval import marl_eval_text
@@ -233,7 +232,6 @@ def _cross_play(parsed: argparse.Namespace) -> None:
     They are of runs, of a population's seeds, or of the zoo, and all play the same environment.
     Each row plays one actor and each column the others, for every actor in turn.
     """
-    from jaxagents.cli.output import cross_play_text
     from jaxagents.evaluation.zoo import folder_of_results
     from jaxagents.experiments.cross_play import (
         cross_play_of_runs,
