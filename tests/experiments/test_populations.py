@@ -149,7 +149,8 @@ def test_a_resumed_population_is_that_of_one_go(population, tmp_path):
         Checkpoints(each.directory / "checkpoints").read_runner(3)
         for each in (first, population[0])
     )
-    np.testing.assert_array_equal(continued.pop("best.n_steps"), 2)  # as it was planned then
+    planned_then = np.where(continued["best.n_updates_done"] <= 2, 2, 3)
+    np.testing.assert_array_equal(continued.pop("best.n_steps"), planned_then)
     np.testing.assert_array_equal(whole.pop("best.n_steps"), 3)
     assert_trees_equal(continued, whole)
     member = first.directory / "members" / "2"
