@@ -60,11 +60,6 @@ class TimeStep(NamedTuple):
     info: dict[str, Array]  # the environment's scalar infos, [envs] or [envs, actors]
     final_state: PyTree = None  # before any reset, [envs, ...]; None: the environment hides it
 
-    @property
-    def episode_over_for_actors(self) -> Bool[Array, "*time envs actors"]:
-        """The end of the environment's episode, repeated for each actor."""
-        return jnp.broadcast_to(self.episode_over[..., None], self.active.shape)
-
 
 class Memory(NamedTuple):
     """Recurrent states, ``[envs, actors, ...]``; empty for feed-forward networks."""
@@ -220,6 +215,19 @@ class MetricStats(NamedTuple):
     ci_high: Any
     has_nans: Any
     episodes: Any  # the values themselves, [*evaluations, episodes, actors]
+
+
+def leaf_name(path: Any) -> str:
+    """Return the dotted name of a leaf's path in a tree."""
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def shapes_by_name(tree: PyTree) -> dict[str, str]:
+    """Return each array's dtype and shape, as in ``float32[2, 3]``, by its name."""
+    return {
+        leaf_name(path): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
 
 
 def _shown(count: Any) -> str:

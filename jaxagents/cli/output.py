@@ -43,7 +43,7 @@ class EvaluationLines:
             f"{rate:,.0f}" if rate > 0 else "",
             clock(evaluation.seconds),
         ]
-        self._print(_line([*numbers, *map(_number, returns)]))
+        self._print(_line([*numbers, *map(decimal, returns)]))
 
     def _print(self, line: str) -> None:
         # A closed terminal or pipe must not end training.
@@ -123,14 +123,14 @@ def summary_text(summary: dict[str, Any]) -> str:
     n_actors = len(returns["mean"])
     columns = ("mean", "ci_low", "ci_high", "std", "min", "median", "max")
     titles = ["", "mean", "95 % from", "to", "std", "min", "median", "max"]
-    values = [[_number(returns[name][i]) for name in columns] for i in range(n_actors)]
+    values = [[decimal(returns[name][i]) for name in columns] for i in range(n_actors)]
     if all(each == values[0] for each in values):
         rows = [["return" if n_actors == 1 else f"return of each of {n_actors} actors", *values[0]]]
     else:
         rows = [[f"return of actor {i}", *each] for i, each in enumerate(values)]
     success = summary.get("success")
     rows += _info_rows(untold_infos(summary), len(titles))
-    length = _number(summary["means"]["episode_lengths"])
+    length = decimal(summary["means"]["episode_lengths"])
     n_seeds = len(summary.get("members", ()))
     of_seeds = ""
     if "best_member" in summary:
@@ -152,7 +152,7 @@ def summary_text(summary: dict[str, Any]) -> str:
 def _info_rows(infos: Mapping[str, Any], width: int) -> list[list[str]]:
     """Return a row for each scalar info of the environment, such as Craftax's achievements."""
     return [
-        [name, _number(mean), *[""] * (width - 2)]
+        [name, decimal(mean), *[""] * (width - 2)]
         for name, mean in infos.items()
         if not isinstance(mean, list)
     ]
@@ -242,7 +242,7 @@ def comparison_text(rows: Sequence["Row"]) -> str:
 def cross_play_text(result: "CrossPlay") -> str:
     """Format the mean returns of all pairs as a table."""
     rows = [
-        [name, *map(_number, row)]
+        [name, *map(decimal, row)]
         for name, row in zip(result.names, result.mean.tolist(), strict=True)
     ]
     interval = result.gap_interval
@@ -250,12 +250,13 @@ def cross_play_text(result: "CrossPlay") -> str:
         [
             table([["", *result.names], *rows], right_from=1),
             "",
-            f"With itself {_number(result.self_play)}, with others {_number(result.cross_play)}: "
-            f"a gap of {_number(result.gap)} (95 % interval {_number(interval.low)} to "
-            f"{_number(interval.high)}).",
+            f"With itself {decimal(result.self_play)}, with others {decimal(result.cross_play)}: "
+            f"a gap of {decimal(result.gap)} (95 % interval {decimal(interval.low)} to "
+            f"{decimal(interval.high)}).",
         ]
     )
 
 
-def _number(value: float | None) -> str:
+def decimal(value: float | None) -> str:
+    """Write a number with two decimals, and a dash for None."""
     return "-" if value is None else f"{value:,.2f}"

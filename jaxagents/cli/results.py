@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jaxagents.cli.arguments import Commands, add_command, add_mode, add_run, add_runs
-from jaxagents.cli.output import shown_path, summary_text
+from jaxagents.cli.output import comparison_text, cross_play_text, shown_path, summary_text
 
 if TYPE_CHECKING:
     from jaxagents.evaluation.runs import Run
@@ -180,7 +180,6 @@ def _compare(parsed: argparse.Namespace) -> None:
     Returns are read from the runs' summaries. Runs that differ only in their seed form a group.
     Over several environments, all runs of one name are compared as one method, on a common scale.
     """
-    from jaxagents.cli.output import comparison_text
     from jaxagents.errors import ExperimentError, explained
     from jaxagents.evaluation.comparison_tables import csv_text, latex_of, table_of
     from jaxagents.evaluation.marl_eval import marl_eval_text
@@ -238,7 +237,6 @@ def _cross_play(parsed: argparse.Namespace) -> None:
     environment. The policy of a row plays one actor and that of a column the others, for every
     actor in turn.
     """
-    from jaxagents.cli.output import cross_play_text
     from jaxagents.evaluation.zoo import folder_of_results
     from jaxagents.experiments.cross_play import (
         cross_play_of_runs,

@@ -18,6 +18,7 @@ from jaxagents.cli.arguments import (
 )
 from jaxagents.cli.output import (
     EvaluationLines,
+    comparison_text,
     described,
     diagnosis_text,
     early_end_text,
@@ -232,7 +233,6 @@ def study(parsed: argparse.Namespace) -> int:
     report are written. The same command continues an interrupted study. --KEY VALUE changes a key
     of all configurations.
     """
-    from jaxagents.cli.output import comparison_text
     from jaxagents.experiments.method_study import MethodStudy
 
     methods = MethodStudy(parsed.file, parsed.to, parsed.overrides)

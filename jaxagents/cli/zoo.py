@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxagents.cli.arguments import Commands, add_command, add_imports, add_run
-from jaxagents.cli.output import shown_path, table
+from jaxagents.cli.output import decimal, shown_path, table
 from jaxagents.cli.streams import FAILED
 
 if TYPE_CHECKING:
@@ -78,12 +78,12 @@ def _rows(entry_id: str, card: Mapping[str, Any], size: int) -> list[list[str]]:
         f"{size / 1e3:,.0f}",
     ]
     if all(each == actors[0] for each in actors):
-        return [[entry_id, *map(_decimal, actors[0]), *about]]
+        return [[entry_id, *map(decimal, actors[0]), *about]]
     if len(actors) > _MOST_ACTORS:
         ends = [min(low for _, low, _ in actors), max(high for _, _, high in actors)]
         mean = sum(each for each, _, _ in actors) / len(actors)
-        return [[f"{entry_id}, {len(actors)} actors", *map(_decimal, (mean, *ends)), *about]]
-    rows = [[f"  actor {i}", *map(_decimal, each), *[""] * 4] for i, each in enumerate(actors)]
+        return [[f"{entry_id}, {len(actors)} actors", *map(decimal, (mean, *ends)), *about]]
+    rows = [[f"  actor {i}", *map(decimal, each), *[""] * 4] for i, each in enumerate(actors)]
     return [[entry_id, "", "", "", *about], *rows]
 
 
@@ -92,11 +92,7 @@ def _success(success: Any) -> str:
     if not isinstance(success, Mapping) or not isinstance(success.get("mean"), float | int):
         return "-"
     mean = success["mean"]
-    return f"{100 * mean:.1f} %" if success.get("kind") == "share" else _decimal(mean)
-
-
-def _decimal(value: float) -> str:
-    return f"{value:,.2f}"
+    return f"{100 * mean:.1f} %" if success.get("kind") == "share" else decimal(mean)
 
 
 def _add(parsed: argparse.Namespace) -> None:
@@ -141,5 +137,5 @@ def _print_predictions(entry_id: str, found: "Sequence[Prediction]") -> None:
     for i, each in enumerate(found[:1] if is_alike else found):
         who = entry_id if is_alike else f"{entry_id}, actor {i}"
         verdict = "as predicted" if each.holds else "NOT as predicted"
-        low, high = _decimal(each.low), _decimal(each.high)
-        print(f"{who}: {_decimal(each.found)}, {verdict}: {low} to {high}", flush=True)
+        low, high = decimal(each.low), decimal(each.high)
+        print(f"{who}: {decimal(each.found)}, {verdict}: {low} to {high}", flush=True)

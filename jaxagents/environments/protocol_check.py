@@ -19,7 +19,7 @@ from jaxagents.environments.spaces import (
     whole_numbers,
 )
 from jaxagents.environments.success import check_has_infos, check_success
-from jaxagents.types import Observation, PyTree
+from jaxagents.types import Observation, PyTree, leaf_name, shapes_by_name
 
 
 class Interface(NamedTuple):
@@ -120,7 +120,7 @@ def _traced(
     except TypeError as error:
         for path, leaf in jax.tree_util.tree_leaves_with_path(returned[-1:]):
             if not hasattr(leaf, "dtype") and not isinstance(leaf, bool | int | float | complex):
-                of, *keys = jax.tree_util.keystr(path[1:], simple=True, separator=".").split(".")
+                of, *keys = leaf_name(path[1:]).split(".")
                 name = names[int(of)] if of.isdecimal() and int(of) < len(names) else of
                 raise TypeError(
                     f"{source} returns {leaf!r} as {'.'.join([name, *keys])}; jax traces numbers "
@@ -184,7 +184,7 @@ def _expect(source: str, returned: Any, names: str) -> tuple:
 
 def _check_alike(source: str, what: str, stepped: PyTree, reset: PyTree) -> None:
     """Check that a step returns the types of the reset, as a `jax.lax.scan` over steps needs."""
-    stepped_text, reset_text = _shapes(stepped), _shapes(reset)
+    stepped_text, reset_text = shapes_by_name(stepped), shapes_by_name(reset)
     for name in sorted(stepped_text.keys() | reset_text.keys()):
         here, there = stepped_text.get(name, "nothing"), reset_text.get(name, "nothing")
         if here != there:
@@ -192,13 +192,6 @@ def _check_alike(source: str, what: str, stepped: PyTree, reset: PyTree) -> None
                 f"{source} returns {what} whose {name or 'value'} is {here}, but {there} at the "
                 "reset; return the same shapes and types."
             )
-
-
-def _shapes(tree: PyTree) -> dict[str, str]:
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="."): f"{leaf.dtype}{list(leaf.shape)}"
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
 
 
 def _as_observation(observation: Any) -> Observation:

@@ -242,26 +242,10 @@ def _make_hunting(name: str, env_kwargs: dict[str, Any]) -> Any:
     return _construct(env_id, variants[name], env_kwargs, _PARAMS_REMEDY)
 
 
-def _make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> Any:
-    from jaxagents.environments.host.by_id import make_gymnasium
-
-    return _construct(
-        f"gymnasium/{name}", lambda **kwargs: make_gymnasium(name, kwargs), env_kwargs
-    )
-
-
-def _make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> Any:
-    from jaxagents.environments.host.by_id import make_pettingzoo
-
-    return _construct(
-        f"pettingzoo/{name}", lambda **kwargs: make_pettingzoo(name, kwargs), env_kwargs
-    )
-
-
-def _make_envpool(name: str, env_kwargs: dict[str, Any]) -> Any:
-    from jaxagents.environments.host.envpool import make_envpool
-
-    return _construct(f"envpool/{name}", lambda **kwargs: make_envpool(name, kwargs), env_kwargs)
+def _make_on_host(library: str, module: str, name: str, env_kwargs: dict[str, Any]) -> Any:
+    adapter = importlib.import_module(f"jaxagents.environments.host.{module}")
+    make = getattr(adapter, f"make_{library}")
+    return _construct(f"{library}/{name}", lambda **kwargs: make(name, kwargs), env_kwargs)
 
 
 def _make_of_suite(suite: str, name: str, env_kwargs: dict[str, Any]) -> Any:
@@ -284,9 +268,9 @@ _MAKERS: dict[str, Callable[[str, dict[str, Any]], Any]] = {
     "gymnax": _make_gymnax,
     "jaxmarl": _make_jaxmarl,
     "hunting": _make_hunting,
-    "gymnasium": _make_gymnasium,
-    "pettingzoo": _make_pettingzoo,
-    "envpool": _make_envpool,
+    "gymnasium": partial(_make_on_host, "gymnasium", "by_id"),
+    "pettingzoo": partial(_make_on_host, "pettingzoo", "by_id"),
+    "envpool": partial(_make_on_host, "envpool", "envpool"),
     **{suite: partial(_make_of_suite, suite) for suite in SUITES},
 }
 

@@ -34,6 +34,14 @@ def percentile_interval(
     return np.quantile(resamples, [tail, 1 - tail], axis=0)
 
 
+def resampled_means(
+    values: Float[np.ndarray, "values *columns"],
+) -> Float[np.ndarray, "resamples *columns"]:
+    """Return the means of bootstrap resamples; the bootstrap is seeded."""
+    resamples = resampled_counts(len(values), np.random.default_rng(0))
+    return np.concatenate([counts @ values / len(values) for counts in resamples])
+
+
 def interquartile_mean(
     values: Float[np.ndarray, "values *columns"],
 ) -> Float[np.ndarray, "*columns"]:

@@ -15,8 +15,8 @@ from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.bootstrap import (
     interquartile_mean,
     percentile_interval,
-    resampled_counts,
     resampled_interquartile_means,
+    resampled_means,
 )
 from jaxagents.evaluation.runs import Run
 from jaxagents.evaluation.success_rates import comparable, success_of_members
@@ -153,9 +153,7 @@ def performance_profiles(
     profiles = {}
     for group in groups:
         above = (group.returns[:, None] > scores).astype(np.float64)
-        n_runs = len(above)
-        shares = [c @ above / n_runs for c in resampled_counts(n_runs, np.random.default_rng(0))]
-        band = percentile_interval(np.concatenate(shares))
+        band = percentile_interval(resampled_means(above))
         profiles[group.label] = PerformanceProfile(scores, above.mean(axis=0), band)
     return profiles
 
@@ -197,8 +195,7 @@ def _interval(first: Group, second: Group) -> Interval:
     first_iqms, second_iqms = (
         resampled_interquartile_means(group.returns, generator) for group in (first, second)
     )
-    low, high = percentile_interval(first_iqms - second_iqms)
-    return Interval(float(low), float(high))
+    return Interval(*percentile_interval(first_iqms - second_iqms).tolist())
 
 
 def make_group(label: str, runs: Sequence[Run]) -> Group:

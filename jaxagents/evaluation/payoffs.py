@@ -18,7 +18,7 @@ from jaxagents.environments.sides.batch import SideBatch
 from jaxagents.environments.sides.opponents import Opponent, Seats
 from jaxagents.environments.sides.side import Side, as_opponents
 from jaxagents.environments.time_limits import time_limit_of
-from jaxagents.evaluation.bootstrap import percentile_interval, resampled_counts
+from jaxagents.evaluation.bootstrap import percentile_interval, resampled_means
 from jaxagents.evaluation.comparison import Interval
 from jaxagents.evaluation.episodes import play_episodes
 from jaxagents.types import Observation, PyTree
@@ -203,9 +203,7 @@ class CrossPlay(NamedTuple):
     def gap_interval(self) -> Interval:
         """The 95 % bootstrap interval of the gap, over players."""
         gaps = self.mean.diagonal() - self._with_others()
-        counts = np.concatenate(list(resampled_counts(len(gaps), np.random.default_rng(0))))
-        low, high = percentile_interval(counts @ gaps / len(gaps))
-        return Interval(float(low), float(high))
+        return Interval(*percentile_interval(resampled_means(gaps)).tolist())
 
     def _with_others(self) -> Float[np.ndarray, "players"]:
         """Return each player's mean with the others, in either part."""

@@ -144,7 +144,9 @@ def read_run_config(path: Path) -> dict[str, Any]:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of ``metrics.jsonl`` as `trackers.read_json_lines` does, and check them.
+    """Read the lines of ``metrics.jsonl`` in the order of training, and check them.
+
+    Lines that are not valid JSON are skipped, and the later of two lines of one update counts.
 
     Raises:
         ExperimentError: the file cannot be read, or a line is wrong.

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
-from jaxagents.evaluation.bootstrap import interquartile_mean, percentile_interval, resampled_counts
+from jaxagents.evaluation.bootstrap import interquartile_mean, percentile_interval, resampled_means
 from jaxagents.types import MetricStats
 
 
@@ -71,7 +71,7 @@ def _summarize_without_nans(
     with np.errstate(invalid="ignore"):  # the deviation of an infinite return is NaN
         # Subtracting the median makes mean and deviation of equal episodes exact.
         deviation = columns - median
-        ci_low, ci_high = median + _bootstrap_interval(deviation)
+        ci_low, ci_high = median + percentile_interval(resampled_means(deviation))
         return {
             "mean": median + deviation.mean(axis=0),
             "std": deviation.std(axis=0),
@@ -83,15 +83,3 @@ def _summarize_without_nans(
             "ci_low": ci_low,
             "ci_high": ci_high,
         }
-
-
-def _bootstrap_interval(
-    columns: Float[np.ndarray, "episodes columns"],
-) -> Float[np.ndarray, "2 columns"]:
-    """Return the bootstrap interval of each column's mean."""
-    n_episodes = len(columns)
-    means = [
-        counts @ columns / n_episodes
-        for counts in resampled_counts(n_episodes, np.random.default_rng(0))
-    ]
-    return percentile_interval(np.concatenate(means))

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from jaxagents.environments.success import Success
-from jaxagents.evaluation.bootstrap import percentile_interval, resampled_counts
+from jaxagents.evaluation.bootstrap import percentile_interval, resampled_means
 
 _QUANTILE = 1.959964  # of the standard normal distribution, for 95 %
 
@@ -98,11 +98,9 @@ def comparable(successes: Sequence[dict[str, Any] | None]) -> list[dict[str, Any
 
 def bootstrap_interval(values: Float[np.ndarray, " values"]) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of the mean; the bootstrap is seeded."""
-    counts = resampled_counts(len(values), np.random.default_rng(0))
     # Subtracting the mean makes the interval of equal values exact.
     mean = values.mean()
-    means = np.concatenate([each @ (values - mean) / len(values) for each in counts])
-    low, high = mean + percentile_interval(means)
+    low, high = mean + percentile_interval(resampled_means(values - mean))
     return float(low), float(high)
 
 

@@ -97,7 +97,7 @@ def _names_of(groups: Mapping[str, Sequence[Run]]) -> list[str]:
     return names
 
 
-def write_cross_play(table: CrossPlay, path: Path, title: str = "") -> list[Path]:
+def write_cross_play(table: CrossPlay, path: Path) -> list[Path]:
     """Draw the matrix, and write its means as CSV next to the picture.
 
     Raises:
@@ -105,7 +105,7 @@ def write_cross_play(table: CrossPlay, path: Path, title: str = "") -> list[Path
     """
     numbers = table_beside(path)
     with explained():
-        draw_cross_play(table, path, title)
+        draw_cross_play(table, path)
         with replacing(numbers) as new, new.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow([_MARK, *table.names])

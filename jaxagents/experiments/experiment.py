@@ -37,7 +37,6 @@ from jaxagents.experiments.config_files.file import (
 from jaxagents.experiments.config_files.schema import (
     EvaluationConfig,
     ExperimentConfig,
-    flat_keys,
     to_plain,
 )
 from jaxagents.experiments.films import Films, check_can_film
@@ -73,7 +72,7 @@ from jaxagents.experiments.summaries import (
 from jaxagents.hyperparameters import check_hyperparams
 from jaxagents.training.callbacks import Callback, Evaluation, StopAtReturn
 from jaxagents.training.checkpoints import Checkpoints
-from jaxagents.training.trackers import Tracker, Trackers
+from jaxagents.training.trackers import Tracker, Trackers, flat_keys
 from jaxagents.types import Runner
 
 if typing.TYPE_CHECKING:

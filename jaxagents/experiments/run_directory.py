@@ -22,9 +22,10 @@ import jaxagents
 from jaxagents.errors import ExperimentError, explained
 from jaxagents.evaluation.runs import configs_of, read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
-from jaxagents.experiments.config_files.schema import ExperimentConfig, flat_keys, to_plain
+from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 from jaxagents.training.atomic_write import write_atomically
 from jaxagents.training.saved_policy import PARTS
+from jaxagents.training.trackers import flat_keys
 
 _logger = logging.getLogger(__name__)
 METRICS = "metrics.jsonl"

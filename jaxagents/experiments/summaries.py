@@ -18,7 +18,7 @@ from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.success_rates import success_of_episodes, success_of_members
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.training.atomic_write import write_atomically
-from jaxagents.training.callbacks import mean_of_present
+from jaxagents.training.callbacks import as_json, mean_of_present
 
 if TYPE_CHECKING:
     from jaxagents.ippo.base import IPPOBase
@@ -63,10 +63,7 @@ def evaluate_runner(
         "evaluation": asdict(how),
         "returns": _statistics(metrics.pop("returns")),
         **found,
-        "means": {
-            name: as_json(_mean_over_episodes(name, values).tolist())
-            for name, values in metrics.items()
-        },
+        "means": {name: as_json(_mean(name, values).tolist()) for name, values in metrics.items()},
     }
 
 
@@ -88,10 +85,10 @@ def combine(evaluations: Sequence[dict[str, Any]]) -> dict[str, Any]:
         members' means. The evaluations themselves are ``members``.
     """
     first = evaluations[0]
-    means = [[np.nan if x is None else x for x in each["returns"]["mean"]] for each in evaluations]
+    means = np.array([each["returns"]["mean"] for each in evaluations], np.float64)
     furthest = max(evaluations, key=lambda each: each["checkpoint"]["n_updates_done"])
     averages = {
-        name: as_json(np.mean([each["means"][name] for each in evaluations], axis=0).tolist())
+        name: as_json(_mean(name, [each["means"][name] for each in evaluations]).tolist())
         for name in first["means"]
     }
     successes = [each["success"] for each in evaluations if "success" in each]
@@ -99,7 +96,7 @@ def combine(evaluations: Sequence[dict[str, Any]]) -> dict[str, Any]:
         **first,
         **({"success": success_of_members(successes)} if successes else {}),
         "checkpoint": furthest["checkpoint"],
-        "returns": _statistics(np.asarray(means, np.float64)),
+        "returns": _statistics(means),
         "means": averages,
         "members": list(evaluations),
     }
@@ -157,13 +154,6 @@ def about_training(
     }
 
 
-def as_json(values: Any) -> Any:
-    """Replace NaN and infinities in nested lists with None, because JSON cannot hold them."""
-    if isinstance(values, list):
-        return [as_json(each) for each in values]
-    return values if np.isfinite(values) else None
-
-
 def write_summary(summary: dict[str, Any], directory: Path) -> None:
     """Write ``summary.json``."""
     text = json.dumps(summary, indent=2, allow_nan=False)
@@ -185,8 +175,8 @@ def _statistics(returns: Float[np.ndarray, "episodes actors"]) -> dict[str, Any]
     return {name: as_json(values.tolist()) for name, values in stats.items()}
 
 
-def _mean_over_episodes(name: str, values: Any) -> Any:
-    """Average a metric of evaluations; an info over the episodes that have it."""
+def _mean(name: str, values: Any) -> Any:
+    """Average a metric over episodes or members; an info over those that have it."""
     if name.startswith("info_"):
         return mean_of_present(np.asarray(values, np.float64))
     return np.mean(values, axis=0)

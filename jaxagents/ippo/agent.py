@@ -867,23 +867,21 @@ class Agent(Frozen, abc.ABC):
     def _runner_or_collected(self, runner: Runner | None) -> Runner:
         if runner is None and self._collected is not None:
             runner = self._collected[0]
-        if runner is not None:
-            if not isinstance(runner, Runner):
-                raise TypeError(
-                    f"runner is {type(runner).__name__}; pass a Runner, which train returns first."
-                )
-            if np.ndim(runner.n_updates_done):
-                raise ValueError(
-                    f"the runner is of a population of {len(runner.n_updates_done)}; choose one by "
-                    "agent.member(runner, index), or restore(member=index)."
-                )
-            return runner
-        if self._collected is None:
+        if runner is None:
             raise ValueError(
                 "no training is collected; call collect_training(runner, metrics) or restore() "
                 "first, or pass a runner."
             )
-        return self._collected[0]
+        if not isinstance(runner, Runner):
+            raise TypeError(
+                f"runner is {type(runner).__name__}; pass a Runner, which train returns first."
+            )
+        if np.ndim(runner.n_updates_done):
+            raise ValueError(
+                f"the runner is of a population of {len(runner.n_updates_done)}; choose one by "
+                "agent.member(runner, index), or restore(member=index)."
+            )
+        return runner
 
 
 def _names_of_environment(env: Any) -> dict[str, Any]:

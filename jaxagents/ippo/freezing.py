@@ -12,7 +12,7 @@ import jax
 from jaxagents.networks.network import Network
 from jaxagents.ppo.normalization import Normalizers
 from jaxagents.ppo.optimization import Loss
-from jaxagents.types import PyTree, Runner
+from jaxagents.types import PyTree, Runner, leaf_name
 
 _OF_VALUES = ("value", "reward")  # normalizers that are the unit of a critic's outputs
 
@@ -96,8 +96,8 @@ def _names(network: str, params: PyTree) -> Iterator[str]:
 
 def _name(network: str, path: tuple[jax.tree_util.KeyEntry, ...]) -> str:
     """Name a parameter without flax's collection and the place beside a log_std."""
-    inner = jax.tree_util.keystr(path, simple=True, separator=".")
-    return f"{network}.{inner.removeprefix('network.').removeprefix('params.')}"
+    inner = leaf_name(path).removeprefix("network.").removeprefix("params.")
+    return f"{network}.{inner}"
 
 
 def _layer(name: str) -> str:

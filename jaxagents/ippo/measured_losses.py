@@ -13,12 +13,7 @@ import numpy as np
 from jaxagents.compiler.jit import is_traced
 from jaxagents.config import AgentConfig
 from jaxagents.errors import stacklevel_of_caller
-from jaxagents.hyperparameters import HyperParameters, flat_items
-
-_RATES: tuple[str, ...] = (
-    "actor_optimizer_params.learning_rate",
-    "critic_optimizer_params.learning_rate",
-)
+from jaxagents.hyperparameters import OWN_RATES, HyperParameters, flat_items
 
 
 class MeasuredLoss(NamedTuple):
@@ -33,7 +28,7 @@ class MeasuredLoss(NamedTuple):
 
 _SPREAD = ("SimpleSpreadMPE", 500_000)
 _SPEAKER = ("SimpleSpeakerListenerMPE", 1_000_000)
-_SLOWER_RATES: dict[str, float] = dict.fromkeys(_RATES, 5e-4)
+_SLOWER_RATES: dict[str, float] = dict.fromkeys(OWN_RATES, 5e-4)
 _VALUES_AS_THEY_ARE = {"normalize_values": False, "scale_rewards": False}
 MEASURED_LOSSES = (
     MeasuredLoss(*_SPREAD, {"learning_rate_schedule": "linear"}, -18.7, -17.4),
@@ -107,6 +102,6 @@ def _value_text(value: Any) -> str:
 def _is_set(option: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     """True if all keys have the option's values; learning rates may also be lower."""
     return all(
-        np.all(np.less_equal(values[key], value) if key in _RATES else np.equal(values[key], value))
+        np.all((np.less_equal if key in OWN_RATES else np.equal)(values[key], value))
         for key, value in option.items()
     )

@@ -33,7 +33,7 @@ from jaxagents.training.saved_policy import (
     limited_to,
     trained_part,
 )
-from jaxagents.types import PyTree, Runner, Training
+from jaxagents.types import PyTree, Runner, Training, leaf_name
 
 _MOST_MISFITS = 3  # in an error message
 
@@ -320,7 +320,7 @@ def check_can_train(runner: Runner) -> None:
 
 def _shapes_of(parts: Mapping[str, PyTree]) -> dict[str, str]:
     return {
-        f"{part}.{jax.tree_util.keystr(path, simple=True, separator='.')}": str(list(leaf.shape))
+        f"{part}.{leaf_name(path)}": str(list(leaf.shape))
         for part, tree in parts.items()
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }

@@ -54,7 +54,13 @@ class BestMembers:
 
 
 def scores_of(returns: np.ndarray) -> np.ndarray:
-    """Return each member's mean over episodes and actors; NaN for members that have stopped."""
+    """Return the means over episodes and actors; NaN for members that have stopped.
+
+    In double precision, so that rounding does not decide between equal returns in another order.
+
+    Args:
+        returns: ``[members, episodes, actors]``, or evaluations in place of members.
+    """
     return returns.mean(axis=tuple(range(1, returns.ndim)), dtype=np.float64)
 
 

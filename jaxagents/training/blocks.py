@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from jaxagents.config import AgentConfig
-from jaxagents.types import Metrics, PyTree, Runner, Training, Updates
+from jaxagents.types import Metrics, PyTree, Runner, Training, Updates, shapes_by_name
 
 MAXIMA = ("largest_value", "largest_reward")
 """Training metrics whose maximum over its updates a block reports; never negative."""
@@ -63,7 +63,7 @@ def open_block(
 
 
 def _check_keeps_shapes(before: PyTree, after: PyTree) -> None:
-    old, new = _shapes(before), _shapes(after)
+    old, new = shapes_by_name(before), shapes_by_name(after)
     for name in old | new:
         if old.get(name) != new.get(name):
             raise ValueError(
@@ -71,14 +71,6 @@ def _check_keeps_shapes(before: PyTree, after: PyTree) -> None:
                 "`adapted` must keep shapes and dtypes: start a hyperparameter that it changes "
                 "with one value per policy, as in (1.0,)."
             )
-
-
-def _shapes(tree: PyTree) -> dict[str, str]:
-    """Return each array's dtype and shape, as in ``float32[2, 3]``, by its path."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="."): f"{leaf.dtype}{list(leaf.shape)}"
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
 
 
 def update_repeatedly(

@@ -90,11 +90,11 @@ class Evaluation(NamedTuple):
         if self.n_members is not None:
             members = [each.record() for each in self._metrics_of_members()]
             numbers = {"return_iqm": self.interquartile_mean_return}
-            return _replace_nonfinite_by_none({**record, **numbers, "members": members})
+            return as_json({**record, **numbers, "members": members})
         for name, values in self.metrics.items():
             for key, value in _reduce_over_episodes(name, np.asarray(values)).items():
                 record.setdefault(key, value.tolist())
-        return _replace_nonfinite_by_none(record)
+        return as_json(record)
 
     def scalars(self) -> dict[str, float]:
         """List the finite numbers of the record under grouped names, as trackers show them.
@@ -195,10 +195,10 @@ def mean_of_present(values: Any, axis: int = 0) -> Any:
         return total / np.sum(is_present, axis=axis)
 
 
-def _replace_nonfinite_by_none(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Replace NaN and infinities in nested data with None, because JSON cannot hold them."""
     if isinstance(value, dict):
-        return {key: _replace_nonfinite_by_none(item) for key, item in value.items()}
+        return {key: as_json(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_replace_nonfinite_by_none(item) for item in value]
+        return [as_json(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxagents.compiler.random_keys import is_key
-from jaxagents.types import PyTree
+from jaxagents.types import PyTree, leaf_name
 
 Leaves = dict[str, np.ndarray]
 _FEWEST_ROWS = 16  # of a table
@@ -77,7 +77,7 @@ def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
     def restore(path: Any, leaf: Any) -> jax.Array:
         if np.size(leaf) == 0:
             return jnp.zeros(leaf.shape, leaf.dtype)
-        name, typed = _name(path), is_key(leaf)
+        name, typed = leaf_name(path), is_key(leaf)
         expected_leaf = jax.eval_shape(jax.random.key_data, leaf) if typed else leaf
         saved = leaves[name]
         if (saved.shape, saved.dtype) != (expected_leaf.shape, expected_leaf.dtype):
@@ -94,16 +94,12 @@ def from_leaves(leaves: Leaves, template: PyTree) -> PyTree:
 def subtree(leaves: Leaves, prefix: str, like: PyTree) -> PyTree:
     """Build a tree structured like ``like`` from the leaves below ``prefix``, of any shape."""
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: leaves.get(f"{prefix}.{_name(path)}", leaf), like
+        lambda path, leaf: leaves.get(f"{prefix}.{leaf_name(path)}", leaf), like
     )
 
 
 def _named_leaves(tree: PyTree) -> dict[str, Any]:
-    return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
+    return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def _key_impl(shape: jax.ShapeDtypeStruct) -> Any:

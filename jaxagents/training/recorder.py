@@ -393,4 +393,4 @@ def _updates_done(runner: PyTree) -> int:
 def _mean_of_finite(returns: np.ndarray) -> float:
     """Return the mean over episodes and actors, and over members that have not stopped."""
     finite = returns[np.isfinite(returns)]
-    return float(np.mean(finite)) if finite.size else float("nan")
+    return float(np.mean(finite, dtype=np.float64)) if finite.size else float("nan")

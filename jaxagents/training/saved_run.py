@@ -237,12 +237,14 @@ class SavedRun:
 def highest_return(metrics: Leaves) -> int:
     """Return the row with the highest return, averaged over episodes and actors.
 
-    In zero-sum environments this average is meaningless.
+    Of equal ones it is the last, as for the checkpoints that are kept. In zero-sum environments
+    this average is meaningless.
     """
     if "returns" not in metrics:
         raise _never_evaluated()
-    scores = metrics["returns"].mean(axis=(1, 2))
-    return int(np.argmax(np.where(np.isfinite(scores), scores, -np.inf)))
+    scores = best_members.scores_of(metrics["returns"])
+    scores = np.where(np.isfinite(scores), scores, -np.inf)
+    return len(scores) - 1 - int(np.argmax(scores[::-1]))
 
 
 def _never_evaluated() -> ValueError:

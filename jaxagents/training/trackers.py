@@ -181,19 +181,6 @@ def _warn_of_deleted(path: Path, evaluation: Evaluation) -> None:
     )
 
 
-def read_json_lines(path: str | PathLike[str]) -> list[dict[str, Any]]:
-    """Read the lines written by `JsonLines`, in the order of training.
-
-    Lines that are not valid, such as those cut short by a crash, are skipped. Where a resumed run
-    repeated an evaluation, the later line counts.
-    """
-    records = {}
-    for _, record in json_lines(path):
-        with contextlib.suppress(TypeError, KeyError):
-            records[record["n_updates_done"]] = record
-    return [records[n_updates_done] for n_updates_done in sorted(records)]
-
-
 def json_lines(path: str | PathLike[str]) -> Iterator[tuple[int, Any]]:
     """Read the lines of a file that are valid JSON, each with its number, counted from 1."""
     for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
@@ -337,7 +324,7 @@ class MLflow(Tracker):
             found = self._client.get_experiment_by_name(experiment)
             number = found.experiment_id if found else self._client.create_experiment(experiment)
             run_id = self._client.create_run(number, run_name=directory.name).info.run_id
-            params = [mlflow.entities.Param(name, str(value)) for name, value in _flatten(config)]
+            params = [mlflow.entities.Param(name, str(value)) for name, value in flat_keys(config)]
             for i in range(0, len(params), _PARAMS_PER_BATCH):
                 self._client.log_batch(run_id, params=params[i : i + _PARAMS_PER_BATCH])
             return run_id
@@ -371,10 +358,10 @@ def _read_or_create(path: Path, make: Callable[[], str]) -> str:
     return value
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield nested values under their keys joined by dots."""
     for name, value in config.items():
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
+            yield from flat_keys(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

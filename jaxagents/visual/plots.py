@@ -42,7 +42,6 @@ def plot_learning_curve(
     path: str | PathLike[str],
     *,
     title: str | None = None,
-    actor_names: Sequence[str] | None = None,
     random_returns: Sequence[float] | None = None,
 ) -> None:
     """Plot each actor's learning curve, with the spread over episodes.
@@ -57,7 +56,6 @@ def plot_learning_curve(
             ``n_environment_steps`` ``[evaluations]``: updates done times ``steps_per_update``.
         path: File to write; its suffix, .png, .svg or .pdf, selects the format.
         title: Written above the plot.
-        actor_names: One per actor; by default "actor 0", "actor 1", ...
         random_returns: Mean returns of random actions, one per actor, whose mean is a dotted line.
 
     Raises:
@@ -66,9 +64,8 @@ def plot_learning_curve(
     path = Path(path)
     check_suffix(path)
     returns = np.asarray(metrics["returns"], dtype=np.float64)
-    curves = _curves(returns, np.asarray(metrics["n_environment_steps"]), actor_names)
-    named = returns.shape[2] > 1 or actor_names is not None
-    figure = _draw(curves, title, legend=named)
+    curves = _curves(returns, np.asarray(metrics["n_environment_steps"]))
+    figure = _draw(curves, title, legend=returns.shape[2] > 1)
     random = None if random_returns is None else float(np.mean(random_returns))
     fit_to_curves(
         figure.axes[0], [part for each in curves for part in (each.mean, each.band)], random
@@ -79,11 +76,7 @@ def plot_learning_curve(
         figure.savefig(new)
 
 
-def _curves(
-    returns: np.ndarray,
-    n_environment_steps: np.ndarray,
-    actor_names: Sequence[str] | None,
-) -> list[Curve]:
+def _curves(returns: np.ndarray, n_environment_steps: np.ndarray) -> list[Curve]:
     """Summarize the returns over episodes; actors with equal returns share a curve."""
     if returns.ndim != 3 or n_environment_steps.shape != returns.shape[:1]:
         raise ValueError(
@@ -91,16 +84,12 @@ def _curves(
             f"{n_environment_steps.shape} are not [evaluations, episodes, actors] and "
             "[evaluations]; plot the runs of a population one at a time."
         )
-    n_actors = returns.shape[2]
-    if actor_names is not None and len(actor_names) != n_actors:
-        raise ValueError(f"{len(actor_names)} actor_names do not name {n_actors} actors.")
     if not np.isfinite(returns).any():
         raise ValueError("no evaluation ran: there are no returns to draw; train with n_evals > 0.")
-    names = list(actor_names or (f"actor {actor_index}" for actor_index in range(n_actors)))
     curves = []
     for actor_indices in _equal_actors(returns):
-        is_everyone = len(actor_indices) == n_actors > 1
-        label = "all actors" if is_everyone else _wrapped([names[i] for i in actor_indices])
+        is_everyone = len(actor_indices) == returns.shape[2] > 1
+        label = "all actors" if is_everyone else _wrapped([f"actor {i}" for i in actor_indices])
         shared_returns = returns[:, :, actor_indices[0]]
         if np.isfinite(shared_returns).any():
             curves.append(_curve(label, n_environment_steps, shared_returns))

@@ -24,12 +24,12 @@ from jaxagents.compiler import platform
 from jaxagents.environments import registry
 from jaxagents.environments.host import HostEnvironmentError, sharing
 from jaxagents.environments.registry import ids_of_extras, registered_ids
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.report.content import recipe
 from jaxagents.training.callbacks import Evaluation
 from jaxagents.training.checkpoints import Checkpoints
-from jaxagents.training.trackers import read_json_lines
 
 TINY = """
 name: tiny
@@ -173,7 +173,7 @@ def test_train_writes_every_file_of_a_run(run):
         "summary.json",
         "tensorboard",
     }
-    updates = [line["n_updates_done"] for line in read_json_lines(run / "metrics.jsonl")]
+    updates = [line["n_updates_done"] for line in read_records(run / "metrics.jsonl")]
     assert updates == [0, 2, 4]
     summary = json.loads((run / "summary.json").read_text())
     assert summary["checkpoint"] == {"n_updates_done": 4, "n_environment_steps": 64}
@@ -239,7 +239,7 @@ def test_a_saved_configuration_repeats_its_run_exactly(commands, run):
 def without_times(run: Path) -> tuple:
     summary = json.loads((run / "summary.json").read_text())
     del summary["training"]["seconds"], summary["training"]["environment_steps_per_second"]
-    lines = read_json_lines(run / "metrics.jsonl")
+    lines = read_records(run / "metrics.jsonl")
     return summary, [{**line, "seconds": None, "steps_per_second": None} for line in lines]
 
 
@@ -460,7 +460,7 @@ def assert_ended_after_a_block(folder: Path, output: str, error: str) -> tuple[P
     first, last = error.strip().splitlines()
     assert "the training ends after the next evaluation; a second signal ends it at once" in first
     assert last == f"jaxagents: interrupted; resume with: jaxagents resume runs/{run.name}"
-    n_done = read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"]
+    n_done = read_records(run / "metrics.jsonl")[-1]["n_updates_done"]
     assert Checkpoints(run / "checkpoints").last_step() == n_done
     printed = ["0", *(line.split()[0] for line in output.splitlines() if line)]
     assert printed[-1] == f"{n_done:,}"
@@ -587,7 +587,7 @@ def test_a_training_whose_terminal_goes_ends_with_a_checkpoint(tmp_path, handler
         finally:
             process.kill()
     (run,) = (tmp_path / "runs").iterdir()
-    last = read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"]
+    last = read_records(run / "metrics.jsonl")[-1]["n_updates_done"]
     assert Checkpoints(run / "checkpoints").last_step() == last
     assert last == n_steps or handler == "SIG_DFL"
 
@@ -887,14 +887,14 @@ def test_a_run_that_reaches_stop_at_return_ends_and_is_complete(tmp_path, monkey
     (run,) = (tmp_path / "runs").iterdir()
     why = "Ended after 0 of 100,000 updates: the return has reached stop_at_return=-1000.0."
     assert why in capsys.readouterr().out
-    assert [each["n_updates_done"] for each in read_json_lines(run / "metrics.jsonl")] == [0]
+    assert [each["n_updates_done"] for each in read_records(run / "metrics.jsonl")] == [0]
     assert (run / "summary.json").exists()
     assert (run / "learning_curve.png").exists()
     summary = json.loads((run / "summary.json").read_text())
     monkeypatch.setattr(Experiment, "evaluate", lambda _: summary)  # the same once more
     assert cli.main(["resume", str(run)]) == 0
     assert why in capsys.readouterr().out
-    assert [each["n_updates_done"] for each in read_json_lines(run / "metrics.jsonl")] == [0]
+    assert [each["n_updates_done"] for each in read_records(run / "metrics.jsonl")] == [0]
 
 
 def test_stop_at_return_needs_evaluations(tmp_path, capsys):

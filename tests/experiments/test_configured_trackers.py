@@ -8,11 +8,11 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import TrackingConfig
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import open_trackers
-from jaxagents.training.trackers import read_json_lines
 from tests.experiments.test_experiment import tiny_config
 from tests.plugins import forget_registrations
 from tests.training.test_trackers import tensorboard_scalars
@@ -59,7 +59,7 @@ def run(tmp_path_factory):
 @pytest.mark.slow
 def test_a_user_defined_tracker_receives_every_evaluation_and_is_closed(run):
     experiment, table, _ = run
-    lines = read_json_lines(experiment.directory / "metrics.jsonl")
+    lines = read_records(experiment.directory / "metrics.jsonl")
     rows = [list(map(float, row.split())) for row in table.read_text().splitlines()]
     expected = [[each["n_updates_done"], np.mean(each["return_mean"])] for each in lines]
     np.testing.assert_allclose(rows, expected, rtol=1e-6)
@@ -76,7 +76,7 @@ def test_a_failing_tracker_is_reported_once_and_does_not_end_training(run):
 def test_tensorboard_reads_the_metrics_of_an_experiment(run):
     directory = run[0].directory
     scalars = tensorboard_scalars(directory / "tensorboard")
-    lines = read_json_lines(directory / "metrics.jsonl")
+    lines = read_records(directory / "metrics.jsonl")
     for name in ("actor_loss", "critic_loss", "entropy", "kl", "clip_fraction", "learning_rate"):
         values = [each[name][0] for each in lines if each[name][0] is not None]
         assert list(scalars[f"training/{name}"].values()) == pytest.approx(values)

@@ -20,12 +20,12 @@ import pytest
 import jaxagents as ja
 from jaxagents.environments.suites.catalogue import SUITES
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import make_environment
 from jaxagents.training.checkpoints import Checkpoints
-from jaxagents.training.trackers import read_json_lines
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 EXTRAS = {
@@ -379,7 +379,7 @@ def test_a_run_in_training_is_not_resumed_and_not_made_anew_where_it_was(tmp_pat
 
 
 def test_the_best_checkpoint_is_the_one_of_the_highest_mean_return(run):
-    lines = read_json_lines(run / "metrics.jsonl")
+    lines = read_records(run / "metrics.jsonl")
     best = max(lines, key=lambda line: np.mean(line["return_mean"]))
     summary = json.loads((run / "summary.json").read_text())
     assert summary["checkpoint"]["n_updates_done"] == best["n_updates_done"]

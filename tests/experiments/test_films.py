@@ -7,6 +7,7 @@ from PIL import Image
 
 import jaxagents as ja
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.experiments.config_files.schema import (
     EvaluationConfig,
     ExperimentConfig,
@@ -14,7 +15,7 @@ from jaxagents.experiments.config_files.schema import (
 )
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.films import Films
-from jaxagents.training.trackers import TensorBoard, Trackers, read_json_lines
+from jaxagents.training.trackers import TensorBoard, Trackers
 from tests.agents import TINY, opinionated_runner, shared_agent
 from tests.experiments.test_experiment import tiny_config
 from tests.plugins import forget_registrations
@@ -98,7 +99,7 @@ def test_training_is_the_same_with_films_even_if_they_fail(seeds, tmp_path, monk
         experiment = Experiment(config)
         experiment.train()
         folder = experiment.directory
-        lines = read_json_lines(next(iter(sorted(folder.rglob("metrics.jsonl")))))
+        lines = read_records(next(iter(sorted(folder.rglob("metrics.jsonl")))))
         timeless = [
             {key: value for key, value in line.items() if "second" not in key} for line in lines
         ]

@@ -9,6 +9,7 @@ import pytest
 
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.evaluation.runs import Lineages, read_groups, read_lineages
 from jaxagents.experiments.config_files.schema import (
     ExperimentConfig,
@@ -16,7 +17,6 @@ from jaxagents.experiments.config_files.schema import (
 )
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.report.content import recipe
-from jaxagents.training.trackers import read_json_lines
 from jaxagents.visual.population_plots import draw_lineages
 from tests.agents import assert_trees_equal
 from tests.experiments.test_experiment import TINY_AGENT
@@ -62,7 +62,7 @@ def test_the_first_member_begins_as_configured_and_lineages_are_recorded(run):
     assert history.hyperparams["ent_coeff"][0, 0] == np.float32(0.01)
     assert len(set(history.hyperparams["gamma"][0])) == 4
     members = [experiment.directory / "members" / str(i) for i in range(4)]
-    own = [read_json_lines(each / "metrics.jsonl") for each in members]
+    own = [read_records(each / "metrics.jsonl") for each in members]
     np.testing.assert_array_equal(
         history.parents, np.array([[each["parents"] for each in records] for records in own]).T
     )

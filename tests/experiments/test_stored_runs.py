@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.training.checkpoints import Checkpoints
 from jaxagents.training.named_arrays import strip_keys, to_leaves
-from jaxagents.training.trackers import read_json_lines
 
 REPOSITORY = Path(__file__).parents[2]
 DATA = REPOSITORY / "tests" / "data"
@@ -46,5 +46,5 @@ def test_the_run_of_1_0_is_resumed(tmp_path):
     summary = Experiment.of_run(run, ["--agent.n_steps", "6"], progress_bar=False).resume()
     assert summary["training"]["n_updates_done"] == 6
     assert Checkpoints(run / "checkpoints").last_step() == 6
-    updates = [line["n_updates_done"] for line in read_json_lines(run / "metrics.jsonl")]
+    updates = [line["n_updates_done"] for line in read_records(run / "metrics.jsonl")]
     assert updates == [0, 2, 4, 6]

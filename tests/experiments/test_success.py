@@ -11,10 +11,10 @@ import jaxagents as ja
 from jaxagents.cli import main as cli
 from jaxagents.environments.protocol import Environment
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.run_files import read_summary
+from jaxagents.evaluation.run_files import read_records, read_summary
 from jaxagents.experiments.report.page import write_report
 from jaxagents.training.callbacks import Evaluation
-from jaxagents.training.trackers import Tracker, read_json_lines
+from jaxagents.training.trackers import Tracker
 from tests import fabricated, reported
 
 SUCCESS = {
@@ -94,7 +94,7 @@ def test_the_summary_holds_the_success_beside_the_returns(trained):
 
 def test_every_evaluation_records_the_success_and_trackers_receive_it(trained):
     _, directory, scalars = trained
-    records = read_json_lines(directory / "metrics.jsonl")
+    records = read_records(directory / "metrics.jsonl")
     assert [each["success"] for each in records] == [each["info_hit_mean"] for each in records]
     assert [each["evaluation/success"] for each in scalars] == [each["success"] for each in records]
 

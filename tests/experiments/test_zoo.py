@@ -19,6 +19,7 @@ from jaxagents.cli.zoo import _rows
 from jaxagents.environments.registry import ids_of_extras
 from jaxagents.errors import CheckpointError, ExperimentError
 from jaxagents.evaluation import zoo as folder_of_zoo
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.evaluation.runs import read_config
 from jaxagents.evaluation.zoo import CARD, directory_of, entry_ids, predictions, read_card
 from jaxagents.experiments import zoo
@@ -27,7 +28,6 @@ from jaxagents.experiments.config_files.schema import EvaluationConfig, Experime
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.zoo import add_to_zoo, check_entry
 from jaxagents.training.saved_policy import POLICY, read_structure
-from jaxagents.training.trackers import read_json_lines
 from tests.agents import assert_trees_equal
 
 REPOSITORY = Path(__file__).parents[2]
@@ -146,7 +146,7 @@ def test_a_card_says_how_the_policy_was_trained_and_what_it_earns(run, made):
     experiment = Experiment.of_run(run)
     last = experiment.evaluate(experiment.evaluation_by(mode="last"))["returns"]
     assert card["returns"] == {name: last[name] for name in ("mean", "std", "ci_low", "ci_high")}
-    records = read_json_lines(run / "metrics.jsonl")
+    records = read_records(run / "metrics.jsonl")
     assert card["curve"]["n_environment_steps"] == [0, 32, 64]
     np.testing.assert_allclose(
         card["curve"]["return"],
@@ -468,8 +468,8 @@ def test_a_training_begins_where_its_starting_point_ended_and_resumes_bit_for_bi
     whole, stopped = started(4), started(2)
     whole.train()
     stopped.train()
-    first, *_ = read_json_lines(whole.directory / "metrics.jsonl")
-    *_, last = read_json_lines(run / "metrics.jsonl")
+    first, *_ = read_records(whole.directory / "metrics.jsonl")
+    *_, last = read_records(run / "metrics.jsonl")
     assert first["n_updates_done"] == 0
     assert first["return_mean"] == last["return_mean"]  # evaluated in the same episodes
 
@@ -518,11 +518,11 @@ def test_all_members_of_a_population_begin_with_the_starting_point(run, in_zoo, 
     best = Experiment.of_run(run).evaluate()
     for index in range(2):
         member = directory / "members" / str(index)
-        first, *_ = read_json_lines(member / "metrics.jsonl")
+        first, *_ = read_records(member / "metrics.jsonl")
         assert len(first["return_mean"]) == len(best["returns"]["mean"])
         assert read_config(member)["init_from"] == str(run)
     firsts = [
-        read_json_lines(directory / "members" / str(i) / "metrics.jsonl")[0]["return_mean"]
+        read_records(directory / "members" / str(i) / "metrics.jsonl")[0]["return_mean"]
         for i in range(2)
     ]
     assert firsts[0] == firsts[1]
@@ -533,8 +533,8 @@ def test_an_actor_begins_beside_a_new_critic_and_the_run_says_so(run, in_zoo, tm
     begun = {"init_from": f"zoo:{ID}", "init_parts": ("actor",)}
     agent = {"critic_layers": ja.Layers((6,)), "freeze": ("actor.torso",)}
     directory = trained(changed(tmp_path / "runs", agent, **begun))
-    first, *_ = read_json_lines(directory / "metrics.jsonl")
-    *_, last = read_json_lines(run / "metrics.jsonl")
+    first, *_ = read_records(directory / "metrics.jsonl")
+    *_, last = read_records(run / "metrics.jsonl")
     assert first["return_mean"] == last["return_mean"]  # evaluated in the same episodes
     (start,) = json.loads((directory / "environment.json").read_text())
     assert start["init_from"]["parts"] == ["actor"]

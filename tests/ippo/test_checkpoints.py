@@ -12,6 +12,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.training.checkpoints import Checkpoints
+from jaxagents.training.saved_run import highest_return
 from tests.agents import FAST, WALK, assert_trees_equal, tiny
 from tests.probes import Aim, Walk
 from tests.recording import leaves_of, recording_agent
@@ -57,6 +58,13 @@ def test_best_is_the_highest_mean_return_among_the_kept_checkpoints(trained):
     scores = {step: float(np.mean(metrics["returns"][step // 2])) for step in steps}
     restored, _ = recording_agent(directory).restore()
     assert scores[int(restored.n_updates_done)] == max(scores.values())
+
+
+def test_best_is_the_last_of_equal_returns():
+    returns = np.float32([[1.0], [1e8], [-1e8]])  # in this precision their sum depends on the order
+    history = np.stack([returns[order] for order in ([1, 0, 2], [1, 2, 0], [0, 1, 2], [1, 0, 2])])
+    assert [highest_return({"returns": history[:n]}) for n in (1, 2, 3, 4)] == [0, 1, 2, 3]
+    assert highest_return({"returns": np.array([[[1.0]], [[2.0]], [[np.nan]]])}) == 1
 
 
 def test_best_fn_chooses_a_row_of_the_kept_checkpoints(trained):

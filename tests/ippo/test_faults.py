@@ -5,7 +5,6 @@ import errno
 import json
 import logging
 import os
-import resource
 import shutil
 import signal
 import tempfile
@@ -22,6 +21,7 @@ from jaxagents.training.checkpoints import Checkpoints, _digest_of_json
 from tests.agents import FAST, WALK, assert_trees_equal, tiny
 from tests.probes import Aim, Walk
 from tests.recording import leaves_of, recording_agent
+from tests.training.test_atomic_write import files_of_at_most
 
 NOBODY = 65534
 
@@ -261,17 +261,6 @@ def wait_for(condition) -> None:
 def wait_for_step(step: int, directory: Path) -> None:
     """Wait until the writer's thread has written a checkpoint."""
     wait_for(lambda: step in Checkpoints(directory).steps())
-
-
-@contextlib.contextmanager
-def files_of_at_most(n_bytes: int):
-    """Let the system refuse larger files, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_disk_that_is_full_for_a_while_costs_only_the_checkpoints_of_that_time(

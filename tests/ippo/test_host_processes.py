@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.training.trackers import read_json_lines
+from jaxagents.evaluation.run_files import read_records
 from tests.agents import FAST, tiny
 from tests.environments.host.probes import Stairs
 from tests.environments.host.processes import is_running, workers
@@ -125,12 +125,12 @@ def test_if_one_is_killed_all_end_and_resume_in_another_number(tmp_path, killed)
         assert [process.returncode for process in processes] == [1, 1]
 
     (run,) = runs.iterdir()
-    n_steps = read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"] + 4
+    n_steps = read_records(run / "metrics.jsonl")[-1]["n_updates_done"] + 4
     for n_processes in (1, 4):
         processes = jaxagents(tmp_path, ["resume", run, "--agent.n_steps", n_steps], n_processes)
         for process in processes:
             _, errors = process.communicate(timeout=180)
             assert process.returncode == 0, errors
-        assert read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"] == n_steps
+        assert read_records(run / "metrics.jsonl")[-1]["n_updates_done"] == n_steps
         n_steps += 4
     assert (run / "summary.json").is_file()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxagents.cli import main as cli
-from jaxagents.training.trackers import read_json_lines
+from jaxagents.evaluation.run_files import read_records
 from tests.ippo.divided_training import largest_difference
 from tests.ippo.processes import free_port, jaxagents, start, train, wait_for_checkpoints
 
@@ -73,13 +73,13 @@ def test_if_one_is_killed_the_others_end_and_all_resume_in_another_number(
     assert time.monotonic() - killed_at < 60
 
     (run,) = runs.iterdir()
-    records = read_json_lines(run / "metrics.jsonl")
+    records = read_records(run / "metrics.jsonl")
     n_steps = records[-1]["n_updates_done"] + 4
     command = ["resume", run, "--agent.n_steps", n_steps]
     for process in jaxagents(tmp_path, command, n_afterwards):
         _, errors = process.communicate(timeout=180)
         assert process.returncode == 0, errors
-    assert read_json_lines(run / "metrics.jsonl")[-1]["n_updates_done"] == n_steps
+    assert read_records(run / "metrics.jsonl")[-1]["n_updates_done"] == n_steps
     assert (run / "summary.json").is_file()
 
 

@@ -1,5 +1,6 @@
 """Files that are replaced as a whole."""
 
+import contextlib
 import resource
 
 import numpy as np
@@ -11,6 +12,17 @@ from jaxagents.visual.picture_files import write_figure
 from jaxagents.visual.plots import plot_learning_curve
 from jaxagents.visual.style import new_figure
 from tests.training.test_json_lines import evaluation
+
+
+@contextlib.contextmanager
+def files_of_at_most(n_bytes: int):
+    """Let the system refuse larger files, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path):
@@ -76,11 +88,6 @@ def test_metrics_and_pictures_name_their_file_on_a_full_disk(write, tmp_path):
 )
 def test_nothing_is_left_of_what_does_not_fit(write, name, tmp_path):
     path = tmp_path / name
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))
-    try:
-        with pytest.raises(OSError, match=rf"File too large: '{path}'"):
-            write(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with files_of_at_most(200), pytest.raises(OSError, match=rf"File too large: '{path}'"):
+        write(path)
     assert list(tmp_path.iterdir()) == []

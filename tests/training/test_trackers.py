@@ -1,8 +1,6 @@
 """Trackers, whose files are read back by the tools that they are made for."""
 
-import contextlib
 import json
-import resource
 import struct
 import time
 from collections.abc import Iterator
@@ -11,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.training.trackers import (
     JsonLines,
     MLflow,
     TensorBoard,
     Trackers,
     WandB,
-    read_json_lines,
 )
+from tests.training.test_atomic_write import files_of_at_most
 from tests.training.test_json_lines import evaluation
 
 
@@ -80,17 +79,6 @@ def test_tensorboard_can_read_the_scalars_during_training(tmp_path):
     tracker.close()
 
 
-@contextlib.contextmanager
-def files_of_at_most(n_bytes: int):
-    """Let the system refuse larger files, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 def test_a_full_disk_is_reported_once_and_leaves_readable_files(tmp_path, caplog):
     path = tmp_path / "metrics.jsonl"
     trackers = Trackers([TensorBoard(tmp_path / "tensorboard"), JsonLines(path)])
@@ -104,7 +92,7 @@ def test_a_full_disk_is_reported_once_and_leaves_readable_files(tmp_path, caplog
     assert first.startswith("TensorBoard has failed, training continues: [Errno 27]")
     assert second.startswith("JsonLines has failed, training continues: [Errno 27]")
     assert 0 in tensorboard_scalars(tmp_path / "tensorboard")["training/kl_policy_0"]
-    assert [each["n_updates_done"] for each in read_json_lines(path)] == [0, 150]
+    assert [each["n_updates_done"] for each in read_records(path)] == [0, 150]
 
 
 # User-defined trackers.

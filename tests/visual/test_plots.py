@@ -103,13 +103,10 @@ def test_every_colour_stands_out_from_white():
 def test_the_legend_is_in_the_order_of_the_final_returns(drawn):
     metrics = training([[[9.0, 1.0, 2.0]], [[1.0, 3.0, 2.0]]])
     assert labels(drawn(metrics)) == ["actor 1", "actor 2", "actor 0"]
-    assert labels(drawn(metrics, actor_names=["a", "b", "c"])) == ["b", "c", "a"]
 
 
-def test_a_single_actor_has_a_legend_only_if_it_is_named(drawn):
-    metrics = training([[[1.0]], [[2.0]]])
-    assert labels(drawn(metrics)) == []
-    assert labels(drawn(metrics, actor_names=["pole"])) == ["pole"]
+def test_a_single_actor_has_no_legend(drawn):
+    assert labels(drawn(training([[[1.0]], [[2.0]]]))) == []
 
 
 def test_actors_with_equal_returns_share_one_curve(drawn):
@@ -120,10 +117,9 @@ def test_actors_with_equal_returns_share_one_curve(drawn):
 
 
 def test_actors_that_share_a_curve_are_all_named_without_breaking_a_name(drawn):
-    returns = np.stack([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [5.0, 6.0]], axis=-1)[:, None]
-    names = ["wolves 0", "wolves 1", "wolves 2", "sheep"]
-    figure = drawn(training(returns), actor_names=names)
-    assert labels(figure) == ["sheep", "wolves 0, wolves 1,\nwolves 2"]
+    returns = np.stack([[1.0, 2.0]] * 4 + [[5.0, 6.0]], axis=-1)[:, None]
+    figure = drawn(training(returns))
+    assert labels(figure) == ["actor 4", "actor 0, actor 1, actor 2,\nactor 3"]
 
 
 @pytest.mark.filterwarnings("error")
@@ -184,11 +180,6 @@ def test_environment_steps_that_do_not_match_the_returns_are_refused(tmp_path):
 def test_a_training_without_evaluations_is_refused(tmp_path, returns):
     with pytest.raises(ValueError, match="no evaluation ran"):
         plot_learning_curve(training(returns), tmp_path / "curve.png")
-
-
-def test_too_few_names_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="1 actor_names do not name 2 actors"):
-        plot_learning_curve(two_actors(), tmp_path / "curve.png", actor_names=["a"])
 
 
 def test_plotting_does_not_import_pyplot_and_importing_does_not_import_matplotlib(tmp_path):

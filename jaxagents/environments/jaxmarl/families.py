@@ -115,14 +115,6 @@ def _smax_truncated(env: Any, step: Step) -> Array:
     return time_up & jnp.any(allies) & jnp.any(enemies) & alive
 
 
-def _smax_global_state(env: Any, state: Any) -> Array:
-    return env.get_world_state(state)
-
-
-def _smax_available(env: Any, state: Any) -> list[Array]:
-    return _by_name(env, env.get_avail_actions(state))
-
-
 def _smax_entities(env: Any) -> dict[str, EntityKind] | None:
     width, allies, enemies = len(env.unit_features), env.num_allies, env.num_enemies
     if allies != enemies and len(env.agents) > allies:
@@ -162,26 +154,9 @@ def _riddle_available(env: Any, state: Any) -> list[Array]:
     return [nothing | (state.agent_in_room == i) for i in range(env.num_agents)]
 
 
-def _hanabi_available(env: Any, state: Any) -> list[Array]:
-    return _by_name(env, env.get_legal_moves(state))
-
-
-def _overcooked_truncated(env: Any, step: Step) -> Array:
-    return step.state.step >= env.max_steps
-
-
 def _steps_in_state(env: Any, state: Any) -> Array:
     del env
     return state.step
-
-
-def _steps_of_battle(env: Any, state: Any) -> Array:
-    del env
-    return smax_battle(state).step
-
-
-def _steps_of_repetitions(env: Any, state: Any) -> Array:
-    return state.outer_t * env.num_inner_steps + state.step
 
 
 def _repeated_game_truncated(env: Any, step: Step) -> Array:
@@ -255,9 +230,9 @@ _SMAX = Family(
     ),
     time_limits="terminal",
     max_episode_steps=lambda env: env.max_steps + 1,
-    elapsed=_steps_of_battle,
-    available=_smax_available,
-    global_state=_smax_global_state,
+    elapsed=lambda env, state: smax_battle(state).step,
+    available=lambda env, state: _by_name(env, env.get_avail_actions(state)),
+    global_state=lambda env, state: env.get_world_state(state),
     infos=smax_infos,
     entities=_smax_entities,
     success=BATTLES_WON,
@@ -280,13 +255,13 @@ _HANABI = Family(
     constructors={"hanabi": "hanabi.hanabi.HanabiEnv"},
     truncated=lambda env, step: jnp.array(False),
     truncation_rule="never: the deck runs out",
-    available=_hanabi_available,
+    available=lambda env, state: _by_name(env, env.get_legal_moves(state)),
     infos=hanabi_infos,
     success=POINTS,
 )
 _OVERCOOKED = Family(
     constructors={"overcooked": "overcooked.overcooked.Overcooked"},
-    truncated=_overcooked_truncated,
+    truncated=lambda env, step: step.state.step >= env.max_steps,
     truncation_rule="time limit: max_steps = {env.max_steps} steps",
     time_limits="terminal",
     max_episode_steps=lambda env: env.max_steps,
@@ -304,7 +279,7 @@ _COIN_GAME = Family(
     ),
     time_limits="terminal",
     max_episode_steps=lambda env: env.num_inner_steps * env.num_outer_steps,
-    elapsed=_steps_of_repetitions,
+    elapsed=lambda env, state: state.outer_t * env.num_inner_steps + state.step,
     infos=coin_game_infos,
     success=OWN_COINS,
 )

@@ -193,10 +193,7 @@ def _values_of_preset(values: Mapping[str, Any]) -> dict[str, str]:
     if values["agent"]["minibatch_size"] != AgentConfig.minibatch_size:
         given["minibatch_size"] = values["agent"]["minibatch_size"]
     agent = textbook_config(given)
-    rates = {
-        f"hyperparams.{network}_optimizer_params.learning_rate": TEXTBOOK_LEARNING_RATE
-        for network in ("actor", "critic")
-    }
+    rates = {f"{HYPERPARAMS}.{name}": TEXTBOOK_LEARNING_RATE for name in OWN_RATES}
     values_by_key = {f"agent.{name}": value for name, value in agent.items()} | rates
     return {key: yaml_text(value) for key, value in values_by_key.items()}
 

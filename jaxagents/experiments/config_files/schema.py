@@ -9,7 +9,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -266,15 +266,6 @@ class ExperimentConfig:
     def n_environment_steps(self) -> int:
         """Environment steps of the whole training run."""
         return self.agent.n_steps * self.agent.steps_per_update
-
-
-def flat_keys(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of `to_plain` by dotted key."""
-    for name, value in plain.items():
-        if isinstance(value, Mapping):
-            yield from flat_keys(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def to_plain(config: ExperimentConfig) -> dict[str, Any]:

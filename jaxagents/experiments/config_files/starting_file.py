@@ -16,7 +16,7 @@ from jaxagents.experiments.config_files.schema import (
     keys_of,
     yaml_text,
 )
-from jaxagents.hyperparameters import HyperParameters
+from jaxagents.hyperparameters import OWN_RATES, HyperParameters
 from jaxagents.ippo.measured_losses import has_lost
 
 _COLUMNS = 100
@@ -45,8 +45,7 @@ class Suggestion(NamedTuple):
 
 
 def _rates(rate: float, why: str) -> dict[str, Suggestion]:
-    keys = (f"hyperparams.{name}_optimizer_params.learning_rate" for name in ("actor", "critic"))
-    return {key: Suggestion(rate, why) for key in keys}
+    return {f"hyperparams.{name}": Suggestion(rate, why) for name in OWN_RATES}
 
 
 _MINATAR = {

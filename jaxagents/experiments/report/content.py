@@ -37,6 +37,7 @@ from jaxagents.experiments.report.sentences import (
     number,
     rows_of_actors,
 )
+from jaxagents.training.trackers import flat_keys
 
 _STATISTICS = ("mean", "ci_low", "ci_high", "iqm", "std", "min", "median", "max")
 _TITLES = ("mean", "CI low", "CI high", "IQM", "std", "min", "median", "max")
@@ -145,8 +146,6 @@ def _datum(value: float | None) -> Datum:
 
 def non_defaults(groups: Groups) -> list[Part]:
     """Tabulate the settings of each group that differ from their defaults."""
-    from jaxagents.experiments.config_files.schema import flat_keys
-
     defaults = _defaults()
     configs = {label: dict(flat_keys(runs[0].config)) for label, runs in groups.items()}
     keys = dict.fromkeys(key for config in configs.values() for key in config)
@@ -164,7 +163,7 @@ def non_defaults(groups: Groups) -> list[Part]:
 def _defaults() -> dict[str, Any]:
     """Return the defaults of all optional keys."""
     from jaxagents.config import AgentConfig
-    from jaxagents.experiments.config_files.schema import ExperimentConfig, flat_keys, to_plain
+    from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 
     config = ExperimentConfig(name="any", env="any", agent=AgentConfig(n_steps=1))
     return {key: value for key, value in flat_keys(to_plain(config)) if key not in _REQUIRED}
@@ -281,8 +280,7 @@ def lineages(groups: Groups) -> list[Part]:
 
     drawn = [
         run
-        for runs in groups.values()
-        for run in runs
+        for run in all_runs(groups)
         if is_population_based(run.config) and _values(run, "return_mean")
     ]
     pictures = []

@@ -10,7 +10,7 @@ from jaxtyping import Array, Int
 
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.hyperparameters import HyperParameters, flat_items
-from jaxagents.types import PyTree
+from jaxagents.types import PyTree, leaf_name
 
 
 def stack(members: Sequence[PyTree]) -> PyTree:
@@ -119,12 +119,9 @@ def split_hyperparams(
             f"({n_members}, {n_policies})."
         )
 
-    def name_of(path: Any) -> str:
-        return jax.tree_util.keystr(path, simple=True, separator=".")
-
     return [
         jax.tree_util.tree_map_with_path(
-            lambda path, value, i=i: of_member(i, name_of(path), value),
+            lambda path, value, i=i: of_member(i, leaf_name(path), value),
             hyperparams,
             is_leaf=lambda node: isinstance(node, list | tuple),
         )

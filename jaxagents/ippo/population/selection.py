@@ -318,17 +318,13 @@ class PopulationBasedTraining:
         self, name: str, value: Float[np.ndarray, "*policies"], generator: np.random.Generator
     ) -> Float[np.ndarray, "*policies"]:
         factor = generator.choice(self.factors, size=np.shape(value))
-        explored = 1 - (1 - value) * factor if _is_near_one(name) else value * factor
+        explored = 1 - (1 - value) * factor if name in _NEAR_ONE else value * factor
         return np.clip(explored, *self.vary[name]).astype(np.float32)
-
-
-def _is_near_one(name: str) -> bool:
-    return name in _NEAR_ONE
 
 
 def _drawn_on(name: str, low: float) -> tuple[Any, Any]:
     """Return the scale on which values are drawn uniformly, and its inverse."""
-    if _is_near_one(name):
+    if name in _NEAR_ONE:
         return (lambda x: np.log(1 - x)), (lambda y: 1 - np.exp(y))
     return (np.log, np.exp) if low > 0 else (np.asarray, np.asarray)
 
@@ -347,5 +343,5 @@ def _check_bounds(name: str, bounds: Any) -> None:
         )
     for value in bounds:
         check_hyperparams(with_items(HyperParameters(), {name: value}), 1)
-    if _is_near_one(name) and bounds[1] >= 1:
+    if name in _NEAR_ONE and bounds[1] >= 1:
         raise ValueError(f"vary gives {name} a highest value of {bounds[1]}; stay below 1.")

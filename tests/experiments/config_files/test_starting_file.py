@@ -13,6 +13,7 @@ import yaml
 from jaxagents.cli import main as cli
 from jaxagents.environments.registry import describe, make, registered_ids
 from jaxagents.environments.time_limits import warn_of_short_episodes
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, keys_of
 from jaxagents.experiments.config_files.starting_file import (
@@ -23,7 +24,6 @@ from jaxagents.experiments.config_files.starting_file import (
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import make_environment
 from jaxagents.ippo.measured_losses import warn_of_measured_losses
-from jaxagents.training.trackers import read_json_lines
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
 # Without those that would download their images and levels.
@@ -227,4 +227,4 @@ def test_the_file_trains(tmp_path, monkeypatch, capsys):
     overrides = [f"--agent.{each}" for each in sizes]
     assert cli.main(["train", "start.yaml", "--quiet", "--evaluation.n_evals=2", *overrides]) == 0
     run = tmp_path / capsys.readouterr().out.splitlines()[-1]
-    assert [line["n_updates_done"] for line in read_json_lines(run / "metrics.jsonl")] == [0, 1]
+    assert [line["n_updates_done"] for line in read_records(run / "metrics.jsonl")] == [0, 1]
