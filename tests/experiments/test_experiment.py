@@ -39,6 +39,7 @@ LEAST = {  # two updates and an evaluation: nearly all of the time is compilatio
     "n_steps": 2,
     "batch_size": 2,
     "minibatch_size": 1,
+    "n_minibatches": "null",
     "rollout_length": 4,
     "actor_epochs": 1,
     "critic_epochs": 1,
