@@ -7,24 +7,17 @@ lets all of them play each other. Prints the share of games that the row wins ag
 """
 
 import argparse
+import dataclasses
+from pathlib import Path
 
 import jax
 import numpy as np
 
 import jaxagents as ja
+from jaxagents.experiments.config_files.file import load_config
 
+CONFIG = Path(__file__).parents[1] / "configs" / "connect_four.yaml"
 N_EPISODES = 500
-N_UPDATES = 732
-EVERY = N_UPDATES // 6
-CONFIG = ja.AgentConfig(
-    n_steps=N_UPDATES,
-    batch_size=64,
-    minibatch_size=16,
-    rollout_length=64,
-    n_evals=0,
-    anneal_learning_rate=True,
-    progress_bar=False,
-)
 
 
 def main() -> None:
@@ -33,15 +26,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=0)
-    env, params = ja.make("pgx/connect_four")
-    opponents, selves = [ja.RandomOpponent()], ja.PastSelves(every=20)
-    side = ja.Side(env, [0], opponents=opponents, past_selves=selves)
-    agent = ja.IPPO(side, params, CONFIG)
+    experiment = load_config(CONFIG)
+    config = dataclasses.replace(experiment.agent, n_evals=0, progress_bar=False)
+    env, params = ja.make(experiment.env)
+    opponents = [ja.RandomOpponent()]
+    selves = ja.PastSelves(every=experiment.side.past_selves_every)
+    side = ja.Side(env, experiment.side.actors, opponents=opponents, past_selves=selves)
+    agent = ja.IPPO(side, params, config)
     runner = agent.init(jax.random.key(parser.parse_args().seed), ja.HyperParameters())
     runners = [runner]
-    for done in range(1, N_UPDATES + 1):
+    for done in range(1, config.n_steps + 1):
         runner, _ = agent.step(runner)
-        if done % EVERY == 0:
+        if done % (config.n_steps // 6) == 0:
             runners.append(runner)
     policies = ja.FrozenPolicies(agent, runners)
     columns = [*opponents, policies]
