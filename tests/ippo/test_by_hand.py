@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from tests.agents import FAST, assert_trees_close, assert_trees_equal, begin, shared_agent, tiny
+from tests.agents import (
+    FAST,
+    assert_trees_close,
+    assert_trees_equal,
+    begin,
+    opinionated_runner,
+    shared_agent,
+    tiny,
+    trained,
+)
 from tests.probes import Chords, Clock, RealWalk, Team, Walk
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -27,24 +36,28 @@ def loops():
     return module
 
 
+def test_a_loop_all_by_hand_learns_what_the_training_does(loops):
+    """To rounding, as below; `test_training.py` compares single steps."""
+    agent = shared_agent()
+    runner, (expected, _) = loops.all_by_hand(agent, jax.random.key(0), FAST), trained(agent)
+    learnt, expected = ((each.actor, each.critic, each.observation) for each in (runner, expected))
+    assert_trees_close(learnt, expected, atol=1e-5)
+    assert int(runner.n_updates_done) == 3
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "agent_class", "options"),
     [
         (MORTAL, ja.DiscreteIPPO, {"normalize_values": True, "normalize_observations": True}),
-        pytest.param(
-            RealWalk(),
-            ja.ContinuousIPPO,
-            {"recurrent": "gru", "centralized_critic": True},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
+        (RealWalk(), ja.ContinuousIPPO, {"recurrent": "gru", "centralized_critic": True}),
+        (
             ja.Side(Team(deaths=(2, 100), limit=5), [0], opponents=[ja.RandomOpponent()]),
             ja.DiscreteIPPO,
             {"recurrent": "gru"},
-            marks=pytest.mark.slow,
         ),
-        pytest.param(Chords(), ja.DiscreteIPPO, {"agent_id": True}, marks=pytest.mark.slow),
-        pytest.param(Clock(), ja.DiscreteIPPO, {"advantages": "vtrace"}, marks=pytest.mark.slow),
+        (Chords(), ja.DiscreteIPPO, {"agent_id": True}),
+        (Clock(), ja.DiscreteIPPO, {"advantages": "vtrace"}),
     ],
     ids=["mortal", "recurrent", "side", "several choices", "terminal limit"],
 )
@@ -175,4 +188,4 @@ def test_wrong_shapes_are_refused_with_both(changes, message):
 def test_recurrent_agents_need_the_recurrent_states():
     agent = shared_agent(recurrent="gru")
     with pytest.raises(ValueError, match="lacks memory or last_memory, which recurrent agents"):
-        agent.update(begin(agent), logged())
+        agent.update(opinionated_runner(agent), logged())

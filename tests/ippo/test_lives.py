@@ -66,7 +66,7 @@ def test_the_global_state_holds_the_time_of_the_episode():
 
 
 CASES = [
-    ("gru", RETURNING, ja.DiscreteIPPO, None),
+    pytest.param("gru", RETURNING, ja.DiscreteIPPO, None, marks=pytest.mark.slow),
     pytest.param("lstm", RETURNING, ja.DiscreteIPPO, 7, marks=pytest.mark.slow),
     ("mingru", REAL_RETURNING, ja.ContinuousIPPO, None),
     pytest.param("gru", REAL_RETURNING, ja.ContinuousIPPO, 1, marks=pytest.mark.slow),

@@ -159,7 +159,7 @@ def test_the_first_minibatch_has_ratio_1_and_kl_0(kind, sharing):
 def test_recurrent_states_last_from_update_to_update_and_end_with_the_episode():
     """Of episodes of six or seven steps, those of six end with the rollout."""
     agent = agent_of_one_epoch("discrete", "shared")
-    runner, _ = agent.step(begin(agent))
+    runner, _ = agent.step(opinionated_runner(agent))
     has_ended = np.asarray(runner.env_state.env_state["time"] == 0)
     assert 0 < has_ended.sum() < len(has_ended)
     for leaf in jax.tree.leaves(runner.memory):

@@ -157,6 +157,7 @@ UNITS = {
 }
 NORMALIZERS = ("normalize_observations", "normalize_values", "scale_rewards")
 ALL = dict.fromkeys(NORMALIZERS, True)
+NORMALIZED = {"normalize_observations": True, "normalize_values": True}
 
 
 UNITS_ENV, MORTAL_UNITS_ENV = Units(), Units(deaths=(3, 100))
@@ -180,12 +181,13 @@ def positions(runner):
     return np.asarray(runner.env_state.env_state["position"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "units"),
     [
-        pytest.param("normalize_observations", "other features", marks=pytest.mark.slow),
+        ("normalize_observations", "other features"),
         ("normalize_values", "other rewards"),
-        pytest.param("scale_rewards", "other rewards", marks=pytest.mark.slow),
+        ("scale_rewards", "other rewards"),
     ],
 )
 def test_training_does_not_depend_on_the_unit_of_what_is_normalised(option, units):
@@ -215,7 +217,7 @@ def test_every_normalizer_changes_training(option):
 
 def test_policies_act_on_normalised_observations():
     """Where one runner observes x and the other 7 x - 3, actions and values are the same."""
-    options = {"normalize_observations": True}
+    options = NORMALIZED
     agent, runner = normalizing(**options), trained_in("the same", **options)
     other = trained_in("other features", **options)
     values = []
@@ -232,7 +234,7 @@ def test_policies_act_on_normalised_observations():
 
 
 def test_values_are_estimated_in_units_of_reward():
-    options = {"normalize_values": True}
+    options = NORMALIZED
     features = jax.random.normal(jax.random.key(0), (2, 2))
     value, hundredfold = (
         normalizing(**options).value(trained_in(units, **options), features)
@@ -243,19 +245,12 @@ def test_values_are_estimated_in_units_of_reward():
 
 
 def test_before_the_first_update_normalised_values_are_zero():
-    agent = normalizing(normalize_values=True)
+    agent = normalizing(**NORMALIZED)
     np.testing.assert_array_equal(agent.value(begin(agent), jnp.ones((2, 2))), [0.0, 0.0])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        pytest.param({"recurrent": "gru"}, marks=pytest.mark.slow),
-        pytest.param({"shared_torso": True}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"recurrent": "gru"}, {"shared_torso": True}], ids=str)
 def test_values_do_not_move_with_their_statistics(options):
     """Without learning, values stay what they are from the first statistics on."""
     frozen = ja.OptimizerParams(learning_rate=0.0)

@@ -52,7 +52,9 @@ def test_a_value_is_computed_by_the_critics_layers_from_the_actors_hidden_featur
     assert critic["torso"]["Dense_0"]["kernel"].shape == (1, 8, 5)
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize(
+    "cell", ["gru", *(pytest.param(each, marks=pytest.mark.slow) for each in CELLS[1:])]
+)
 def test_a_critic_observes_the_output_of_the_actors_recurrent_cell(cell):
     agent = make(recurrent=cell)
     networks = agent.networks

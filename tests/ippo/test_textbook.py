@@ -134,6 +134,7 @@ def test_advantages_are_normalised_and_the_loss_scaled_as_configured(normalize, 
     np.testing.assert_allclose(batch.loss_scale, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_8_environments_of_128_steps_train_in_32_minibatches():
     sizes = {"batch_size": 8, "rollout_length": 128, "n_minibatches": 32, "actor_epochs": 1}
     config = ja.AgentConfig(n_steps=1, minibatch_unit="step", **sizes)

@@ -362,7 +362,7 @@ def test_long_trainings_of_independent_networks_overlap_their_loops(monkeypatch,
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not():
     first, _ = trained(shared_agent())
-    again, _ = ja.DiscreteIPPO(Walk(), None, TINY).train(jax.random.key(0), FAST)
+    again, _ = ja.DiscreteIPPO(WALK, None, TINY).train(jax.random.key(0), FAST)
     other, _ = trained(shared_agent(), seed=3)
     assert_trees_equal(first.actor.params, again.actor.params)
     assert largest_change(first.actor.params, other.actor.params) > 1e-3

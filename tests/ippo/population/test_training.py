@@ -59,14 +59,14 @@ def stopped(tmp_path_factory):
     return Stopped(directory, seen, *saving(directory, [look]).train(KEYS, FAST))
 
 
-@pytest.mark.slow
 def test_each_member_is_its_run_alone():
     agent = shared_agent(COORDINATION, **EVALUATED)
     runner, metrics = agent.train(KEYS, FAST)
     assert_members_are_runs(agent, runner, metrics, [FAST] * 3)
 
 
-@pytest.mark.parametrize("recurrent", [None, pytest.param("gru", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("recurrent", [None, "gru"])
 def test_members_are_runs_alone_and_may_differ_in_hyperparameters(recurrent):
     changes = {"recurrent": recurrent, "parameter_sharing": "independent"}
     agent = shared_agent(COORDINATION, **EVALUATED, **changes)
