@@ -81,8 +81,8 @@ def test_the_auxiliary_loss_adds_the_squares_of_the_parameters(tutorial):
     agent = agent_class(Walk(), None, tiny())
     _, params, batch = minibatch_of(agent)
     hyperparams = agent.default_hyperparams
-    loss, stats = agent.critic_loss(params, batch, hyperparams)
-    plain, _ = super(agent_class, agent).critic_loss(params, batch, hyperparams)
+    loss, stats = jax.jit(agent.critic_loss)(params, batch, hyperparams)
+    plain, _ = jax.jit(super(agent_class, agent).critic_loss)(params, batch, hyperparams)
     assert stats["critic_loss"] == loss
     squares = sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(params))
     np.testing.assert_allclose(loss - plain, 1e-3 * squares, rtol=1e-3)

@@ -63,13 +63,12 @@ COMPILED = "caches/jaxagents"
 
 
 class Commands(NamedTuple):
-    """A training by a user's command, and its repetition."""
+    """A training by a user's command."""
 
     folder: Path
     run: Path
     output: str
-    repeated_run: Path
-    compiled: list[dict[str, int]]  # after each command, the times of the cached programs by name
+    compiled: dict[str, int]  # the times of the cached programs by name
 
     @property
     def compiled_programs(self) -> Path:
@@ -82,12 +81,17 @@ def commands(tmp_path_factory) -> Commands:
     folder = tmp_path_factory.mktemp("cli")
     (folder / "tiny.yaml").write_text(TINY)
     command = [*COMMAND, "train", "tiny.yaml", "--hyperparams.gamma", "0.5"]
-    output, compiled = output_of(command, folder), [cached_programs(folder)]
+    output = output_of(command, folder)
     (run,) = (folder / "runs").iterdir()
-    command = [*COMMAND, "train", f"runs/{run.name}/config.yaml", "--quiet"]
-    (repeated,) = output_of(command, folder).splitlines()
-    compiled.append(cached_programs(folder))
-    return Commands(folder, run, output, folder / repeated, compiled)
+    return Commands(folder, run, output, cached_programs(folder))
+
+
+@pytest.fixture(scope="module")
+def repeated_run(commands) -> Path:
+    """A repetition of the training by its saved configuration."""
+    command = [*COMMAND, "train", f"runs/{commands.run.name}/config.yaml", "--quiet"]
+    (repeated,) = output_of(command, commands.folder).splitlines()
+    return commands.folder / repeated
 
 
 def output_of(command: list[str], folder: Path) -> str:
@@ -116,10 +120,10 @@ def run(commands) -> Path:
     return commands.run
 
 
-def test_a_command_finds_what_an_earlier_one_compiled(commands):
-    first, second = commands.compiled
-    assert any("update_repeatedly" in name for name in first)
-    assert first == second
+@pytest.mark.slow
+def test_a_command_finds_what_an_earlier_one_compiled(commands, repeated_run):
+    assert any("update_repeatedly" in name for name in commands.compiled)
+    assert cached_programs(commands.folder) == commands.compiled
 
 
 @pytest.mark.slow
@@ -127,7 +131,7 @@ def test_a_run_of_another_seed_length_and_learning_rate_compiles_nothing(command
     # Except for the program that calls the host, which jax never keeps.
     command = [*COMMAND, "train", "tiny.yaml", "--quiet", "--runs_dir", "others", *OTHERS]
     output_of(command, commands.folder)
-    assert cached_programs(commands.folder) == commands.compiled[-1]
+    assert cached_programs(commands.folder) == commands.compiled
 
 
 @pytest.mark.parametrize(("cache", "keeps"), [("new/caches", None), ("file/caches", "false")])
@@ -225,12 +229,12 @@ def test_actors_whose_returns_tie_at_first_have_columns_of_their_own_from_then_o
     ]
 
 
-def test_a_saved_configuration_repeats_its_run_exactly(commands, run):
-    repeated = commands.repeated_run
-    assert repeated.parent == run.parent
-    assert repeated != run
-    assert without_times(repeated) == without_times(run)
-    configurations = [(each / "config.yaml").read_text() for each in (repeated, run)]
+@pytest.mark.slow
+def test_a_saved_configuration_repeats_its_run_exactly(repeated_run, run):
+    assert repeated_run.parent == run.parent
+    assert repeated_run != run
+    assert without_times(repeated_run) == without_times(run)
+    configurations = [(each / "config.yaml").read_text() for each in (repeated_run, run)]
     bodies = [text.splitlines()[1:] for text in configurations]  # the first line names the run
     assert bodies[0] == bodies[1]
     assert "  gamma: 0.5" in bodies[0]

@@ -12,6 +12,7 @@ from jaxagents.environments.protocol import Environment
 from jaxagents.environments.spaces import Discrete
 from jaxagents.evaluation.episodes import play_episodes
 from jaxagents.evaluation.success_rates import success_of_episodes
+from tests.agents import tiny
 from tests.probes import Pennies, heads
 
 
@@ -46,7 +47,7 @@ class Baskets(Environment):
 
 
 def agent_of(env):
-    return ja.IPPO(env, None, ja.AgentConfig(n_steps=1, n_evals=2, progress_bar=False))
+    return ja.IPPO(env, None, tiny(n_steps=1))
 
 
 def metrics_of(success, action):
@@ -118,9 +119,7 @@ def test_a_wrong_declaration_is_refused_when_the_agent_is_built(success, error, 
 
 def test_a_sides_games_are_won_drawn_or_lost():
     env = Pennies(n_steps=1)  # actor 0 earns 1 if both choose the same, actor 1 otherwise
-    agent = ja.IPPO(
-        ja.Side(env, [0], [heads]), None, ja.AgentConfig(n_steps=1, n_evals=2, progress_bar=False)
-    )
+    agent = agent_of(ja.Side(env, [0], [heads]))
     success = agent.environments.success
     assert (success.title, success.others) == ("games won", ("games_drawn", "games_lost"))
     metrics = jax.device_get(agent.eval_random(jax.random.key(0), 16))
@@ -133,9 +132,7 @@ def test_a_sides_games_are_won_drawn_or_lost():
 
 def test_a_side_is_judged_by_its_environments_own_success():
     env = Baskets(ja.Success("thrown", "throws", "count", "sum"))
-    agent = ja.IPPO(
-        ja.Side(env, [1], [heads]), None, ja.AgentConfig(n_steps=1, n_evals=2, progress_bar=False)
-    )
+    agent = agent_of(ja.Side(env, [1], [heads]))
     assert agent.environments.success == env.success
     success = agent.eval_random(jax.random.key(0), 16)["success"]
     assert float(success.max()) == 2.0  # of actor 1, who has two steps

@@ -16,6 +16,7 @@ from jaxagents.experiments.report.page import write_report
 from jaxagents.training.callbacks import Evaluation
 from jaxagents.training.trackers import Tracker
 from tests import fabricated, reported
+from tests.plugins import forget_registrations
 
 SUCCESS = {
     "info": "won",
@@ -64,18 +65,21 @@ class Kept(Tracker):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Train on a user's own environment; return the summary, the directory and the scalars."""
-    ja.register_environment("test/darts", Darts)
-    folder = tmp_path_factory.mktemp("darts")
-    path = folder / "darts.yaml"
-    path.write_text(
-        "name: darts\nenv: test/darts\n"
-        "agent: {n_steps: 2, batch_size: 4, minibatch_size: 2, rollout_length: 4, n_evals: 5, "
-        "actor_epochs: 1, critic_epochs: 1, eval_frequency: 1, progress_bar: false}\n"
-        f"evaluation: {{n_evals: 10}}\nruns_dir: {folder}\n"
-    )
-    kept = Kept()
-    experiment = ja.Experiment(ja.load_config(path), trackers=[kept])
-    return experiment.train(), experiment.directory, kept.scalars
+    with pytest.MonkeyPatch.context() as patch:
+        forget_registrations(patch)
+        ja.register_environment("test/darts", Darts)
+        folder = tmp_path_factory.mktemp("darts")
+        path = folder / "darts.yaml"
+        path.write_text(
+            "name: darts\nenv: test/darts\n"
+            "agent: {n_steps: 2, batch_size: 4, minibatch_size: 2, rollout_length: 4, n_evals: 5, "
+            "actor_epochs: 1, critic_epochs: 1, eval_frequency: 1, progress_bar: false, "
+            "actor_layers: {hidden_sizes: [8]}, critic_layers: {hidden_sizes: [8]}}\n"
+            f"evaluation: {{n_evals: 10}}\nruns_dir: {folder}\n"
+        )
+        kept = Kept()
+        experiment = ja.Experiment(ja.load_config(path), trackers=[kept])
+        yield experiment.train(), experiment.directory, kept.scalars
 
 
 @pytest.mark.slow

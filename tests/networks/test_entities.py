@@ -54,7 +54,7 @@ def test_the_order_of_entities_only_orders_the_actions_that_are_directed_at_them
     entities = layout()
     module = network(make, entities)
     features = jax.random.normal(jax.random.key(0), (4, entities.observation_size))
-    params = with_larger_logits(module.init(jax.random.key(1), features))
+    params = with_larger_logits(jax.jit(module.init)(jax.random.key(1), features))
     apply = jax.jit(module.apply)
     logits = apply(params, features)
     swapped_allies = features[:, [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11]]
@@ -79,7 +79,7 @@ def test_an_absent_entity_is_as_none_so_parameters_fit_every_number(make, recurr
     if recurrent is not None:
         others = jnp.zeros((4, 8)), jnp.zeros((3, 4), bool)
     module = network(make, larger, recurrent)
-    params = with_larger_logits(module.init(jax.random.key(1), filled, *others))
+    params = with_larger_logits(jax.jit(module.init)(jax.random.key(1), filled, *others))
     apply = jax.jit(module.apply)
     of_larger = apply(params, filled, *others)
     of_smaller = jax.jit(network(make, smaller, recurrent).apply)(params, features, *others)
@@ -93,8 +93,8 @@ def test_an_absent_entity_is_as_none_so_parameters_fit_every_number(make, recurr
 def test_attention_to_nobody_sees_zeros():
     module = EntityAttention(layout(), 8, jnp.tanh)
     nobody = jnp.zeros((1, layout().observation_size))
-    params = with_larger_logits(module.init(jax.random.key(0), nobody))
-    own, seen = jnp.split(module.apply(params, nobody), 2, axis=-1)
+    params = with_larger_logits(jax.jit(module.init)(jax.random.key(0), nobody))
+    own, seen = jnp.split(jax.jit(module.apply)(params, nobody), 2, axis=-1)
     assert jnp.all(own != 0)
     assert jnp.all(seen == 0)
 
@@ -172,7 +172,7 @@ def test_a_policy_of_three_actors_plays_with_five():
 
 def test_units_of_smax_see_allies_and_the_enemies_that_their_last_actions_attack():
     env, params = ja.make("jaxmarl/HeuristicEnemySMAX", scenario="3m")
-    observation, state = env.reset(jax.random.key(0), params)
+    observation, state = jax.jit(env.reset)(jax.random.key(0), params)
     kinds = env.entities(params)
     assert kinds["enemies"].first_action == 5
     assert kinds["enemies"].first_action + kinds["enemies"].count == env.action_space(params).n
@@ -188,7 +188,7 @@ def test_units_of_smax_see_allies_and_the_enemies_that_their_last_actions_attack
 
 def test_actors_of_simple_spread_see_landmarks_and_each_other():
     env, params = ja.make("jaxmarl/MPE_simple_spread_v3", num_agents=4, num_landmarks=2)
-    observation, state = env.reset(jax.random.key(0), params)
+    observation, state = jax.jit(env.reset)(jax.random.key(0), params)
     positions = np.asarray(state.p_pos)
     kinds = env.entities(params)
     landmarks, _ = entities_in(kinds["landmarks"], observation.features[1])

@@ -31,7 +31,8 @@ vtrace = jax.jit(advantages.vtrace)
 def with_estimates(batch, hyperparams, n_chunks, log_ratio=None):
     length = len(batch.weight)
     config = chunked(n_chunks * length, length)
-    return batches.with_estimates(batch, hyperparams, config, log_ratio=log_ratio)
+    estimate = jax.jit(functools.partial(batches.with_estimates, config=config))
+    return estimate(batch, hyperparams, log_ratio=log_ratio)
 
 
 def estimate(

@@ -206,7 +206,7 @@ REPETITIONS = {"num_inner_steps": 2, "num_outer_steps": 2}
         ("switch_riddle", {}, 4 * 3 - 6, 0),
         ("overcooked", {"max_steps": 2}, 2, 4),
         pytest.param("overcooked_v2", {"max_steps": 2}, 2, 4, marks=pytest.mark.slow),
-        ("jaxnav", NAVIGATION, 4, 0),
+        pytest.param("jaxnav", NAVIGATION, 4, 0, marks=pytest.mark.slow),
         pytest.param("coin_game", REPETITIONS, 4, 0, marks=pytest.mark.slow),
         pytest.param("storm_2p", REPETITIONS, 4, 4, marks=pytest.mark.slow),
         pytest.param("storm", REPETITIONS, 4, 4, marks=pytest.mark.slow),
@@ -483,10 +483,10 @@ def test_actors_with_fewer_dimensions_are_masked():
     ("name", "env_kwargs", "sizes"),
     [
         ("MPE_simple_speaker_listener_v4", {}, [3, 5]),
-        ("MPE_simple_world_comm_v3", {}, [9, 5, 5, 5, 5, 5]),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
             for each in (
+                ("MPE_simple_world_comm_v3", {}, [9, 5, 5, 5, 5, 5]),
                 ("MPE_simple_speaker_listener_v4", CONTINUOUS, [3, 5]),
                 ("MPE_simple_world_comm_v3", DISCRETE, [20, 5, 5, 5, 5, 5]),
                 ("MPE_simple_tag_v3", DISCRETE, [5, 5, 5, 5]),
@@ -523,15 +523,9 @@ def test_each_actor_acts_and_earns_as_in_the_library(name, env_kwargs, sizes):
         np.testing.assert_allclose(reward[i], library_reward[agent], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "storm_2p",
-        pytest.param("storm", marks=pytest.mark.slow),
-        pytest.param("storm_np", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("name", ["storm_2p", "storm", "storm_np"])
 def test_actors_without_names_act_and_earn_as_in_the_library(name):
     env = make(name, **REPETITIONS)
     _, state = begin(env)

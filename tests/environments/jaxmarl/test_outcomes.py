@@ -229,7 +229,7 @@ def robots(**changes):
 NAVIGATION = ("reached_goal", "collided", "timed_out")
 
 
-@pytest.mark.parametrize("evaporating", [False, True])
+@pytest.mark.parametrize("evaporating", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_each_robot_ends_once_at_its_goal_in_a_wall_or_at_the_time_limit(evaporating):
     env, state = robots(evaporating=evaporating)
     ends = []

@@ -22,9 +22,10 @@ def make_batch(side, **options):
 def play(batch, actions, n_envs=4):
     """Play the same action everywhere, step by step."""
     observation, state = batch.reset(KEY, n_envs)
+    advance = jax.jit(batch.step)
     steps = []
     for i, action in enumerate(actions):
-        step, state = batch.step(
+        step, state = advance(
             jax.random.fold_in(KEY, i), state, jnp.full((n_envs, batch.n_actors), action)
         )
         steps.append(step)

@@ -129,7 +129,7 @@ def test_random_play_keeps_the_protocol_and_trains(env_id, env_kwargs):
         assert bool(jnp.all(jnp.any(mask, axis=-1)))
     assert all(jnp.ndim(info[name]) in (1, 2) for name in info if name != "final_observation")
 
-    runner, _ = agent_for(env, params).train(jax.random.key(0), ja.HyperParameters())
+    runner, _ = agent_for(env, params, n_evals=0).train(jax.random.key(0), ja.HyperParameters())
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(runner.actor.params))
 
     if hasattr(env, "draw") and can_draw(env_id):

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,12 @@ jumanji = pytest.importorskip("jumanji")
 from jaxagents.environments.suites.jumanji import arguments_of_scenario  # noqa: E402
 
 
+@functools.cache
+def foraging():
+    """Three actors and two pieces of food, for three steps."""
+    return ja.make("jumanji/LevelBasedForaging-v0", scenario="8x8-3p-2f", time_limit=3)[0]
+
+
 def steps(env, actions, seed=0):
     """Step through actions ``[time, actors, ...]`` without resets."""
     reset, step = compiled(env)
@@ -20,6 +28,7 @@ def steps(env, actions, seed=0):
     return results
 
 
+@functools.cache
 def compiled(env):
     """Return the environment's reset from a key and its step, which need no parameters here."""
     step = jax.jit(lambda state, action: env.step_env(jax.random.key(0), state, action, None))
@@ -27,10 +36,10 @@ def compiled(env):
 
 
 def test_the_time_limit_of_lbf_truncates_and_that_of_a_warehouse_terminates():
-    lbf, _ = ja.make("jumanji/LevelBasedForaging-v0", time_limit=3)
-    assert (lbf.n_actors, lbf.time_limits, lbf.max_episode_steps()) == (2, "bootstrap", 3)
-    flags = [step[3:5] for step in steps(lbf, jnp.zeros((3, 2), jnp.int32))[1:]]
-    np.testing.assert_array_equal(flags, [[[False] * 2] * 2] * 2 + [[[False] * 2, [True] * 2]])
+    lbf = foraging()
+    assert (lbf.n_actors, lbf.time_limits, lbf.max_episode_steps()) == (3, "bootstrap", 3)
+    flags = [step[3:5] for step in steps(lbf, jnp.zeros((3, 3), jnp.int32))[1:]]
+    np.testing.assert_array_equal(flags, [[[False] * 3] * 2] * 2 + [[[False] * 3, [True] * 3]])
 
     warehouse, _ = ja.make("jumanji/RobotWarehouse-v0", scenario="tiny-2ag", time_limit=2)
     assert (warehouse.n_actors, warehouse.time_limits) == (2, "terminal")
@@ -39,8 +48,8 @@ def test_the_time_limit_of_lbf_truncates_and_that_of_a_warehouse_terminates():
 
 
 def test_observations_tell_the_time_that_the_library_counts():
-    env, _ = ja.make("jumanji/LevelBasedForaging-v0")
-    assert [int(step[0].elapsed) for step in steps(env, jnp.zeros((2, 2), jnp.int32))] == [0, 1, 2]
+    played = steps(foraging(), jnp.zeros((2, 3), jnp.int32))
+    assert [int(step[0].elapsed) for step in played] == [0, 1, 2]
 
 
 @pytest.mark.slow
@@ -211,9 +220,8 @@ def test_a_configuration_lists_the_generators_arguments():
 
 
 def test_foragers_see_food_and_each_other_as_entities():
-    env, params = ja.make("jumanji/LevelBasedForaging-v0", scenario="8x8-3p-2f")
-    observation, state = env.reset(jax.random.key(0), params)
-    kinds = env.entities(params)
+    ((observation, state),) = steps(foraging(), [])
+    kinds = foraging().entities(None)
     for name, things, n in (("food", state.food_items, 2), ("others", state.agents, 2)):
         each, is_there = entities_in(kinds[name], observation.features[0])
         assert each.shape == (n, 3)

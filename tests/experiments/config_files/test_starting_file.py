@@ -36,9 +36,7 @@ REPRESENTATIVES = (
     "hunting/continuous",
     "jaxmarl/MPE_simple_tag_v3",
     "jaxmarl/overcooked",
-    "jaxmarl/storm",
     "jaxmarl/switch_riddle",
-    "jumanji/PacMan-v1",
     "matrax/Climbing-stateful-v0",
 )
 
