@@ -76,6 +76,7 @@ def test_a_coefficient_that_would_change_its_shape_is_refused(tutorial):
         agent.train(jax.random.key(0), agent.default_hyperparams.replace(kl_coeff=1.0))
 
 
+@pytest.mark.slow
 def test_the_auxiliary_loss_adds_the_squares_of_the_parameters(tutorial):
     agent_class = tutorial["DecayIPPO"]
     agent = agent_class(Walk(), None, tiny())

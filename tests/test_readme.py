@@ -37,6 +37,7 @@ SLOW = {
     "fine_tuning.md",
     "first_training.md",
     "index.md",
+    "install.md",
     "host_environments.md",
     "moving_here.md",
     "networks.md",
@@ -171,6 +172,7 @@ def test_the_page_about_training_prints_the_shapes_that_it_explains(folder, monk
     assert "(3, 3, 32, 2)" in printed
 
 
+@pytest.mark.slow
 def test_the_page_about_runs_works_on_several_runs(folder, monkeypatch, capsys):
     for seed in range(4):
         write_run(folder / "runs" / f"one-{seed}", name="one", seed=seed)

@@ -196,6 +196,7 @@ def test_the_command_prints_a_line_for_each_and_its_exit_status_says_if_training
     assert [each.name for each in tmp_path.iterdir()] == ["runs"]
 
 
+@pytest.mark.slow  # starts a command; tests below break each check by itself
 def test_a_platform_that_is_not_there_is_named_and_the_other_checks_go_on(tmp_path):
     finished = subprocess.run(
         [sys.executable, "-m", "jaxagents", "doctor"],

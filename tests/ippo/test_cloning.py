@@ -20,8 +20,11 @@ def to_clone(**changes):
 
 def uniform(agent, **hyperparams):
     """Return a runner whose actors have parameters of 0."""
-    runner = begin(agent, **hyperparams)
-    return runner.replace(actor=jax.tree.map(np.zeros_like, runner.actor))
+    runner = opinionated_runner(agent)
+    return runner.replace(
+        actor=jax.tree.map(np.zeros_like, runner.actor),
+        hyperparams=runner.hyperparams.replace(**hyperparams),
+    )
 
 
 def test_the_loss_of_a_uniform_policy_is_the_logarithm_of_the_number_of_actions():

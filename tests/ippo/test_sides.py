@@ -7,7 +7,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.environments.sides.opponents import Seats
-from tests.agents import FAST, assert_trees_equal, tiny
+from tests.agents import FAST, assert_trees_equal, opinionated_runner, tiny
 from tests.probes import Coordination, Pennies, RealWalk, Walk, heads, tails
 
 KEY = jax.random.key(0)
@@ -134,11 +134,11 @@ def test_recurrent_opponents_remember():
 
 def test_opponents_that_do_not_fit_are_refused():
     three = ja.DiscreteIPPO(Coordination(3), None, tiny())
-    frozen = ja.FrozenPolicies(three, three.init(KEY, FAST))
+    frozen = ja.FrozenPolicies(three, opinionated_runner(three))
     with pytest.raises(ValueError, match=r"an agent of 3 actors cannot play the actors \[1\] of 2"):
         side_agent(frozen)
     real = ja.ContinuousIPPO(RealWalk((9,)), None, tiny())
-    frozen = ja.FrozenPolicies(real, real.init(KEY, FAST))
+    frozen = ja.FrozenPolicies(real, opinionated_runner(real))
     with pytest.raises(ValueError, match=r"whose actions are Box.* cannot play Discrete"):
         side_agent(frozen)
     with pytest.raises(ValueError, match="runners is empty"):

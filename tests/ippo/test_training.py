@@ -43,11 +43,6 @@ KINDS = {
     "squashed": (Aim(3, -0.5, 0.5), ja.ContinuousIPPO, {"squash": True}),
 }
 SHARINGS = ["shared", "independent", (0, 1, 0)]
-REPRESENTATIVES = [("mortal", (0, 1, 0))]
-CASES = [
-    pytest.param(*case, marks=[] if case in REPRESENTATIVES else pytest.mark.slow, id=str(case))
-    for case in ((kind, sharing) for kind in KINDS for sharing in SHARINGS)
-]
 
 
 def agent_of_one_epoch(kind, sharing):
@@ -57,7 +52,9 @@ def agent_of_one_epoch(kind, sharing):
     return shared_agent(env, agent_class, parameter_sharing=sharing, **one, **options)
 
 
-@pytest.mark.parametrize(("kind", "sharing"), CASES)
+@pytest.mark.slow  # tests of recurrent agents and of host environments compute the ratio directly
+@pytest.mark.parametrize("sharing", SHARINGS, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_first_minibatch_has_ratio_1_and_kl_0(kind, sharing):
     agent = agent_of_one_epoch(kind, sharing)
     runner = begin(agent)

@@ -20,6 +20,7 @@ from tests.agents import (
     begin,
     collect,
     log_ratio,
+    opinionated_runner,
     shared_agent,
     tiny,
     trained,
@@ -198,7 +199,7 @@ def test_evaluations_leave_the_training_environments_alone():
 
 def test_evaluations_of_one_key_are_equal():
     agent = echo_agent()
-    runner, _ = trained(agent)
+    runner = opinionated_runner(agent)
     first, again = (agent.eval(jax.random.key(5), runner=runner) for _ in range(2))
     assert_trees_equal(first, again)
 
