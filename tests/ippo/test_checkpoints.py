@@ -97,6 +97,7 @@ def test_restoring_reads_only_one_runner(trained, monkeypatch):
     assert len(read) == 1
 
 
+@pytest.mark.slow  # commands read the runs of other commands in tests/cli
 def test_a_new_process_restores_and_plays_the_same(trained):
     directory, runner, _ = trained
     code = f"""

@@ -398,6 +398,7 @@ def test_without_evaluation_only_training_metrics_remain():
     assert metrics["actor_loss"].shape == (3, 1)
 
 
+@pytest.mark.slow  # test_checkpoints.py has its checkpoints and history
 def test_without_the_initial_evaluation_the_first_row_is_the_first_block():
     _, metrics = trained(shared_agent(initial_evaluation=False))
     np.testing.assert_array_equal(metrics["n_updates_done"], [2, 3])
