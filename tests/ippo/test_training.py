@@ -264,12 +264,13 @@ OTHER_GRADIENTS = {"parameter_sharing": "independent", "advantages": "vtrace", "
 @pytest.mark.parametrize(
     "changes",
     [
-        {"minibatch_unit": "step"},
+        {},
+        pytest.param({"minibatch_unit": "step"}, marks=pytest.mark.slow),
         pytest.param({"recurrent": "mingru", **OTHER_GRADIENTS}, marks=pytest.mark.slow),
         pytest.param({"recurrent": "gru"}, marks=pytest.mark.slow),
         pytest.param(OTHER_GRADIENTS, marks=pytest.mark.slow),
     ],
-    ids=["steps", "recurrent and others", "recurrent", "others"],
+    ids=["trajectories", "steps", "recurrent and others", "recurrent", "others"],
 )
 def test_gradients_accumulated_over_parts_of_minibatches_train_the_same(monkeypatch, changes):
     agent = shared_agent(**changes)
