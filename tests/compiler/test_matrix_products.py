@@ -29,7 +29,7 @@ def test_the_gradient_of_a_product_by_hand():
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("batch", [(), (5,), (4, 5)])
+@pytest.mark.parametrize("batch", [(), (4, 5), pytest.param((5,), marks=pytest.mark.slow)])
 def test_gradients_are_those_of_a_matrix_product(size, batch):
     arguments = draw(*batch, size[0]), draw(*size)
     for transform in (jax.value_and_grad, lambda f, **options: jax.jit(jax.grad(f, **options))):

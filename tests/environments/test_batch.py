@@ -399,7 +399,8 @@ def test_a_state_has_the_same_structure_and_types_before_and_after_a_step(kind):
 
 
 @pytest.mark.parametrize(
-    ("n_numbers", "n_resets"), [(0, 6), (10_000, 6), (200_000, 2), (600_000, 1)]
+    ("n_numbers", "n_resets"),
+    [(0, 6), pytest.param(10_000, 6, marks=pytest.mark.slow), (200_000, 2), (600_000, 1)],
 )
 def test_a_batch_is_reset_as_a_whole_or_in_parts_by_what_a_reset_computes(n_numbers, n_resets):
     resets = []

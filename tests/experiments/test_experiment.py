@@ -332,6 +332,7 @@ def test_a_failing_plot_loses_no_summary(run, tmp_path, monkeypatch):
     assert json.loads((copy / "summary.json").read_text())["training"]
 
 
+@pytest.mark.slow
 def test_a_configuration_that_cannot_be_kept_up_to_date_does_not_end_a_resumed_training(
     run, tmp_path, monkeypatch, caplog
 ):
@@ -379,6 +380,7 @@ def test_a_run_in_training_is_not_resumed_and_not_made_anew_where_it_was(tmp_pat
         late.resume()
 
 
+@pytest.mark.slow  # see the agent's own test
 def test_the_best_checkpoint_is_the_one_of_the_highest_mean_return(run):
     lines = read_records(run / "metrics.jsonl")
     best = max(lines, key=lambda line: np.mean(line["return_mean"]))
@@ -391,8 +393,10 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
         Experiment.of_run(tmp_path)
 
 
-def test_an_agents_checkpoints_are_told_from_a_run(run, tmp_path):
-    shutil.copytree(run / "checkpoints", tmp_path / "own")
+def test_an_agents_checkpoints_are_told_from_a_run(tmp_path):
+    (tmp_path / "own").mkdir()
+    leaves = {"actor.params.kernel": np.zeros(1)}
+    Checkpoints(tmp_path / "own").write(0, leaves, {}, {}, 0.0)
     with pytest.raises(ExperimentError, match=r"own holds the checkpoints of an agent.*restore"):
         Experiment.of_run(tmp_path / "own")
 
