@@ -107,6 +107,7 @@ def logits(agent: ja.IPPOBase, runner: ja.Runner) -> jax.Array:
     return agent.networks.dist_params(agent.networks.actor_of(runner), observation, ())[0]
 
 
+@pytest.mark.slow
 def test_each_part_is_taken_with_the_statistics_that_it_has_seen_and_the_other_is_new():
     agent = shared_agent(centralized_critic=True, **NORMALIZED)
     source = with_statistics(agent, opinionated_runner(agent))
