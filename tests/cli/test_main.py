@@ -120,7 +120,6 @@ def run(commands) -> Path:
     return commands.run
 
 
-@pytest.mark.slow
 def test_a_command_finds_what_an_earlier_one_compiled(commands, repeated_run):
     assert any("update_repeatedly" in name for name in commands.compiled)
     assert cached_programs(commands.folder) == commands.compiled
@@ -229,7 +228,6 @@ def test_actors_whose_returns_tie_at_first_have_columns_of_their_own_from_then_o
     ]
 
 
-@pytest.mark.slow
 def test_a_saved_configuration_repeats_its_run_exactly(repeated_run, run):
     assert repeated_run.parent == run.parent
     assert repeated_run != run

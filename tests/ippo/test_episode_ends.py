@@ -18,7 +18,7 @@ LINEAR = ja.Layers(hidden_sizes=())
     [
         (2_048, None, [8 / 7, 2 / 7, 4 / 7]),
         pytest.param(1, "bootstrap", [8 / 7, 2 / 7, 4 / 7], marks=pytest.mark.slow),
-        pytest.param(2_048, "terminal", [1.0, 0.0, 0.0], marks=pytest.mark.slow),
+        (2_048, "terminal", [1.0, 0.0, 0.0]),
     ],
 )
 def test_values_bootstrap_from_the_observation_before_the_reset(

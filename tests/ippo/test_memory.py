@@ -156,7 +156,6 @@ def test_the_first_minibatch_has_ratio_1_and_kl_0(kind, sharing):
         np.testing.assert_array_equal(metrics["clip_fraction"], 0.0)
 
 
-@pytest.mark.slow  # tests of sequences go on from rollout to rollout
 def test_recurrent_states_last_from_update_to_update_and_end_with_the_episode():
     """Of episodes of six or seven steps, those of six end with the rollout."""
     agent = agent_of_one_epoch("discrete", "shared")
