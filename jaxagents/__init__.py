@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from jaxagents.compiler.tuned_forms import plain_jax
     from jaxagents.config import AgentConfig, Layers
     from jaxagents.entities import EntityKind
+    from jaxagents.environments.action_repeat import ActionRepeat
     from jaxagents.environments.environment_check import EnvironmentFinding, check_environment
     from jaxagents.environments.host.environment import HostEnvironment
     from jaxagents.environments.protocol import Environment
@@ -57,6 +58,7 @@ __version__ = "1.0.0"
 note_forks()
 
 _MODULE_OF = {
+    "ActionRepeat": "environments.action_repeat",
     "AgentConfig": "config",
     "BestResponse": "ippo.exploitability",
     "Box": "environments.spaces",
@@ -131,6 +133,7 @@ _MODULE_OF = {
 
 __all__ = [
     "IPPO",
+    "ActionRepeat",
     "AgentConfig",
     "BestResponse",
     "Box",

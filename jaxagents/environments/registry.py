@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from jaxagents.environments.quiet_import import SILENCE, load
 from jaxagents.environments.spaces import as_space
 from jaxagents.environments.suites.catalogue import SUITES
+from jaxagents.environments.wrappers import named_wrappers, wrap
 from jaxagents.errors import Registry, did_you_mean, pip_install
 
 # Importing gymnax also imports all of its environments, pandas and scipy: 1.2 s.
@@ -113,10 +114,11 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
             ``pettingzoo/`` followed by a package with PettingZoo's interface, a colon and a module,
             such as ``pettingzoo/mpe2:simple_spread_v3``; or ``envpool/`` followed by an id of
             EnvPool.
-        env_kwargs: Arguments of the library's constructor; with Gymnasium and PettingZoo also
+        env_kwargs: Arguments of the library's constructor; ``wrappers``, each a name
+            ``module:name`` or a mapping from it to keyword arguments, such as
+            ``{"jaxagents:ActionRepeat": {"n_steps": 4}}``; with Gymnasium and PettingZoo also
             ``n_workers``, ``timeout``, ``on_worker_failure``, ``teams``, ``time_limits`` and
-            ``vectorized`` of `HostEnvironment`; ``wrappers``, each a name ``module:name`` or a
-            mapping from it to keyword arguments; and ``reward_weights`` of vectors of rewards.
+            ``vectorized`` of `HostEnvironment`, and ``reward_weights`` of vectors of rewards.
 
     Returns:
         The environment and its default parameters, which are the library's own; None for
@@ -264,14 +266,25 @@ def _make_of_suite(suite: str, name: str, env_kwargs: dict[str, Any]) -> Any:
     return _construct(env_id, factory, env_kwargs)
 
 
-_MAKERS: dict[str, Callable[[str, dict[str, Any]], Any]] = {
+def _make_wrapped(
+    make_env: Callable[[str, dict[str, Any]], Any], name: str, env_kwargs: dict[str, Any]
+) -> Any:
+    own = {key: value for key, value in env_kwargs.items() if key != "wrappers"}
+    wrappers = named_wrappers(env_kwargs.get("wrappers", ()))
+    return wrap(make_env(name, own), wrappers)
+
+
+_MAKERS_IN_JAX: dict[str, Callable[[str, dict[str, Any]], Any]] = {
     "gymnax": _make_gymnax,
     "jaxmarl": _make_jaxmarl,
     "hunting": _make_hunting,
+    **{suite: partial(_make_of_suite, suite) for suite in SUITES},
+}
+_MAKERS: dict[str, Callable[[str, dict[str, Any]], Any]] = {
     "gymnasium": partial(_make_on_host, "gymnasium", "by_id"),
     "pettingzoo": partial(_make_on_host, "pettingzoo", "by_id"),
     "envpool": partial(_make_on_host, "envpool", "envpool"),
-    **{suite: partial(_make_of_suite, suite) for suite in SUITES},
+    **{library: partial(_make_wrapped, maker) for library, maker in _MAKERS_IN_JAX.items()},
 }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxagents.environments.action_repeat import ActionRepeat
 from jaxagents.environments.gymnax import GymnaxEnvironment
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.hunting import Hunting
@@ -68,6 +69,8 @@ def _of_side(scene: Scene, actors: Sequence[int]) -> Scene:
 
 def _scene_of_states(env: Any, params: Any, episode: Episode, actors: list[Actor]) -> Scene | None:
     """Draw the environment's states; return None if no renderer knows them."""
+    if isinstance(env, ActionRepeat):  # one picture per action
+        return _scene_of_states(env.env, params, episode, actors)
     if isinstance(env, HostEnvironment):
         return pictures.recorded_scene(env.frames_per_second, episode, actors)
     if hasattr(env, "draw"):
@@ -96,6 +99,8 @@ def _jaxmarl_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene | N
 
 def _names(env: Any) -> list[str]:
     """Name the actors as the library does."""
+    if isinstance(env, ActionRepeat):
+        env = env.env
     library_names = getattr(getattr(env, "env", None), "agents", None)
     if library_names is not None:
         names = [str(name) for name in library_names]
