@@ -13,7 +13,7 @@ from jaxagents.types import Observation, PyTree
 
 
 class _Last(NamedTuple):
-    """What the latest step has returned."""
+    """What the latest step has returned; nobody has ended before the first."""
 
     observation: PyTree | Observation
     state: PyTree
@@ -89,9 +89,9 @@ class ActionRepeat(Environment):
     ) -> StepResult:
         """Repeat an action; see `Environment.step_env`."""
 
-        def step(last: _Last, rng: PRNGKeyArray) -> tuple[_Last, tuple[Array, dict[str, Any]]]:
+        def step(state: PyTree, rng: PRNGKeyArray) -> tuple[_Last, tuple[Array, dict[str, Any]]]:
             observation, state, reward, terminated, truncated, info = self.env.step_env(
-                rng, last.state, action, params
+                rng, state, action, params
             )
             if ACTS_NEXT in info:
                 raise ValueError(
@@ -104,17 +104,16 @@ class ActionRepeat(Environment):
         def step_unless_over(last: _Last, rng: PRNGKeyArray) -> tuple[_Last, Any]:
             runs = ~(last.terminated | last.truncated)
             last, earned = jax.lax.cond(
-                jnp.any(runs), lambda: step(last, rng), lambda: (last, nothing)
+                jnp.any(runs), lambda: step(last.state, rng), lambda: (last, nothing)
             )
             return last, (runs, *earned)
 
-        start = _Last(None, state, jnp.zeros(()), jnp.zeros(()))
-        shapes, nothing = jax.eval_shape(step, start, rng)
-        shapes, nothing = jax.tree.map(
+        shapes, nothing = jax.eval_shape(step, state, rng)
+        none, nothing = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (shapes._replace(state=None), nothing)
         )
         last, (runs, rewards, infos) = jax.lax.scan(
-            step_unless_over, shapes._replace(state=state), jax.random.split(rng, self.n_steps)
+            step_unless_over, none._replace(state=state), jax.random.split(rng, self.n_steps)
         )
         return (
             self._count_actions(last.observation),

@@ -8,6 +8,7 @@ import pytest
 import jaxagents as ja
 from jaxagents.environments.protocol import ACTS_NEXT
 from jaxagents.visual.renderers.registry import make_scene
+from tests.agents import SMALL, opinionated_runner
 
 
 class Relay(ja.Environment):
@@ -141,24 +142,23 @@ def test_a_repeated_cart_pole_is_the_same_as_by_hand():
     )
     _, state = env.reset(jax.random.key(1), params)
     push = jnp.ones(1, jnp.int32)
-    by_hand = state
+    step, by_hand = jax.jit(env.step_env), state
     for _ in range(4):
-        expected, by_hand, *_ = env.step_env(jax.random.key(2), by_hand, push, params)
-    found, _, reward, *_ = repeated.step_env(jax.random.key(2), state, push, params)
+        expected, by_hand, *_ = step(jax.random.key(2), by_hand, push, params)
+    found, _, reward, *_ = jax.jit(repeated.step_env)(jax.random.key(2), state, push, params)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert reward == 4
 
 
-def test_an_agent_trains_evaluates_and_replays_with_repeated_actions():
+@pytest.mark.slow
+def test_episodes_and_their_pictures_are_counted_in_actions():
     env, params = ja.make(
         "jaxmarl/MPE_simple_spread_v3", wrappers=[{"jaxagents:ActionRepeat": {"n_steps": 5}}]
     )
-    config = ja.AgentConfig(n_steps=1, rollout_length=8, n_evals=2, progress_bar=False)
-    agent = ja.IPPO(env, params, config)
-    runner, metrics = agent.train(jax.random.key(0), ja.HyperParameters(gamma=0.9))
-    np.testing.assert_array_equal(metrics["episode_lengths"], 6)  # actions, of 26 steps
-    agent.collect_training(runner, metrics)
-    (episode,) = agent.record(jax.random.key(1), n_evals=1)
+    agent = ja.IPPO(env, params, ja.AgentConfig(n_steps=1, actor_layers=SMALL, critic_layers=SMALL))
+    runner = opinionated_runner(agent)
+    (episode,) = agent.record(jax.random.key(1), n_evals=1, runner=runner)
+    assert episode.reward.shape == (6, 3)  # of 26 steps
     scene = make_scene(env, params, episode)
     assert [actor.name for actor in scene.actors] == ["agent_0", "agent_1", "agent_2"]
 
