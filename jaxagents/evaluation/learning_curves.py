@@ -123,8 +123,8 @@ def make_panels(
         actors: Which actors share a panel.
 
     Raises:
-        ExperimentError: A run has not recorded the metric or its teams, the runs of a group cover
-            no common part of training, or an option has no such value.
+        ExperimentError: A run has not recorded the metric or its teams, no evaluation is finite,
+            the runs of a group cover no common part of training, or an option has no such value.
     """
     _check_choice("x", x, get_args(X))
     _check_choice("actors", actors, get_args(Actors))
@@ -143,6 +143,8 @@ def make_panels(
         if present:
             random = _random_return(groups, metric, part)
             panels.append(Panel(metric, part.subject, present, random))
+    if not panels:
+        raise ExperimentError(f"no curve can be drawn: {metric!r} is nowhere finite throughout.")
     return panels
 
 
@@ -357,7 +359,8 @@ def _finite_line(recorded: _Recorded, part: _Part, smooth: int) -> tuple[np.ndar
     values = recorded.values
     if part.columns is not None:
         values = values[:, part.columns[: 1 if part.alike else None]]
-    values = values.mean(axis=1)
+    has_any = np.isfinite(values).any(axis=0)  # a mean is of the actors that have any
+    values = (values[:, has_any] if has_any.any() else values).mean(axis=1)
     finite = np.isfinite(values)
     return recorded.x[finite], smoothed(values[finite], smooth)
 

@@ -177,6 +177,18 @@ def test_an_actor_without_finite_returns_has_no_panel(runs):
     assert subjects(group) == ["actor 1"]
 
 
+def test_an_actor_without_finite_returns_has_no_part_in_a_mean(runs):
+    metrics = returns(range(7), range(7)) | {"return_mean": [[None, *range(6)], [None, *[4] * 6]]}
+    (panel,) = make_panels({"a": runs({"metrics": metrics})}, "return")
+    np.testing.assert_array_equal(panel.curves["a"].line, [2.5, 4.0])
+
+
+def test_means_that_are_nowhere_finite_are_refused(runs):
+    metrics = returns([1, 2], [3, 4]) | {"return_mean": [[1, None], [None, 4]]}
+    with pytest.raises(ExperimentError, match="no curve can be drawn: 'return' is nowhere finite"):
+        make_panels({"a": runs({"metrics": metrics})}, "return", actors="mean")
+
+
 def test_evaluations_without_a_value_are_left_out(runs):
     metrics = returns(1.0, 2.0, 3.0)
     metrics["return_mean"][1] = [None]
