@@ -387,7 +387,10 @@ class Experiment:
         summary = self._runs.summarize(self.agent, trained, evaluation, random_returns, about)
         write_summary(summary, self.directory)
         if self.config.agent.n_evals:
-            self._runs.plot(metrics, random_returns)
+            try:
+                self._runs.plot()
+            except ExperimentError as error:  # such as metrics that could not be written
+                _logger.warning("the learning curve is not drawn: %s", error)
         return summary
 
     def restore(self, mode: str | None = None) -> "IPPOBase":

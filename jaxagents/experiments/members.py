@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 from jaxagents.compiler.devices import Devices
 from jaxagents.errors import explained
-from jaxagents.evaluation.runs import MEMBERS, read_groups, read_lineages
+from jaxagents.evaluation.runs import MEMBERS, read_lineages
 from jaxagents.experiments.config_files.file import save_config
 from jaxagents.experiments.config_files.schema import (
     EvaluationConfig,
@@ -109,18 +109,11 @@ class SingleRun:
         """
         return {**evaluation, "diagnosis": agent.diagnose(*trained, random_returns), **about}
 
-    def plot(self, metrics: Mapping[str, Any], random_returns: RandomReturns | None) -> None:
-        """Draw the learning curve."""
-        from jaxagents.visual.plots import plot_learning_curve
+    def plot(self) -> None:
+        """Draw the learning curve of the files that were written."""
+        from jaxagents.visual.run_plots import plot_runs
 
-        (directory,), config = self.folders, self._config
-        n_steps = np.asarray(metrics["n_updates_done"]) * config.agent.steps_per_update
-        plot_learning_curve(
-            {**metrics, "n_environment_steps": n_steps},
-            directory / "learning_curve.png",
-            title=f"{config.name} ({config.env})",
-            random_returns=None if random_returns is None else random_returns.mean(axis=0).tolist(),
-        )
+        plot_runs(self.folders[0], self.folders[0] / "learning_curve.png")
 
 
 @final
@@ -232,13 +225,12 @@ class MemberRuns:
                 of_all += [f"seed {seed}: {sentence}" for sentence in diagnosis]
         return {**evaluation, "diagnosis": of_all, **about}
 
-    def plot(self, metrics: Mapping[str, Any], random_returns: RandomReturns | None) -> None:
+    def plot(self) -> None:
         """Draw the learning curve, and the lineages if members continue from others."""
         from jaxagents.visual.population_plots import draw_lineages
         from jaxagents.visual.run_plots import plot_runs
 
-        groups = read_groups([self._directory])
-        plot_runs(groups, self._directory / "learning_curve.png", metrics=["return"])
+        plot_runs(self._directory, self._directory / "learning_curve.png")
         if self._selection is not None:
             draw_lineages(read_lineages(self._directory), self._directory / "lineages.png")
 

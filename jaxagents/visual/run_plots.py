@@ -14,7 +14,6 @@ from jaxagents.evaluation.comparison import PerformanceProfile
 from jaxagents.evaluation.learning_curves import Actors, GroupCurve, Panel, X, make_panels
 from jaxagents.evaluation.runs import Run, labelled, read_groups
 from jaxagents.visual.picture_files import check_suffix, write_figure
-from jaxagents.visual.plots import explain_episodes
 from jaxagents.visual.style import (
     INK,
     colour_of,
@@ -310,5 +309,6 @@ def _explanations(
     panels = itertools.chain.from_iterable(metrics)
     curves = [curve for panel in panels for curve in panel.curves.values()]
     if any(curve.band is not None for curve in curves):
-        text = f"{text} {explain_episodes('episodes', with_extremes=len(groups) == 1)}"
+        text = f"{text} Line: mean over episodes. Band: one standard deviation."
+        text = f"{text} Pale band: minimum to maximum." if len(groups) == 1 else text
     return [text, *means]

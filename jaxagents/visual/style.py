@@ -35,15 +35,6 @@ def colour_of(curve_index: int) -> str:
     return COLOURS[curve_index % len(COLOURS)]
 
 
-def fit_to_curves(
-    axes: Any, curves: Sequence[Float[np.ndarray, "... evaluations"]], random: float | None = None
-) -> None:
-    """Let the vertical axis follow the curves, see `limits_of`, and draw the random return."""
-    axes.set_ylim(*limits_of(curves, random))
-    if random is not None:
-        draw_random(axes, random)
-
-
 def limits_of(
     curves: Sequence[Float[np.ndarray, "... evaluations"]], random: float | None = None
 ) -> tuple[float, float]:
@@ -104,10 +95,10 @@ def draw_line(
     curve_index: int,
     n_curves: int,
     scale: float = 1.0,
-) -> Any:
+) -> None:
     """Draw a line with the colour, markers and dashes of its index."""
     every = max(1, len(y) // _N_MARKERS)
-    (line,) = axes.plot(
+    axes.plot(
         x,
         y,
         color=colour_of(curve_index),
@@ -122,7 +113,6 @@ def draw_line(
         label=label,
         zorder=3,
     )
-    return line
 
 
 def draw_spread(

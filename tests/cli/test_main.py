@@ -351,6 +351,7 @@ def test_a_run_is_resumed_where_metrics_cannot_be_written(own_run, caplog):
     assert (own_run / "config.yaml").read_text() == before
     assert "n_steps: 6" in (own_run / "config_from_4.yaml").read_text()
     assert "metrics.jsonl cannot be written, training continues without it" in caplog.text
+    assert "the learning curve is not drawn: " in caplog.text
     assert json.loads((own_run / "summary.json").read_text())["training"]["n_updates_done"] == 6
 
 

@@ -324,7 +324,7 @@ def test_a_failing_plot_loses_no_summary(run, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr("jaxagents.visual.plots.plot_learning_curve", fail)
+    monkeypatch.setattr("jaxagents.visual.run_plots.plot_runs", fail)
     copy = shutil.copytree(run, tmp_path / "run")
     (copy / "summary.json").unlink()
     with pytest.raises(ExperimentError, match="disk full"):

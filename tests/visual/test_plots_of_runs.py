@@ -8,14 +8,15 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from PIL import Image
 
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.runs import read_groups
-from jaxagents.visual.plots import plot_learning_curve
 from jaxagents.visual.run_plots import plot_runs
+from jaxagents.visual.style import COLOURS
 from tests.fabricated import returns, write_run
 
 
@@ -131,22 +132,95 @@ def test_panels_fill_a_grid(drawn, write, n_actors, metrics, columns):
     assert figure.axes[0].get_subplotspec().get_gridspec().ncols == columns
 
 
-def test_a_single_run_is_drawn_as_its_training_draws_it(drawn, figures, write, tmp_path):
-    of_episodes = np.array([[[2.0], [4.0], [9.0]], [[1.0], [5.0], [6.0]]])
-    metrics = {"returns": of_episodes, "n_environment_steps": np.array([0, 100])}
-    plot_learning_curve(metrics, tmp_path / "learning_curve.png")
-    in_training = figures[-1]
-    reductions = {"mean": np.mean, "std": np.std, "min": np.min, "max": np.max}
-    recorded = {f"return_{name}": f(of_episodes, axis=1).tolist() for name, f in reductions.items()}
-    afterwards = drawn(write("a", recorded))
-    bands, others = (
-        [b.get_paths()[0] for b in f.axes[0].collections] for f in (in_training, afterwards)
-    )
-    for band, other in zip(bands, others, strict=True):
-        np.testing.assert_allclose(band.vertices, other.vertices)
-    explained = "Band: one standard deviation. Pale band: minimum to maximum."
-    for figure in (in_training, afterwards):
-        assert figure.get_supxlabel().endswith(explained)
+def test_eight_groups_can_be_told_apart_with_and_without_colour(write):
+    runs = [each for name in "abcdefgh" for each in write(name, returns(1, 2))]
+    lines = plot_runs(runs).axes[0].lines
+    assert len({line.get_marker() for line in lines}) == 8
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 8
+
+
+def test_every_colour_stands_out_from_white():
+    luminances = np.array([to_rgb(each) for each in COLOURS]) @ [0.2126, 0.7152, 0.0722]
+    assert luminances.max() < 0.75  # Okabe and Ito's yellow has 0.87
+
+
+def test_bands_of_a_single_run_span_its_episodes_and_a_standard_deviation_to_either_side(write):
+    (axes,) = plot_runs(write("a", returns(5.0, 15.0, std=2.5, below=5.0, above=5.0))).axes
+    extremes, deviation = (each.get_datalim(axes.transData) for each in axes.collections)
+    assert (extremes.y0, extremes.y1) == (0.0, 20.0)
+    assert (deviation.y0, deviation.y1) == (2.5, 17.5)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_single_evaluation_shows_its_spread(drawn, write):
+    axes = drawn(write("a", returns(5.0, std=4.5, below=4.0, above=6.0))).axes[0]
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [5.0])
+    extremes, deviation = (bar.get_segments()[0][:, 1] for bar in axes.collections)
+    np.testing.assert_array_equal(extremes, [1.0, 11.0])
+    np.testing.assert_array_equal(deviation, [1.0, 9.5])  # no episode was below 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_actors_and_evaluations_without_a_finite_return_are_left_out(drawn, write):
+    metrics = returns([1, 5, 9], [2, 6, 9], [3, 7, 9])
+    for values in metrics.values():
+        values[:] = [[*row[:2], None] for row in values[:2]] + [[None] * 3]
+    figure = drawn(write("a", metrics))
+    assert titles(figure) == ["Episode return: actor 0", "Episode return: actor 1"]
+    for axes, values in zip(figure.axes, ([1, 2], [5, 6]), strict=True):
+        np.testing.assert_array_equal(axes.lines[0].get_xdata(), [0, 100])
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), values)
+
+
+def test_environment_steps_are_counted_in_thousands_and_millions(tmp_path):
+    steps = [0, 400_000, 1_000_000]
+    (axes,) = plot_runs(write_run(tmp_path / "a", metrics=returns(1, 2, 3), steps=steps)).axes
+    assert {"0", "200k", "1M"} <= {tick.get_text() for tick in axes.get_xticklabels()}
+
+
+@pytest.fixture
+def axes_of(write):
+    """Draw runs of equal episodes, and the return of random actions if there is one."""
+
+    def draw(*means, random=None):
+        metrics = [returns(*each, std=0, below=0, above=0) for each in means]
+        runs = [run for i, each in enumerate(metrics) for run in write("abc"[i], each)]
+        if random is not None:
+            summary = {"returns": {"mean": [0.0]}, "random_returns": {"mean": [random]}}
+            (runs[0] / "summary.json").write_text(json.dumps(summary))
+        return plot_runs(runs).axes[0]
+
+    return draw
+
+
+def test_a_first_evaluation_far_below_leaves_the_axis_to_the_rest(axes_of):
+    limits = axes_of([-120, -20, -15, -12]).get_ylim()
+    assert limits == pytest.approx((-20.4, -11.6))  # 5 % more than the curve's -20 to -12
+
+
+@pytest.mark.parametrize("random", [None, -27.0])
+def test_a_first_evaluation_that_takes_half_of_the_axis_stays_on_it(axes_of, random):
+    axes = axes_of([-28, -20, -15, -12], random=random)
+    assert axes.get_ylim() == pytest.approx((-28.8, -11.2))
+    assert any(line.get_linestyle() == ":" for line in axes.lines) == (random is not None)
+
+
+@pytest.mark.parametrize(("random", "text"), [(-121.25, "below"), (60.0, "above")])
+def test_random_actions_beyond_the_axis_are_named_at_its_edge(axes_of, random, text):
+    axes = axes_of([-120, -20, -15, -12], random=random)
+    assert axes.get_ylim() == pytest.approx((-20.4, -11.6))
+    assert [each.get_text() for each in axes.texts] == [f"random actions: {random:.3g}, {text}"]
+
+
+def test_a_level_curve_has_an_axis_of_some_height(axes_of):
+    low, high = axes_of([500, 500, 500, 500]).get_ylim()
+    assert low < 500 < high
+
+
+def test_first_evaluations_of_several_runs_do_not_widen_the_axis_in_turn(axes_of):
+    # Each first evaluation would double what the ones before have left of the axis.
+    axes = axes_of(*([first, -20, -15, -12] for first in (-28, -44, -76)))
+    assert axes.get_ylim() == pytest.approx((-28.8, -11.2))
 
 
 def test_a_profiles_title_fits_its_picture(figures, tmp_path):
@@ -403,7 +477,7 @@ def test_what_cannot_be_plotted_is_explained_in_one_line(tmp_path, write, capsys
     assert str(run / "config.yaml") in fail(["plot", run, "--to", path], capsys)
 
 
-def test_ten_runs_are_plotted_within_five_seconds_and_without_jax(tmp_path, write):
+def test_ten_runs_are_plotted_within_five_seconds_without_jax_and_pyplot(tmp_path, write):
     import matplotlib.font_manager  # noqa: F401 - indexes the machine's fonts, once
 
     curve = np.linspace(0.0, 1.0, 200)[:, None] * [1.0, 2.0, 3.0]
@@ -413,16 +487,19 @@ def test_ten_runs_are_plotted_within_five_seconds_and_without_jax(tmp_path, writ
     assert len(directories) == 10
     code = """
 import sys
+import jaxagents.visual.run_plots
 from jaxagents.cli.main import main
+print("matplotlib" in sys.modules)
 status = main(["plot", *sys.argv[1:], "--to", "ten.png"])
-print(sorted(name for name in ("jax", "flax", "scipy.stats") if name in sys.modules))
+unneeded = "jax", "flax", "scipy.stats", "matplotlib.pyplot"
+print(sorted(name for name in unneeded if name in sys.modules))
 sys.exit(status)
 """
     command = [sys.executable, "-c", code, *directories]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert finished.stdout.splitlines() == ["ten.png", "[]"]
+    assert finished.stdout.splitlines() == ["False", "ten.png", "[]"]
     # CPU time, as other tests run at the same time.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
 
