@@ -111,9 +111,9 @@ class SingleRun:
 
     def plot(self) -> None:
         """Draw the learning curve of the files that were written."""
-        from jaxagents.visual.run_plots import plot_runs
+        from jaxagents.visual.run_plots import draw_learning_curve
 
-        plot_runs(self.folders[0], self.folders[0] / "learning_curve.png")
+        draw_learning_curve(self.folders[0])
 
 
 @final
@@ -228,9 +228,9 @@ class MemberRuns:
     def plot(self) -> None:
         """Draw the learning curve, and the lineages if members continue from others."""
         from jaxagents.visual.population_plots import draw_lineages
-        from jaxagents.visual.run_plots import plot_runs
+        from jaxagents.visual.run_plots import draw_learning_curve
 
-        plot_runs(self._directory, self._directory / "learning_curve.png")
+        draw_learning_curve(self._directory)
         if self._selection is not None:
             draw_lineages(read_lineages(self._directory), self._directory / "lineages.png")
 

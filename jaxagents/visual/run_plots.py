@@ -96,7 +96,7 @@ def plot_runs(
     directories = [runs] if isinstance(runs, str | PathLike) else runs
     groups = directories if isinstance(directories, Mapping) else read_groups(directories)
     groups = groups if labels is None else labelled(groups, labels)
-    actors = actors or _default_actors(groups)
+    actors = actors or ("each" if len(groups) == 1 else _teams_or_mean(groups))
     panels = [make_panels(groups, each, x=x, smooth=smooth, actors=actors) for each in metrics]
     names = {
         label: label if labels is not None else f"{label} ({_count(group)})"
@@ -113,9 +113,13 @@ def plot_runs(
     return figure
 
 
-def _default_actors(groups: Mapping[str, Sequence[Run]]) -> Actors:
-    if len(groups) == 1:
-        return "each"
+def draw_learning_curve(directory: Path) -> None:
+    """Draw a run's or population's mean return, or that of each of several teams, in its folder."""
+    groups = read_groups([directory])
+    plot_runs(groups, directory / "learning_curve.png", actors=_teams_or_mean(groups))
+
+
+def _teams_or_mean(groups: Mapping[str, Sequence[Run]]) -> Actors:
     teams = [run.teams for group in groups.values() for run in group]
     is_several = teams[0] is not None and len(set(teams[0])) > 1
     return "team" if is_several and all(each == teams[0] for each in teams) else "mean"
