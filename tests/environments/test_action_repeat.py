@@ -161,6 +161,7 @@ def test_episodes_and_their_pictures_are_counted_in_actions():
     assert episode.reward.shape == (6, 3)  # of 26 steps
     scene = make_scene(env, params, episode)
     assert [actor.name for actor in scene.actors] == ["agent_0", "agent_1", "agent_2"]
+    assert scene.seconds_per_step == 5 * make_scene(env.env, params, episode).seconds_per_step
 
 
 class Revolving(Relay):

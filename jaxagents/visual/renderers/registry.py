@@ -69,8 +69,9 @@ def _of_side(scene: Scene, actors: Sequence[int]) -> Scene:
 
 def _scene_of_states(env: Any, params: Any, episode: Episode, actors: list[Actor]) -> Scene | None:
     """Draw the environment's states; return None if no renderer knows them."""
-    if isinstance(env, ActionRepeat):  # one picture per action
-        return _scene_of_states(env.env, params, episode, actors)
+    if isinstance(env, ActionRepeat):  # a picture per action, shown for as long as its steps
+        scene = _scene_of_states(env.env, params, episode, actors)
+        return scene and scene._replace(seconds_per_step=scene.seconds_per_step * env.n_steps)
     if isinstance(env, HostEnvironment):
         return pictures.recorded_scene(env.frames_per_second, episode, actors)
     if hasattr(env, "draw"):
