@@ -1,4 +1,4 @@
-"""Memory of an update beside the README's formula, on a CPU.
+"""Memory of an update beside the formula of docs/capacity.md, on a CPU.
 
 What XLA sets aside for an update's intermediate values, as compiled for short trainings, against 12
 bytes times (observation size + 0.8 * widest hidden layer + 4) for each sample of the rollout.
