@@ -76,6 +76,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # Policies and networks
     "agent_id": {"agent_id": True},
     "independent": {"parameter_sharing": "independent"},
+    "relu": {"actor_layers.activation": "relu", "critic_layers.activation": "relu"},
     "layer_norm": {"actor_layers.layer_norm": True, "critic_layers.layer_norm": True},
     "gru": {"recurrent": "gru"},
     "lstm": {"recurrent": "lstm"},
@@ -85,6 +86,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # Minibatches and epochs
     "minibatches of time rows": {"minibatch_unit": "time"},
     "minibatches of steps": {"minibatch_unit": "step"},
+    "8 minibatches of steps": {"minibatch_unit": "step", "n_minibatches": 8},
+    "16 minibatches of steps": {"minibatch_unit": "step", "n_minibatches": 16},
     "32 minibatches of steps": {"minibatch_unit": "step", "n_minibatches": 32},
     "32 minibatches of steps, 10 epochs, rates 3e-4": {
         "minibatch_unit": "step",
