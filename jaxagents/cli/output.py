@@ -185,10 +185,11 @@ def next_steps_text(experiment: "Experiment") -> str:
     from jaxagents.experiments.report.content import recipe
 
     directory, options = shown_path(experiment.directory), import_options()
+    curve = directory / "learning_curve.png"  # drawn only if there were evaluations
     first, *then = recipe(directory)
     imports = ", ".join(["jaxagents as ja", *imported_modules()])
     rows = [
-        ["learning curve", str(directory / "learning_curve.png")],
+        *([["learning curve", str(curve)]] if curve.exists() else []),
         ["HTML report", f"jaxagents report {directory}"],
         ["watch it play", f"jaxagents replay {directory}{options}"],
         ["evaluate again", f"jaxagents eval {directory}{options}"],

@@ -163,8 +163,8 @@ class _Compiled:
 class _Overlapping(_Compiled):
     """A function, or a method, whose independent loops run at the same time on a CPU."""
 
-    def __init__(self, usual: Any, static_argnames: tuple[str, ...], donated: tuple[str, ...]):
-        super().__init__(static_argnames, lambda: [_OVERLAPPING], usual.__wrapped__)
+    def __init__(self, usual: Any, donated: tuple[str, ...]):
+        super().__init__((), lambda: [_OVERLAPPING], usual.__wrapped__)
         self._usual = usual
         self._donated = donated
 
@@ -187,12 +187,7 @@ class _Overlapping(_Compiled):
             thread.stack.enter_context(_compiling())  # what is traced will be compiled
             return function(*arguments, **keywords)
 
-        program = jax.jit(
-            traced,
-            static_argnames=self._static_argnames,
-            donate_argnames=self._donated,
-            compiler_options=_OVERLAPPING,
-        )
+        program = jax.jit(traced, donate_argnames=self._donated, compiler_options=_OVERLAPPING)
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             with contextlib.ExitStack() as thread.stack:
@@ -201,9 +196,7 @@ class _Overlapping(_Compiled):
         return call
 
 
-def with_overlapping_loops(
-    function: Any, static_argnames: tuple[str, ...] = (), donate_argnames: tuple[str, ...] = ()
-) -> Any:
+def with_overlapping_loops(function: Any, donate_argnames: tuple[str, ...] = ()) -> Any:
     """Compile a function, or a method, so that its independent loops run at the same time.
 
     The results are bit-identical to those of `compiled_for_speed`. Compiling takes a tenth longer
@@ -212,11 +205,10 @@ def with_overlapping_loops(
 
     Args:
         function: A result of `compiled_for_speed` or `jax.jit`.
-        static_argnames: As for `compiled_for_speed`.
         donate_argnames: As for `jax.jit`. Donate the arguments that the results replace: otherwise
             XLA places temporary arrays in the results' memory, and loops share it again.
     """
-    return _Overlapping(function, static_argnames, donate_argnames)
+    return _Overlapping(function, donate_argnames)
 
 
 def overlapping_pays(workload: Workload, array: ArrayLike) -> bool:

@@ -882,6 +882,16 @@ def test_an_unexpected_error_keeps_its_traceback(monkeypatch):
         cli.main(["envs"])
 
 
+def test_a_run_without_evaluations_names_no_learning_curve(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    command = ["train", "tiny.yaml", "--agent.n_evals=0", "--evaluation.mode=last"]
+    assert cli.main(command) == 0
+    output = capsys.readouterr().out
+    assert "HTML report" in output
+    assert "learning_curve.png" not in output
+
+
 @pytest.mark.slow
 def test_a_run_that_reaches_stop_at_return_ends_and_is_complete(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

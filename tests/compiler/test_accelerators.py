@@ -149,13 +149,13 @@ def options_used(monkeypatch):
     return used
 
 
-def overlapping(static_argnames):
-    return lambda function: compilation.with_overlapping_loops(jax.jit(function), static_argnames)
+def overlapping():
+    return lambda function: compilation.with_overlapping_loops(jax.jit(function))
 
 
 @pytest.mark.parametrize("decorator", [compiled_for_speed, compiled_quickly, overlapping])
 def test_only_a_cpu_compiles_with_options(decorator, options_used):
-    program = decorator(())(lambda x: x + 1)
+    program = decorator()(lambda x: x + 1)
     for platform, backend in BACKENDS.items():
         with on_backend(backend):
             np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])

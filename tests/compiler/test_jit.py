@@ -143,7 +143,7 @@ def test_memory_is_trimmed_while_a_program_is_compiled_and_at_no_other_time(monk
 
     events = []
     monkeypatch.setattr(compilation, "_trimming_memory", trimming)
-    program = with_overlapping_loops(jax.jit(lambda x: x + 1), ())
+    program = with_overlapping_loops(jax.jit(lambda x: x + 1))
     for _ in range(2):
         program(jnp.ones(2))
         assert events == ["begins", "ends"]
@@ -171,7 +171,7 @@ def test_compiling_leaves_the_settings_of_the_process_as_they_were(level, own):
         if own:
             LOGGER.setLevel("CRITICAL")
         before = settings()
-        with_overlapping_loops(jax.jit(lambda x: x + 1), ())(jnp.ones(2))
+        with_overlapping_loops(jax.jit(lambda x: x + 1))(jnp.ones(2))
         assert settings() == before
     finally:
         jax.config.update("jax_logging_level", "NOTSET")
@@ -179,9 +179,7 @@ def test_compiling_leaves_the_settings_of_the_process_as_they_were(level, own):
 
 
 def test_threads_that_compile_at_the_same_time_leave_the_settings_as_they_were():
-    programs = [
-        with_overlapping_loops(jax.jit(lambda x, n=n: loops(4)(x + n)), ()) for n in range(4)
-    ]
+    programs = [with_overlapping_loops(jax.jit(lambda x, n=n: loops(4)(x + n))) for n in range(4)]
     before = settings()
     with ThreadPoolExecutor(len(programs)) as pool:
         together = list(pool.map(lambda program: program(X), programs))
@@ -205,7 +203,7 @@ except FloatingPointError:
 
 
 def test_a_compiled_program_changes_no_settings_when_called(monkeypatch):
-    program = with_overlapping_loops(jax.jit(lambda x: x + 1), ())
+    program = with_overlapping_loops(jax.jit(lambda x: x + 1))
     program(jnp.ones(2))
     monkeypatch.setattr(jax.config, "update", None)
     np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
@@ -233,7 +231,7 @@ assert not keeps_compiled_programs()
 
 
 def test_xla_warns_again_after_compiling_overlapping_loops(capfd):
-    with_overlapping_loops(jax.jit(lambda x: x @ x), ())(jnp.ones((8, 8)))
+    with_overlapping_loops(jax.jit(lambda x: x @ x))(jnp.ones((8, 8)))
     options = compilation._OVERLAPPING
     jax.jit(lambda x: jnp.cos(x @ x) @ x, compiler_options=options)(jnp.ones((8, 8)))
     assert "larger than the per-heap size limit" in capfd.readouterr().err
@@ -241,7 +239,7 @@ def test_xla_warns_again_after_compiling_overlapping_loops(capfd):
 
 def test_an_xla_without_the_option_compiles_overlapping_loops_as_usual(monkeypatch):
     monkeypatch.setattr(compilation, "_OVERLAPPING", {"xla_no_such_option": 1})
-    program = with_overlapping_loops(jax.jit(lambda x: x + 1), ())
+    program = with_overlapping_loops(jax.jit(lambda x: x + 1))
     np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
 
 
@@ -250,21 +248,16 @@ def test_errors_of_the_program_reach_the_caller():
         raise LookupError("on the host")
 
     shape = jax.ShapeDtypeStruct((), jnp.float32)
-    program = with_overlapping_loops(jax.jit(lambda x: x + jax.pure_callback(fail, shape)), ())
+    program = with_overlapping_loops(jax.jit(lambda x: x + jax.pure_callback(fail, shape)))
     with pytest.raises(jax.errors.JaxRuntimeError, match="on the host"):
         jax.block_until_ready(program(jnp.ones(2)))
 
 
 def test_loops_do_not_overlap_in_plain_jax(monkeypatch):
-    program = with_overlapping_loops(jax.jit(lambda x: x + 1), ())
+    program = with_overlapping_loops(jax.jit(lambda x: x + 1))
     monkeypatch.setattr(compilation, "tunes_for_cpu", lambda: False)
     monkeypatch.setattr(compilation, "_compiling", None)  # fails where loops overlap
     np.testing.assert_array_equal(program(jnp.ones(2)), [2, 2])
-
-
-def test_static_arguments_of_overlapping_programs_stay_static():
-    program = with_overlapping_loops(jax.jit(lambda n, x: x * len(n), static_argnames="n"), ("n",))
-    np.testing.assert_array_equal(program((1, 2), jnp.ones(2)), [2, 2])
 
 
 def quickly(function, **options):
