@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
     from jaxagents.environments.success import Success
     from jaxagents.evaluation.comparison_tables import compare_runs
-    from jaxagents.evaluation.episodes import Episode
+    from jaxagents.evaluation.episodes import Episode, EpisodeView
     from jaxagents.evaluation.payoffs import CrossPlay, Payoffs, cross_play, payoffs
     from jaxagents.experiments.config_files.file import load_config
     from jaxagents.experiments.experiment import Experiment
@@ -70,6 +70,7 @@ _MODULE_OF = {
     "Environment": "environments.protocol",
     "EnvironmentFinding": "environments.environment_check",
     "Episode": "evaluation.episodes",
+    "EpisodeView": "evaluation.episodes",
     "Evaluation": "training.callbacks",
     "Experiment": "experiments.experiment",
     "Exploitability": "ippo.exploitability",
@@ -145,6 +146,7 @@ __all__ = [
     "Environment",
     "EnvironmentFinding",
     "Episode",
+    "EpisodeView",
     "Evaluation",
     "Experiment",
     "Exploitability",

@@ -292,6 +292,9 @@ def _add_replay(commands: Commands) -> None:
         "--mp4", action="store_true", help="write MP4 films too; needs ffmpeg or the extra mp4"
     )
     command.add_argument(
+        "--view", action="store_true", help="also show each actor's value and likely actions"
+    )
+    command.add_argument(
         "--max-frames",
         type=int,
         metavar="N",
@@ -357,6 +360,7 @@ def replay(parsed: argparse.Namespace) -> None:
         parsed.seed,
         parsed.mp4,
         parsed.max_frames,
+        parsed.view,
     ):
         print(shown_path(path))
 

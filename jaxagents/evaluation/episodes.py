@@ -238,6 +238,31 @@ class Episode(NamedTuple):
         """Number of actors, including dead ones."""
         return self.reward.shape[1]
 
+    @property
+    def begins(self) -> Bool[np.ndarray, "time actors"]:
+        """True where a life of the actor begins within the episode."""
+        ended = (self.terminated | self.truncated)[:-1]
+        later = (~self.active[:-1] | ended) & self.active[1:]
+        return np.concatenate([np.zeros((1, self.n_actors), bool), later])
+
+
+class EpisodeView(NamedTuple):
+    """What an agent made of an episode, as numpy arrays; the agent's `view` returns it.
+
+    Attributes:
+        value: What the critic expected: the discounted return in the environment's units,
+            ``[time, actors]``.
+        probabilities: Probability of each action, of the choices of a MultiDiscrete space one after
+            the other, ``[time, actors, actions]``; None if actions are real vectors.
+        quantiles: Actions one standard deviation below the most probable one, that one, and one
+            above, which are 16, 50 and 84 % of the distribution, ``[time, actors, dimensions, 3]``;
+            NaN in dimensions that an actor lacks. None if actions are discrete.
+    """
+
+    value: Float[np.ndarray, "time actors"]
+    probabilities: Float[np.ndarray, "time actors actions"] | None = None
+    quantiles: Float[np.ndarray, "time actors dimensions 3"] | None = None
+
 
 def record_step(
     environments: EnvironmentBatch,
@@ -255,9 +280,14 @@ def record_step(
     play, action, step = advance_play(environments, act, play, reset_memory)
     # If dead actors still earn rewards, their own episodes end with the environment's.
     alive = step.active | environments.rewards_after_death
+
+    def before_reset(final: Array, following: Array) -> Array:
+        over = step.episode_over.reshape(-1, *[1] * (final.ndim - 1))
+        return jnp.where(over, final, following)
+
     fields: dict[str, Any] = {
         "states": step.final_state,
-        "observation": step.final_observation,
+        "observation": jax.tree.map(before_reset, step.final_observation, step.observation),
         "action": action,
         "reward": step.reward,
         "active": step.active,

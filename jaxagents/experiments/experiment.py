@@ -448,6 +448,7 @@ class Experiment:
         seed: int | None = None,
         mp4: bool = False,
         max_frames: int | None = None,
+        view: bool = False,
     ) -> list[Path]:
         """Animate the first of the episodes that `evaluate` plays; see `jaxagents.visual.replay`.
 
@@ -461,6 +462,7 @@ class Experiment:
             seed: Seed of the episodes; None: the configured one.
             mp4: Write MP4 films too.
             max_frames: Show only every second, third, ... state of longer episodes; None means 300.
+            view: Also show each actor's value and likely actions.
 
         Returns:
             The paths of the files.
@@ -481,8 +483,9 @@ class Experiment:
             env, env_params = make_environment(self.config)
             agent = self.restore(how.mode)
             episodes = agent.record(jax.random.key(how.seed), n_episodes, how.n_evals, how.greedy)
+            views = [agent.view(episode) for episode in episodes] if view else None
         with explained(kinds=OF_FILES):
-            return write_replay(env, env_params, episodes, folder, mp4, n_frames)
+            return write_replay(env, env_params, episodes, folder, mp4, n_frames, views)
 
     def evaluation_by(self, **changes: Any) -> EvaluationConfig:
         """Return the configured evaluation with some fields changed.

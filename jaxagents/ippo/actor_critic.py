@@ -181,6 +181,13 @@ class ActorCritic(Frozen):
             action = self._distribution.sample(dist_params, noise)
         return self._distribution.to_environment(action), memory
 
+    def outlook(
+        self, actor: NetworkParams, observation: Observation, memory: PyTree
+    ) -> tuple[dict[str, Array], PyTree]:
+        """Return what there is to show of the policies' distributions; see `EpisodeView`."""
+        dist_params, memory = self.dist_params(actor, observation, memory)
+        return self._distribution.outlook(dist_params), memory
+
     def draw_noise(self, rng: PRNGKeyArray, *batch_shape: int) -> Float[Array, "*batch outputs"]:
         """Draw the noise that `Distribution.sample` turns into actions.
 

@@ -23,7 +23,7 @@ from jaxagents.environments.sides.side import Side
 from jaxagents.environments.spaces import ActionSpace
 from jaxagents.environments.time_limits import time_limit_of, warn_of_short_episodes
 from jaxagents.evaluation.diagnosis import Task, diagnose
-from jaxagents.evaluation.episodes import Episode
+from jaxagents.evaluation.episodes import Episode, EpisodeView
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.hyperparameters import (
     HyperParameters,
@@ -646,6 +646,22 @@ class Agent(Frozen, abc.ABC):
         actor = self.networks.actor_of(runner)
         with self.runners.explaining(runner), self.environments.raising_faults():
             return self.player.record(as_key(rng), actor, n_evals, greedy, n_episodes)
+
+    def view(self, episode: Episode, runner: Runner | None = None) -> EpisodeView:
+        """Return what the critics expected and the policies were likely to do in an episode.
+
+        Args:
+            episode: An episode of the agent's environment, from `record`.
+            runner: As for `policy`.
+        """
+        runner = self._runner_or_collected(runner)
+        actor, critic = self.networks.actor_of(runner), self.networks.critic_of(runner)
+        observation = jax.tree.map(lambda leaf: leaf[:-1], episode.observation)
+        with self.runners.explaining(runner):
+            value, shown = self.player.view(
+                actor, critic, runner.normalizers.value, observation, episode.begins
+            )
+        return EpisodeView(np.asarray(value), **jax.tree.map(np.asarray, shown))
 
     def summarize(self, values: Any) -> MetricStats:
         """Compute a metric's statistics over episodes; see `evaluation.statistics.summarize`."""

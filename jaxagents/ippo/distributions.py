@@ -80,12 +80,19 @@ class Distribution(abc.ABC):
     def from_environment(self, action: Array) -> Array:
         """Convert what an environment took to actions as sampled: undo `to_environment`."""
 
+    def outlook(self, dist_params: DistParams) -> dict[str, Array]:
+        """Return what there is to show of a distribution, as fields of `EpisodeView`."""
+        del dist_params
+        return {}
+
 
 class Logits(Distribution):
     """Distributions over finitely many actions; the parameters are the logits ``[*batch, logits]``.
 
     Actions that the observation's ``action_mask`` excludes have probability 0.
     """
+
+    _ends: tuple[int, ...] = ()  # of each choice's logits but the last choice's
 
     def with_own_params(self, network_params: PyTree) -> PyTree:
         """Return the network's parameters: there are no others."""
@@ -115,6 +122,15 @@ class Logits(Distribution):
     def from_environment(self, action: Int[Array, "..."]) -> Int[Array, "..."]:
         """Return the action as it is."""
         return action
+
+    def outlook(self, dist_params: Float[Array, "*batch logits"]) -> dict[str, Array]:
+        """Return the actions' probabilities, ``[*batch, logits]``."""
+        probabilities = [jax.nn.softmax(logits) for logits in self._split(dist_params)]
+        return {"probabilities": jnp.concatenate(probabilities, axis=-1)}
+
+    def _split(self, values: Float[Array, "*batch logits"]) -> list[Array]:
+        """Split logits, or noise, by choice."""
+        return jnp.split(values, self._ends, axis=-1)
 
 
 @final
@@ -192,10 +208,6 @@ class CategoricalProduct(Logits):
             start=jnp.zeros(dist_params.shape[:-1]),
         )
 
-    def _split(self, values: Float[Array, "*batch logits"]) -> list[Array]:
-        """Split logits, or noise, by choice."""
-        return jnp.split(values, self._ends, axis=-1)
-
 
 class NormalParams(NamedTuple):
     """Parameters of independent normal distributions, one per dimension of the action."""
@@ -264,6 +276,15 @@ class DiagonalGaussian(Distribution):
     def entropy(self, dist_params: NormalParams) -> Float[Array, "*batch"]:
         """Return the Gaussian's entropy, in nats."""
         return dist_params.sum(self._normal(dist_params).entropy())
+
+    def outlook(self, dist_params: NormalParams) -> dict[str, Array]:
+        """Return the actions one standard deviation below the mean, at it, and one above."""
+        std = jnp.exp(dist_params.log_std)
+        quantiles = [self.to_environment(dist_params.mean + n * std) for n in (-1, 0, 1)]
+        actions = jnp.stack([self._flat(each) for each in quantiles], axis=-1)
+        if dist_params.exists is not None:
+            actions = jnp.where(dist_params.exists[..., None], actions, jnp.nan)
+        return {"quantiles": actions}
 
     def _flat(self, action: Float[Array, "..."]) -> Float[Array, "*batch dimensions"]:
         n_axes = action.ndim - len(self._space.shape)

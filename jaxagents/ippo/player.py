@@ -7,7 +7,7 @@ from typing import Any, TypeVar, final
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxagents.compiler.jit import compiled, compiled_quickly, is_traced
 from jaxagents.compiler.random_keys import to_draw
@@ -218,6 +218,36 @@ class Player(Frozen):
         if statistics is None:
             return value
         return self._policies.apply(denormalize, statistics, value, axis=0)
+
+    @compiled_quickly()
+    def view(
+        self,
+        actor: NetworkParams,
+        critic: NetworkParams,
+        statistics: RunningStatistics | None,
+        observation: Observation,
+        begins: Bool[Array, "time actors"],
+    ) -> tuple[Float[Array, "time actors"], dict[str, Array]]:
+        """Return an episode's values, and the other fields of its `EpisodeView` by name."""
+        networks = self._networks
+
+        def step(
+            memory: Memory, observed: tuple[Observation, Bool[Array, " actors"]]
+        ) -> tuple[Memory, tuple[Array, dict[str, Array]]]:
+            observation, begins = observed
+            of_actor = networks.actor.reset_memory(memory.actor, begins)
+            of_critic = networks.value.reset_memory(memory.critic, begins)
+            one_env, of_actor = jax.tree.map(lambda leaf: leaf[None], (observation, of_actor))
+            shown, of_actor = networks.outlook(actor, one_env, of_actor)
+            shown, of_actor = jax.tree.map(lambda leaf: leaf[0], (shown, of_actor))
+            value, of_critic = networks.values_of_actors(critic, observation, of_critic)
+            return Memory(of_actor, of_critic), (value, shown)
+
+        start = networks.initial_memory(self._policies.n_actors)
+        _, (value, shown) = jax.lax.scan(step, start, (observation, begins))
+        if statistics is not None:
+            value = self._policies.apply(denormalize, statistics, value, axis=1)
+        return value, shown
 
     def _initial_memory(self, n_envs: int) -> PyTree:
         return self._networks.actor.empty_memory(n_envs, self._policies.n_actors)

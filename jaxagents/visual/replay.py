@@ -9,12 +9,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from jaxagents.environments.spaces import as_space
 from jaxagents.errors import pip_install
-from jaxagents.evaluation.episodes import Episode
+from jaxagents.evaluation.episodes import Episode, EpisodeView
 from jaxagents.training.atomic_write import replacing
 from jaxagents.visual.picture_files import FILMS, check_replaceable, check_suffix
 from jaxagents.visual.renderers.registry import make_scene
 from jaxagents.visual.renderers.scene import compose
+from jaxagents.visual.renderers.view_panel import with_view
 
 MAX_FRAMES = 300  # of longer episodes, only every second, third, ... state is shown
 _LAST_FRAME_SECONDS = 1.5
@@ -52,6 +54,7 @@ def film(
     env: Any,
     env_params: Any = None,
     max_frames: int = MAX_FRAMES,
+    view: EpisodeView | None = None,
 ) -> None:
     """Write an episode as a GIF or an MP4, drawn as `jaxagents replay` does.
 
@@ -61,6 +64,7 @@ def film(
         env: The episode's environment.
         env_params: Its parameters.
         max_frames: Show only every second, third, ... state of longer episodes.
+        view: Also show each actor's value and likely actions, from the agent's `view`.
 
     Raises:
         ValueError: ``path`` has another suffix, or is a file that this package did not make;
@@ -73,7 +77,7 @@ def film(
     check_replaceable(path)
     if path.suffix.lower() == ".mp4":
         find_ffmpeg()
-    _write_films(env, env_params, episode, [path], max_frames)
+    _write_films(env, env_params, episode, [path], max_frames, view)
 
 
 def write_replay(
@@ -83,6 +87,7 @@ def write_replay(
     directory: Path,
     mp4: bool = False,
     max_frames: int = MAX_FRAMES,
+    views: Sequence[EpisodeView] | None = None,
 ) -> list[Path]:
     """Write each episode as ``episode-1.gif``, ``episode-2.gif``, ...
 
@@ -93,6 +98,7 @@ def write_replay(
         directory: Folder of the files; created if it does not exist.
         mp4: Also write ``episode-1.mp4``, ...
         max_frames: Show only every second, third, ... state of longer episodes.
+        views: Also show each episode's values and likely actions; from the agent's `view`.
 
     Returns:
         The paths of the files.
@@ -102,16 +108,24 @@ def write_replay(
     written = []
     for number, episode in enumerate(episodes, start=1):
         paths = _paths(directory, number, mp4)
-        _write_films(env, params, episode, paths, max_frames)
+        view = None if views is None else views[number - 1]
+        _write_films(env, params, episode, paths, max_frames, view)
         written += paths
     return written
 
 
 def _write_films(
-    env: Any, params: Any, episode: Episode, paths: Sequence[Path], max_frames: int
+    env: Any,
+    params: Any,
+    episode: Episode,
+    paths: Sequence[Path],
+    max_frames: int,
+    view: EpisodeView | None,
 ) -> None:
     """Draw an episode once, and write it in the formats of the paths."""
     scene = make_scene(env, params, episode)
+    if view is not None:
+        scene = with_view(scene, view, episode, as_space(env.action_space(params)))
     frames = [compose(scene, episode, n) for n in shown_states(episode.n_steps, max_frames)]
     for path in paths:
         write = write_gif if path.suffix.lower() == ".gif" else write_mp4

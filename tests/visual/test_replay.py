@@ -109,6 +109,17 @@ def test_a_film_has_no_more_frames_than_are_allowed(experiment, tmp_path, monkey
         assert gif.n_frames == 3
 
 
+def test_values_and_likely_actions_are_shown_on_demand(experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(Experiment, "of_run", lambda directory: experiment)
+    heights = []
+    for name, options in {"without": [], "with": ["--view"]}.items():
+        to = str(tmp_path / name)
+        assert cli.main(["replay", str(experiment.directory), "--to", to, *options]) == 0
+        with Image.open(tmp_path / name / "episode-1.gif") as gif:
+            heights.append(gif.height)
+    assert heights[1] == heights[0] + 18 + 2 * 30  # a title, and a row for each actor
+
+
 def test_the_file_is_shown_as_seen_from_here(experiment, monkeypatch, capsys):
     monkeypatch.setattr(Experiment, "of_run", lambda directory: experiment)
     monkeypatch.chdir(experiment.directory.parent)

@@ -25,6 +25,7 @@ class Scene(NamedTuple):
     actors: Sequence["Actor"]
     seconds_per_step: float
     alive: Bool[np.ndarray, "states actors"] | None = None  # None: the episode's `active`
+    below: Callable[[int], Any] | None = None  # like `draw`, below the actors
 
 
 class Actor(NamedTuple):
@@ -44,13 +45,14 @@ def make_actors(names: Sequence[str], teams: Sequence[int] | None) -> list[Actor
 
 
 def compose(scene: Scene, episode: Episode, n_steps: int) -> Any:
-    """Draw a frame: the time above the scene, the actors and their returns so far below."""
+    """Draw a frame: the time above the scene, the actors and their returns so far below it."""
     from PIL import Image
 
     parts = [
         _draw_header(episode, n_steps),
         scene.draw(n_steps),
         _draw_actors(scene, episode, n_steps),
+        *([] if scene.below is None else [scene.below(n_steps)]),
     ]
     frame = Image.new("RGB", (WIDTH, sum(part.height for part in parts)), "white")
     top = 0
