@@ -153,7 +153,7 @@ def envs(parsed: argparse.Namespace) -> None:
         try:
             info = describe(env_id)
         except OSError:
-            rows.append([env_id, "", "", "", "", "not available here: its data must be downloaded"])
+            rows.append([env_id, "", "", "", "", "needs a connection: its data is downloaded"])
             continue
         except EntryPointError as error:
             rows.append([env_id, "", "", "", "", f"not available here: {error}"])

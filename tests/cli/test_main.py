@@ -814,7 +814,7 @@ def test_an_environment_whose_data_cannot_be_downloaded_is_listed_as_such(monkey
 
     monkeypatch.setattr("jaxagents.environments.registry.describe", describe)
     assert cli.main(["envs", "hunting/discrete"]) == 0
-    assert "not available here: its data must be downloaded" in capsys.readouterr().out
+    assert "needs a connection: its data is downloaded" in capsys.readouterr().out
 
 
 @pytest.mark.slow
