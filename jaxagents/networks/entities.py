@@ -199,7 +199,10 @@ class EntityAttention(nn.Module):
         ]
         of_units = _apply_to_each(lambda each: each @ of_head.T, jnp.stack(weights))
         weighted = map(jnp.multiply, _one_by_one(of_units), embedded)
-        total = jnp.maximum(functools.reduce(jnp.add, weights), 1) @ of_head.T
+        total = functools.reduce(jnp.add, weights)
+        # The largest weight is 1: the sum is 1 if others vanish, and 0 only without entities. By
+        # selection, because jnp.maximum halves its gradient where both arguments are equal.
+        total = jnp.where(total > 0, total, 1) @ of_head.T
         return functools.reduce(jnp.add, weighted) / total
 
 

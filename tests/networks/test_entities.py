@@ -15,7 +15,7 @@ from jaxagents.networks.entities import (
     deep_sets,
     entities_in,
 )
-from tests.agents import WALK, tiny
+from tests.agents import WALK, assert_trees_close, tiny
 
 # The own feature; two allies of two features; one feature of three enemies, and another one.
 ALLIES = EntityKind(2, ((1, 2),))
@@ -97,6 +97,33 @@ def test_attention_to_nobody_sees_zeros():
     own, seen = jnp.split(jax.jit(module.apply)(params, nobody), 2, axis=-1)
     assert jnp.all(own != 0)
     assert jnp.all(seen == 0)
+
+
+@pytest.mark.parametrize(("n_there", "scale"), [(0, 1.0), (1, 1.0), (3, 1.0), (3, 1e4)])
+def test_attention_has_the_gradients_of_a_softmax(n_there, scale):
+    """Also where its weights are constant: of a single entity, or saturated."""
+    entities = Entities.of({"others": EntityKind(3, ((2, 2),))}, 8)
+    module = EntityAttention(entities, 4, jnp.tanh, heads=1)
+    features = jnp.array([0.3, -0.2, 1.0, 2.0, -0.5, 0.8, 0.7, -1.1]).at[2 + 2 * n_there :].set(0)
+    params = module.init(jax.random.key(0), features[None])["params"]
+    params["query"]["kernel"] *= scale
+
+    def expected(params):
+        def apply(name, x):
+            layer = params[name]
+            return x @ layer["kernel"] + layer.get("bias", 0.0)
+
+        own = jnp.tanh(apply("own", features[:2]))
+        each = jnp.tanh(apply("of_others", features[2:].reshape(3, 2)))
+        if not n_there:
+            return jnp.concatenate([own, jnp.zeros(4)])
+        weights = jax.nn.softmax(each[:n_there] @ apply("query", own) / 2.0)  # sqrt(size)
+        return jnp.concatenate([own, weights @ each[:n_there]])
+
+    weights = jnp.arange(1.0, 9.0)
+    actual = jax.grad(lambda each: module.apply({"params": each}, features[None])[0] @ weights)
+    of_softmax = jax.grad(lambda each: expected(each) @ weights)(params)
+    assert_trees_close(actual(params), of_softmax, rtol=1e-4, atol=1e-5)
 
 
 def test_entities_are_taken_from_all_their_parts_and_the_rest_is_the_actors_own():
