@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from jaxagents.compiler.devices import max_over_devices
+from jaxagents.compiler.tuned_forms import nan_unless_finite
 from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ppo.losses import probability_ratio
 from jaxagents.ppo.policy_map import each_policy
@@ -65,6 +67,10 @@ def fit_in_turn(
         trained, metrics = jax.tree.map(lambda leaf: leaf[0], each_policy(fit)(*alone))
         # Padding, and actors that are dead or wait, choose nothing.
         ratios = jnp.where(own.weight > 0, log_ratio(trained["actor"].params, own), 0.0)
+        # An update with NaN or infinity will be undone.
+        params = {name: network.params for name, network in trained.items()}
+        is_finite = jnp.isfinite(nan_unless_finite([ratios, params]))
+        ratios = jnp.where(max_over_devices(~is_finite), 0.0, ratios)
         return log_factor + jnp.sum(ratios, axis=-1), (trained, metrics)
 
     _, results = jax.lax.scan(fit_next, jnp.zeros(batch.weight.shape[1:-1]), order)

@@ -95,7 +95,8 @@ def keep_finite_policies(
 ) -> Runner:
     """Undo the update of every policy with a NaN or infinite quantity, and count it.
 
-    A rollout with such a quantity is not replayed.
+    A rollout with such a quantity is not replayed, and recurrent states are not continued where
+    they are NaN or infinite: they become 0.
     """
     finite = ~jnp.any(nonfinite, axis=1)
 
@@ -111,13 +112,15 @@ def keep_finite_policies(
         chosen["replay"] = jax.lax.cond(
             jnp.all(finite), lambda: runner.replay, lambda: before.replay
         )
-    return runner.replace(**chosen, n_updates_skipped=before.n_updates_skipped + ~finite)
+    memory = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0), runner.memory)
+    n_updates_skipped = before.n_updates_skipped + ~finite
+    return runner.replace(**chosen, memory=memory, n_updates_skipped=n_updates_skipped)
 
 
 def raise_nonfinite(found: Bool[np.ndarray, "policies quantities"], update: int) -> None:
     """Raise NonFiniteError if anything was found at an update, counted from 1."""
     if found.any():
-        _, quantity = np.argwhere(found)[0]
+        quantity, _ = _first(found)
         remedy = (
             "the environment returned it: mend its step or reset"
             if QUANTITIES[quantity] in _OF_ENVIRONMENTS
@@ -131,8 +134,14 @@ def raise_nonfinite(found: Bool[np.ndarray, "policies quantities"], update: int)
 
 def describe_nonfinite(found: Bool[np.ndarray, "policies quantities"], update: int) -> str:
     """Say which quantity of which policies was found at an update."""
-    policy, quantity = np.argwhere(found)[0]
+    quantity, policy = _first(found)
     others = [f"policy {i}" for i in np.flatnonzero(found.any(axis=1)) if i != policy]
     also = f" (and in {', '.join(others)})" if others else ""
     what = QUANTITIES[quantity]
     return f"update {update} has NaN or infinity in the {what} of policy {policy}{also}"
+
+
+def _first(found: Bool[np.ndarray, "policies quantities"]) -> tuple[int, int]:
+    """Return the quantity on which all others may depend, and the policy that has it."""
+    quantity, policy = np.argwhere(found.T)[0]
+    return int(quantity), int(policy)

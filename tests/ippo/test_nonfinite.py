@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.ppo.finiteness import QUANTITIES, describe_nonfinite
 from jaxagents.training.checkpoints import Checkpoints
 from tests.agents import (
     FAST,
@@ -131,6 +132,24 @@ def test_an_update_by_hand_skips_and_counts_a_policy_without_touching_the_others
         after, expected = of_policy(after.params, 0), of_policy(expected.params, 0)
         assert_trees_close(after, expected, rtol=1e-4, atol=1e-6)
         assert largest_change(of_policy(before.params, 0), after) > 1e-4
+
+
+@pytest.mark.parametrize("cell", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
+def test_recurrent_agents_forget_what_was_nonfinite(cell):
+    agent = shared_agent(Walk(limit=100), recurrent=cell, on_nonfinite="skip")
+    runner, _ = agent.step(with_poisoned_observation(begin(agent), jnp.nan))
+    assert all_finite(runner.memory)
+    runner, _ = agent.step(runner)
+    assert int(runner.n_updates_skipped[0]) == 1  # the first
+
+
+def test_the_quantity_on_which_the_others_depend_is_named_whichever_policy_has_it():
+    found = np.zeros((3, len(QUANTITIES)), bool)
+    found[0, QUANTITIES.index("actor's loss")] = True
+    found[2, QUANTITIES.index("observations")] = True
+    assert describe_nonfinite(found, 4) == (
+        "update 4 has NaN or infinity in the observations of policy 2 (and in policy 0)"
+    )
 
 
 @pytest.mark.slow

@@ -25,7 +25,8 @@ class Samples(NamedTuple):
     weight: jax.Array
 
 
-def test_advantages_are_multiplied_by_the_ratios_of_the_policies_before():
+@pytest.mark.parametrize("fails", [False, True])
+def test_advantages_are_multiplied_by_the_ratios_of_the_policies_before(fails):
     # Three policies of two actors, one environment, two steps. Policy 0 makes its actors' actions
     # 2 and 3 times as likely, policy 1 halves its first actor's, whose second is padding, and both
     # of policy 2's actors are dead at the second step.
@@ -33,6 +34,9 @@ def test_advantages_are_multiplied_by_the_ratios_of_the_policies_before():
     weight = jnp.ones(ratio.shape).at[1, ..., 1].set(0).at[2, 1].set(0)
     batch = Samples(advantage=jnp.ones(ratio.shape), log_prob=jnp.log(ratio), weight=weight)
     factors = np.array([[6, 6], [0.5, 0.5], [5, 1]])  # of each policy at each step
+    if fails:  # the update of a policy that has become NaN is undone
+        ratio = ratio.at[1, 0, 0, 0].set(np.nan)
+        batch, factors = batch._replace(log_prob=jnp.log(ratio)), np.array([[6, 6], [1, 1], [5, 1]])
 
     def fit(networks, samples, hyperparams, rng):
         return networks, {"seen": samples.advantage[:, 0, 0]}
