@@ -202,7 +202,7 @@ def _without_actions(run: _Run) -> Iterator[str]:
         yield (
             f"The environment masked all actions of living actors of the policy"
             f"{_of(policy, counts)}, in up to {counts[policy]:,.4g} samples of an update (a mean "
-            "over updates): they acted as if there were no mask; leave living actors an action, "
+            "over updates): they took the first action; leave living actors an action, "
             "such as to do nothing, or end their episodes."
         )
 

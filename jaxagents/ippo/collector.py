@@ -162,10 +162,10 @@ def after_rollout(runner: Runner, loop: RolloutLoop) -> Runner:
 
 
 def count_empty_masks(step: Transition, space: ActionSpace, policies: PolicyMap) -> Metrics:
-    """Count each policy's samples of living actors with a choice that has no available action.
+    """Count each policy's samples of acting actors with a choice that has no available action.
 
-    That is an error of the environment. Such a choice is made as if there were no mask. Masks of a
-    `Box` mark dimensions and may be empty.
+    That is an error of the environment. Such a choice is the first action, and no policy learns
+    from it. Masks of a `Box` mark dimensions and may be empty.
 
     Args:
         step: ``[time, envs, actors, ...]``.
@@ -180,6 +180,8 @@ def count_empty_masks(step: Transition, space: ActionSpace, policies: PolicyMap)
         return {}
     of_choices = jnp.split(mask, np.cumsum(space.n_choices)[:-1], axis=-1)
     is_empty = ~jnp.all(jnp.stack([each.any(axis=-1) for each in of_choices]), axis=0)
-    of_actors = sum_over_devices(jnp.sum(step.active & is_empty, axis=(0, 1)))
+    has_turn = step.observation.has_turn
+    acts = step.active if has_turn is None else step.active & has_turn
+    of_actors = sum_over_devices(jnp.sum(acts & is_empty, axis=(0, 1)))
     of_members = policies.to_policies(of_actors.astype(jnp.float32), axis=0)
     return {"empty_masks": jnp.sum(of_members * policies.membership(), axis=1)}

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
+from jaxagents.environments.spaces import Discrete
 from jaxagents.evaluation.diagnosis import Task, diagnose
-from jaxagents.types import Observation
+from jaxagents.ippo.collector import count_empty_masks
+from jaxagents.ppo.policy_map import make_policy_map
+from jaxagents.types import Observation, Transition
 from tests.agents import SMALL, opinionated_runner
 
 
@@ -79,6 +82,17 @@ def test_they_are_counted_once_where_rollouts_are_replayed():
     for _ in range(2):
         runner, metrics = agent.step(runner)
         np.testing.assert_array_equal(metrics["empty_masks"], [3.0])
+
+
+def test_they_are_not_counted_where_players_wait():
+    shape = (1, 1, 2)  # a step, an environment, two players
+    masks = jnp.zeros((*shape, 3), bool)
+    observation = Observation(jnp.zeros((*shape, 1)), masks, has_turn=jnp.array([[[True, False]]]))
+    nothing = dict.fromkeys(Transition._fields)
+    step = Transition(**nothing)._replace(observation=observation, active=jnp.ones(shape, bool))
+    policies = make_policy_map("independent", 2, None)
+    counts = count_empty_masks(step, Discrete(3), policies)
+    np.testing.assert_array_equal(counts["empty_masks"], [1.0, 0.0])
 
 
 @pytest.mark.slow
