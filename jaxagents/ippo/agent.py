@@ -531,9 +531,10 @@ class Agent(Frozen, abc.ABC):
             last_memory=with_structure(rollout.last_memory, own),
         )
         transitions = as_transitions(rollout, self.environments, self.config, runner.n_updates_done)
+        memory = self.networks.actor.reset_memory(rollout.last_memory, transitions.begins[-1])
         runner = runner.replace(
             observation=self.environments.as_prepared(rollout.last_observation),
-            memory=runner.memory._replace(actor=rollout.last_memory),
+            memory=runner.memory._replace(actor=memory),
         )
         return skip_nonfinite(self.learn)(runner, transitions, self.split_key(runner))
 

@@ -3,7 +3,13 @@
 from typing import Any
 
 from jaxagents.config import AgentConfig
-from jaxagents.hyperparameters import HyperParameters, OptimizerParams
+from jaxagents.hyperparameters import (
+    LEARNING_RATE,
+    OPTIMIZERS,
+    HyperParameters,
+    OptimizerParams,
+    check_one_rate,
+)
 
 TEXTBOOK_CONFIG: dict[str, Any] = {
     "minibatch_unit": "step",
@@ -42,7 +48,9 @@ def textbook_ppo(**fields: Any) -> tuple[AgentConfig, HyperParameters]:
     Stable-Baselines3, https://jmlr.org/papers/v22/20-1364.html.
     """
     fields = dict(fields)
-    rate = OptimizerParams(learning_rate=fields.pop("learning_rate", TEXTBOOK_LEARNING_RATE))
+    if LEARNING_RATE in fields:
+        check_one_rate(fields[LEARNING_RATE], [name for name in OPTIMIZERS if name in fields])
+    rate = OptimizerParams(learning_rate=fields.pop(LEARNING_RATE, TEXTBOOK_LEARNING_RATE))
     hyperparams = {"actor_optimizer_params": rate, "critic_optimizer_params": rate}
     for name in HyperParameters.__dataclass_fields__:
         if name in fields:

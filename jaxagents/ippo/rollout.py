@@ -190,6 +190,11 @@ def check_rollout(
             "the rollout lacks memory or last_memory, which recurrent agents learn from; collect "
             "it with Rollout.from_records."
         )
+    if config.shaped_reward_steps is not None and rollout.shaped_reward is None:
+        raise ValueError(
+            "the rollout has no shaped_reward, which the agent adds to rewards "
+            f"(shaped_reward_steps={config.shaped_reward_steps}); give the environment's."
+        )
     bootstraps = not environments.time_limit.is_terminal
     if bootstraps and rollout.final_observation is None and np.any(rollout.truncated):
         raise ValueError(
@@ -218,7 +223,7 @@ def check_shapes(
             "give has_turn, or the actions of players who waited would be learnt from."
         )
     leading = (config.rollout_length, config.batch_size, environments.n_actors)
-    names = ("log_prob", "reward", "terminated", "truncated", "active")
+    names = ("log_prob", "reward", "shaped_reward", "terminated", "truncated", "active")
     expected: dict[str, tuple[int, ...]] = dict.fromkeys(names, leading)
     expected["action"] = (*leading, *action_shape)
     expected["episode_over"] = leading[:2]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.errors import FlaxError
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxagents.compiler.devices import DIVIDED, DIVIDED_AFTER_FIRST, WHOLE
 from jaxagents.compiler.jit import compiled_quickly
@@ -87,13 +87,28 @@ class Runners(Frozen):
         """Return a runner whose schedules anneal over the configured number of updates.
 
         The number is a part of the runner, because a program that had it as a constant would be
-        compiled again for every other number.
+        compiled again for every other number. A learning rate that adapts to the KL divergence
+        begins with the hyperparameter if the runner's did not adapt before.
 
         Raises:
             ValueError: the runner holds a policy alone.
         """
         check_can_train(runner)
-        return runner.replace(n_steps=jnp.asarray(self._config.n_steps, jnp.int32))
+        n_steps = jnp.asarray(self._config.n_steps, jnp.int32)
+        learning_rate = runner.learning_rate
+        if self._adapts_rate and learning_rate is None:
+            learning_rate = self._initial_rate(runner.hyperparams)
+        return runner.replace(n_steps=n_steps, learning_rate=learning_rate)
+
+    @property
+    def _adapts_rate(self) -> bool:
+        return self._config.learning_rate_schedule == "kl"
+
+    def _initial_rate(self, hyperparams: HyperParameters) -> Float[Array, " policies"] | None:
+        if not self._adapts_rate:
+            return None
+        params = per_policy(hyperparams, self._policies.n_policies)
+        return jnp.asarray(params.actor_optimizer_params.learning_rate)
 
     @compiled_quickly(optimized=False)
     def _begin(
@@ -139,11 +154,7 @@ class Runners(Frozen):
             observation=observation,
             memory=self._networks.initial_memory(config.batch_size, self._policies.n_actors),
             normalizers=normalizers,
-            learning_rate=(
-                params.actor_optimizer_params.learning_rate
-                if config.learning_rate_schedule == "kl"
-                else None
-            ),
+            learning_rate=self._initial_rate(hyperparams),
             rng=rng,
             hyperparams=hyperparams,
             n_updates_done=jnp.zeros((), jnp.int32),

@@ -22,7 +22,7 @@ from tests.agents import (
     tiny,
     trained,
 )
-from tests.probes import Chords, Clock, RealWalk, Team, Walk
+from tests.probes import Chords, Clock, RealWalk, Shaped, Team, Walk
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MORTAL = Walk(deaths=(100, 3), limit=5)
@@ -189,3 +189,24 @@ def test_recurrent_agents_need_the_recurrent_states():
     agent = shared_agent(recurrent="gru")
     with pytest.raises(ValueError, match="lacks memory or last_memory, which recurrent agents"):
         agent.update(opinionated_runner(agent), logged())
+
+
+def test_a_rollout_lacks_no_reward_that_the_agent_shapes():
+    agent = shared_agent(Shaped(), shaped_reward_steps=100)
+    rollout = logged(observation=np.zeros((*SHAPE, 1)), last_observation=np.zeros((4, 2, 1)))
+    with pytest.raises(ValueError, match=r"no shaped_reward, .* \(shaped_reward_steps=100\)"):
+        agent.update(begin(agent), rollout)
+    with pytest.raises(ValueError, match=r"shaped_reward has shape \(4, 2\)"):
+        agent.update(begin(agent), rollout._replace(shaped_reward=np.zeros((4, 2))))
+
+
+def test_a_learning_rate_that_adapts_begins_with_the_hyperparameter():
+    constant, adapting = shared_agent(), shared_agent(learning_rate_schedule="kl")
+    runner, metrics = adapting.step(begin(constant))
+    (expected,) = [float(FAST.actor_optimizer_params.learning_rate)]
+    assert float(metrics["learning_rate"][0]) == pytest.approx(expected)
+    assert float(runner.learning_rate[0]) / expected in (
+        pytest.approx(1.0),
+        pytest.approx(1.5),
+        pytest.approx(1 / 1.5),
+    )

@@ -185,6 +185,11 @@ def test_a_field_that_neither_configuration_has_is_an_error():
         ja.textbook_ppo(n_step=7)
 
 
+def test_a_rate_for_both_networks_excludes_one_of_either():
+    with pytest.raises(ValueError, match=r"learning_rate=0\.5 is that of both"):
+        ja.textbook_ppo(n_steps=7, learning_rate=0.5, actor_optimizer_params=ja.OptimizerParams())
+
+
 def test_a_file_may_name_the_preset_and_change_it(tmp_path):
     path = tmp_path / "textbook.yaml"
     path.write_text(
