@@ -8,7 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
 from jaxagents.entities import EntityKind
-from jaxagents.environments.protocol import ACTS_NEXT, Environment, StepResult
+from jaxagents.environments.protocol import (
+    ACTS_NEXT,
+    Environment,
+    StepResult,
+    is_step_overridden,
+)
+from jaxagents.environments.spaces import Box, as_space
 from jaxagents.types import Observation, PyTree
 
 
@@ -33,16 +39,18 @@ class ActionRepeat(Environment):
     sooner. Rewards are summed; those of an actor after its end only if ``env.rewards_after_death``.
     Everything else is counted in steps of this environment: γ, rollouts, environment steps, and
     ``max_episode_steps``, which is the environment's own divided by ``n_steps`` and rounded up.
-    Infos are those of an actor's last step; those of `Success` are accumulated as it says.
+    Infos are those of an actor's last step; those of `Success` are accumulated as it says, and a
+    mean over an episode is one over its actions.
 
     Args:
         env: The environment.
         n_steps: Steps for which an action lasts, at least 1.
 
     Raises:
-        TypeError: the environment is not an `Environment`.
-        ValueError: ``n_steps`` is not a whole number from 1 on; or, once it is stepped, its actors
-            come back within an episode.
+        TypeError: the environment is not an `Environment`, or overrides `step` or `reset`.
+        ValueError: ``n_steps`` is not a whole number from 1 on; or, once it is played, actors take
+            turns, come back within an episode, or have masked actions, which may be unavailable at
+            the next step.
     """
 
     def __init__(self, env: Environment, n_steps: int):
@@ -50,6 +58,11 @@ class ActionRepeat(Environment):
             raise TypeError(
                 f"ActionRepeat needs a jaxagents.Environment, and {type(env).__name__} is none; "
                 "outside of JAX, use a wrapper of the library."
+            )
+        if is_step_overridden(env):
+            raise TypeError(
+                f"{type(env).__name__} overrides step or reset, which ActionRepeat does not call; "
+                "implement step_env and reset_env only."
             )
         if not isinstance(n_steps, int) or isinstance(n_steps, bool) or n_steps < 1:
             raise ValueError(f"n_steps={n_steps!r}; it must be a whole number of at least 1.")
@@ -82,6 +95,7 @@ class ActionRepeat(Environment):
     def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[PyTree | Observation, PyTree]:
         """Start an episode; see `Environment.reset_env`."""
         observation, state = self.env.reset_env(rng, params)
+        self._check_can_repeat(observation)
         return self._count_actions(observation), state
 
     def step_env(
@@ -99,7 +113,13 @@ class ActionRepeat(Environment):
                     "actions cannot be repeated."
                 )
             ended = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
-            return _Last(observation, state, *ended), (jnp.asarray(reward), info)
+            numbers = ((), (self.n_actors,))
+            infos = {
+                name: value
+                for name, value in info.items()
+                if getattr(value, "shape", None) in numbers  # others are not reported
+            }
+            return _Last(observation, state, *ended), (jnp.asarray(reward), infos)
 
         def step_unless_over(last: _Last, rng: PRNGKeyArray) -> tuple[_Last, Any]:
             runs = ~(last.terminated | last.truncated)
@@ -123,6 +143,21 @@ class ActionRepeat(Environment):
             last.truncated,
             {name: self._info(name, runs, values) for name, values in infos.items()},
         )
+
+    def _check_can_repeat(self, observation: PyTree | Observation) -> None:
+        if not isinstance(observation, Observation):
+            return
+        has_mask = observation.action_mask is not None and not isinstance(
+            as_space(self.env.action_space(self.env.default_params)), Box
+        )
+        for is_there, what in (
+            (observation.has_turn is not None, "actors take turns"),
+            (has_mask, "actions are masked"),
+        ):
+            if is_there:
+                raise ValueError(
+                    f"in {type(self.env).__name__} {what}, so its actions cannot be repeated."
+                )
 
     def _sum(self, runs: Bool[Array, "steps actors"], rewards: Array) -> Array:
         earned = True if self.rewards_after_death else runs

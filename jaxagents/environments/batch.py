@@ -32,6 +32,7 @@ from jaxagents.environments.protocol import (
     Environment,
     as_flat_observation,
     as_observation,
+    is_step_overridden,
 )
 from jaxagents.environments.protocol_check import examine
 from jaxagents.environments.spaces import ActionSpace, Box, Discrete
@@ -391,12 +392,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self._env = env
         self._env_params = env_params
         self._max_episode_steps = max_episode_steps
-        # An overridden `step` or `reset` may do more than `step_env` and `reset_env`.
-        self._resets_as_batch = (
-            isinstance(env, Environment)
-            and type(env).step is Environment.step
-            and type(env).reset is Environment.reset
-        )
+        self._resets_as_batch = isinstance(env, Environment) and not is_step_overridden(env)
         interface = examine(env, env_params, resets_as_batch=self._resets_as_batch)
         self._keeps_keys = interface.keeps_keys
         self._whole_numbers = interface.whole_numbers

@@ -146,6 +146,11 @@ class Environment(abc.ABC):
         return observation, state, reward, terminated, truncated, info
 
 
+def is_step_overridden(env: Environment) -> bool:
+    """True if an environment has its own `step` or `reset`, which may do more than is inherited."""
+    return type(env).step is not Environment.step or type(env).reset is not Environment.reset
+
+
 def without_weak_types(tree: PyTree) -> PyTree:
     """Make all types strong, so that resets and steps return states of the same types."""
     return jax.tree.map(

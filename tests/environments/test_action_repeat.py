@@ -42,6 +42,8 @@ class Relay(ja.Environment):
             "scores": scores,
             "even": jnp.where(step % 2 == 0, scores, jnp.nan),
             "shaped_reward": -scores,
+            "of another shape": jnp.zeros(5),
+            "nested": {"step": step},
         }
         observation = ja.Observation(jnp.full((2, 1), step, jnp.float32), elapsed=step)
         terminated = jnp.array([True, False]) & (step >= 3)
@@ -130,9 +132,11 @@ def test_time_is_counted_in_actions():
     assert [int(found["elapsed"]) for found in play(env, 3)] == [1, 2, 3]
 
 
-def test_an_action_of_one_step_changes_nothing():
+def test_an_action_of_one_step_changes_nothing_but_leaves_out_what_is_not_reported():
     for own, repeated in zip(play(Relay(), 5), play(ja.ActionRepeat(Relay(), 1), 5), strict=True):
+        left_out = {name: own.pop(name) for name in ("of another shape", "nested")}
         check(repeated, **own)
+        assert not left_out.keys() & repeated.keys()
 
 
 def test_a_repeated_cart_pole_is_the_same_as_by_hand():
@@ -172,6 +176,30 @@ class Revolving(Relay):
         return *rest, infos | {ACTS_NEXT: jnp.ones(2, bool)}
 
 
+class Masked(Relay):
+    """The second action is available at the start only."""
+
+    def reset_env(self, rng, params):
+        observation, state = super().reset_env(rng, params)
+        return observation._replace(action_mask=jnp.ones((2, 2), bool)), state
+
+
+class TakingTurns(Relay):
+    """The first actor begins."""
+
+    def reset_env(self, rng, params):
+        observation, state = super().reset_env(rng, params)
+        return observation._replace(has_turn=jnp.array([True, False])), state
+
+
+class Tenfold(Relay):
+    """Earns ten times as much."""
+
+    def step(self, *arguments):
+        observation, state, reward, *rest = super().step(*arguments)
+        return observation, state, 10 * reward, *rest
+
+
 def test_what_cannot_be_repeated_is_refused():
     with pytest.raises(TypeError, match=r"needs a jaxagents\.Environment, and object is none"):
         ja.ActionRepeat(object(), 2)
@@ -180,6 +208,12 @@ def test_what_cannot_be_repeated_is_refused():
             ja.ActionRepeat(Relay(), n_steps)
     with pytest.raises(ValueError, match="actors of Revolving come back within an episode"):
         play(ja.ActionRepeat(Revolving(), 2), 1)
+    with pytest.raises(ValueError, match="in Masked actions are masked, so its actions cannot"):
+        play(ja.ActionRepeat(Masked(), 2), 1)
+    with pytest.raises(ValueError, match="in TakingTurns actors take turns, so its actions"):
+        play(ja.ActionRepeat(TakingTurns(), 2), 1)
+    with pytest.raises(TypeError, match="Tenfold overrides step or reset, which ActionRepeat does"):
+        ja.ActionRepeat(Tenfold(), 2)
 
 
 def test_wrappers_of_environments_in_jax_have_names_too():
