@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.ppo.finiteness import QUANTITIES, describe_nonfinite
 from jaxagents.training.checkpoints import Checkpoints
 from tests.agents import (
     FAST,
@@ -141,15 +140,6 @@ def test_recurrent_agents_forget_what_was_nonfinite(cell):
     assert all_finite(runner.memory)
     runner, _ = agent.step(runner)
     assert int(runner.n_updates_skipped[0]) == 1  # the first
-
-
-def test_the_quantity_on_which_the_others_depend_is_named_whichever_policy_has_it():
-    found = np.zeros((3, len(QUANTITIES)), bool)
-    found[0, QUANTITIES.index("actor's loss")] = True
-    found[2, QUANTITIES.index("observations")] = True
-    assert describe_nonfinite(found, 4) == (
-        "update 4 has NaN or infinity in the observations of policy 2 (and in policy 0)"
-    )
 
 
 @pytest.mark.slow

@@ -83,10 +83,16 @@ def test_samples_with_zero_weight_may_be_nan(name):
     assert not found(value_weight=ONE.at[1].set(0.0), **{name: ONE.at[1].set(np.nan)}).any()
 
 
-def test_the_error_names_the_first_quantity_and_all_policies():
+@pytest.mark.parametrize(
+    ("of_policy_2", "message"),
+    [
+        (5, r"actor's loss of policy 0 \(and in policy 2\); lower the learning rate"),
+        (1, r"observations of policy 2 \(and in policy 0\); the environment returned it"),
+    ],
+)
+def test_the_error_names_the_quantity_on_which_the_others_depend(of_policy_2, message):
     flags = np.zeros((3, len(QUANTITIES)), bool)
-    flags[0, [4, 6]] = flags[2, 1] = True
-    message = r"actor's loss of policy 0 \(and in policy 2\); lower the learning rate"
+    flags[0, [4, 6]] = flags[2, of_policy_2] = True
     with pytest.raises(NonFiniteError, match=message):
         raise_nonfinite(flags, update=1)
 
