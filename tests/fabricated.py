@@ -17,6 +17,7 @@ def write_run(
     steps: list[int] | None = None,
     final_returns: list[float | None] | None = None,
     agent: dict[str, Any] | None = None,
+    resumed: dict[int, dict[str, Any]] | None = None,
     **config: Any,
 ) -> Path:
     """Write the files of a run.
@@ -30,12 +31,17 @@ def write_run(
         steps: Environment steps of the evaluations; by default 0, 100, 200, ...
         final_returns: Mean return per actor in the summary; None writes no summary.
         agent: Further settings of the agent.
+        resumed: Settings that the run was resumed with, by the number of updates done before.
         config: Further settings.
     """
     directory.mkdir(parents=True)
     agent = {"parameter_sharing": "shared", **(agent or {})}
     whole = {"name": name, "env": env, "agent": agent, "seed": seed, **config}
     (directory / "config.yaml").write_text(yaml.safe_dump(whole))
+    for since, changed in (resumed or {}).items():
+        changed_agent = {**agent, **changed.get("agent", {})}
+        text = yaml.safe_dump({**whole, **changed, "agent": changed_agent})
+        (directory / f"config_from_{since}.yaml").write_text(text)
     metrics = metrics or {}
     n_evaluations = len(next(iter(metrics.values()), []))
     steps = steps or [100 * i for i in range(n_evaluations)]

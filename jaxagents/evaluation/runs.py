@@ -24,6 +24,12 @@ MEMBERS = "members"
 """A population's folder of its members' directories, each that of a run."""
 _RESUMED_CONFIG = re.compile(r"config_from_([0-9]+)\.yaml")
 _MAY_DIFFER = ("seed", "runs_dir", "tracking")  # keys in which runs of a group may differ
+# Keys that a resumed run may change without learning otherwise.
+_NOT_LEARNING = (*_MAY_DIFFER, "name", "preset", "stop_at_return", "evaluation")
+_NOT_LEARNING_OF_AGENT = (
+    *("n_steps", "eval_frequency", "n_evals", "initial_evaluation", "eval_seed"),
+    *("keep_latest", "keep_best", "progress_bar"),
+)
 _PARENTS, _VARIED = "parents", "hyperparams."  # keys of records
 
 
@@ -31,9 +37,10 @@ class Run(NamedTuple):
     """The contents of a run's directory."""
 
     directory: Path
-    config: dict[str, Any]  # config.yaml as plain data
+    config: dict[str, Any]  # the latest configuration as plain data
     records: list[dict[str, Any]]  # metrics.jsonl, one per evaluation; see `JsonLines`
     summary: dict[str, Any] | None  # summary.json, if training has ended
+    configs: dict[int, dict[str, Any]]  # all, by the updates done before each; see `configs_of`
 
     @property
     def name(self) -> str:
@@ -108,6 +115,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
         config,
         read_records(metrics) if metrics.is_file() else [],
         read_summary(summary) if summary.is_file() else None,
+        {since: read_run_config(path) for since, path in configs_of(directory)},
     )
 
 
@@ -256,14 +264,15 @@ def renamed(groups: Mapping[str, Sequence[Run]], names: Mapping[str, str]) -> di
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Group the runs that differ only in their seed, by a unique label.
 
-    Runs with different names are in different groups even if their configurations are equal: the
+    A run that was resumed with settings that change how it learns is in no group with runs that had
+    them from the start; one that was extended, or evaluated otherwise, may be. Runs with different names are in different groups even if their configurations are equal: the
     code may have changed between them. A group's label is its name; if groups on other environments
     have the same name, its name and environment; and if a group on the same environment does, the
     directory of its first run.
     """
     by_experiment: dict[str, list[Run]] = {}
     for run in runs:
-        key = json.dumps(_without_seed(run.config), sort_keys=True)
+        key = json.dumps([_without_seed(run.config), _changes_in_learning(run)], sort_keys=True)
         by_experiment.setdefault(key, []).append(run)
     groups = list(by_experiment.values())
     names = [group[0].name for group in groups]
@@ -304,6 +313,37 @@ def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     agent = _keep_given(config["agent"], except_for=("progress_bar",))
     return _keep_given({**config, "agent": agent}, except_for=_MAY_DIFFER)
+
+
+def _changes_in_learning(run: Run) -> list[tuple[int, dict[str, Any]]]:
+    """Return how a run learnt before its latest configuration, if it was resumed with another.
+
+    Returns:
+        Settings that differ from the latest ones, with the updates done before each took effect;
+        empty if none differ. A key that only one of two configurations has is of another version of
+        the package, and does not count.
+    """
+    latest = _of_learning(run.config)
+    changes: list[tuple[int, dict[str, Any]]] = [(0, {})]
+    for since, config in sorted(run.configs.items()):
+        own = _of_learning(config)
+        differing = {key: own[key] for key in own if own[key] != latest.get(key, own[key])}
+        if differing != changes[-1][1]:
+            changes.append((since, differing))
+    return changes[1:]
+
+
+def _of_learning(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that determine how a run learns, by dotted key."""
+    agent = config["agent"]
+    own = {key: each for key, each in config.items() if key not in (*_NOT_LEARNING, "agent")}
+    own |= {
+        f"agent.{key}": each for key, each in agent.items() if key not in _NOT_LEARNING_OF_AGENT
+    }
+    schedules = [each for key, each in agent.items() if key.endswith("_schedule")]
+    if agent.get("anneal_learning_rate") or {"linear", "cosine"} & set(schedules):
+        own["agent.n_steps"] = agent.get("n_steps")  # to which schedules are stretched
+    return own
 
 
 def _keep_given(values: Mapping[str, Any], except_for: Sequence[str]) -> dict[str, Any]:

@@ -58,6 +58,55 @@ def test_no_group_is_lost_if_one_has_the_name_of_anothers_directory(tmp_path):
     assert labels(first, second, third) == {str(first): 1, "c": 1, "b": 1}
 
 
+LATE = {"hyperparams": {"gamma": 0.99}}
+
+
+@pytest.mark.parametrize(
+    ("resumed", "n_groups"),
+    [
+        ({20: LATE}, 2),
+        ({20: LATE, 40: {**LATE, "evaluation": {"n_evals": 8}}}, 2),
+        ({20: {"hyperparams": {"gamma": 0.9}}, 30: {}}, 2),  # there and back
+        ({0: LATE}, 1),  # before the first update
+    ],
+)
+def test_a_run_resumed_with_other_hyperparameters_is_in_a_group_of_its_own(
+    tmp_path, resumed, n_groups
+):
+    early = {"gamma": 0.5}
+    first = write_run(tmp_path / "0", seed=0, hyperparams=early, resumed=resumed)
+    latest = {"hyperparams": early, **resumed[max(resumed)]}
+    second = write_run(tmp_path / "1", seed=1, **latest)
+    assert len(read_groups([first, second])) == n_groups
+
+
+def test_runs_resumed_alike_are_a_group(tmp_path):
+    directories = [
+        write_run(tmp_path / f"{i}", seed=i, hyperparams={"gamma": 0.5}, resumed={20: LATE})
+        for i in range(2)
+    ]
+    assert labels(*directories) == {"run": 2}
+    later = write_run(tmp_path / "2", seed=2, hyperparams={"gamma": 0.5}, resumed={30: LATE})
+    assert labels(*directories, later) == {str(directories[0].name): 2, "2": 1}
+
+
+def test_a_run_that_was_extended_is_grouped_with_those_as_long_from_the_start(tmp_path):
+    agent = {"n_steps": 20, "eval_frequency": 5, "keep_best": 1}
+    longer = {"n_steps": 40, "eval_frequency": 10, "keep_best": 2}
+    resumed = {20: {"agent": longer}}
+    first = write_run(tmp_path / "0", seed=0, agent=agent, resumed=resumed)
+    second = write_run(tmp_path / "1", seed=1, agent=longer)
+    assert labels(first, second) == {"run": 2}
+
+
+def test_extending_a_run_with_a_schedule_changes_how_it_learnt(tmp_path):
+    annealed = {"learning_rate_schedule": "linear"}
+    resumed = {20: {"agent": {"n_steps": 40}}}
+    first = write_run(tmp_path / "0", seed=0, agent={"n_steps": 20, **annealed}, resumed=resumed)
+    second = write_run(tmp_path / "1", seed=1, agent={"n_steps": 40, **annealed})
+    assert labels(first, second) == {"0": 1, "1": 1}
+
+
 def test_two_runs_of_one_seed_are_refused(tmp_path):
     first = write_run(tmp_path / "first", seed=3)
     second = write_run(tmp_path / "second", seed=3)
