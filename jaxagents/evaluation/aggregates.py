@@ -19,6 +19,7 @@ from jaxagents.evaluation.bootstrap import interquartile_mean, percentile_interv
 from jaxagents.evaluation.comparison import (
     Interval,
     PerformanceProfile,
+    are_enough_runs,
     final_return,
     probability_of_improvement,
 )
@@ -45,11 +46,13 @@ class Improvement(NamedTuple):
     second: str
     probability: float  # mean over environments
     interval: Interval | None
+    has_enough_runs: bool  # see `are_enough_runs`; environments where all tie do not count
 
     @property
     def may_be_chance(self) -> bool:
-        """True if one half lies in the probability's 95 % interval, or there is none."""
-        return self.interval is None or self.interval.low <= 0.5 <= self.interval.high
+        """True if the runs are too few, or one half lies in the probability's 95 % interval."""
+        interval = self.interval
+        return not self.has_enough_runs or interval is None or interval.low <= 0.5 <= interval.high
 
 
 def aggregate(groups: Mapping[str, Sequence[Run]]) -> list[Aggregate]:
@@ -91,15 +94,21 @@ def improvements(methods: Sequence[Aggregate]) -> list[Improvement]:
 
 
 def describe_improvement(improvement: Improvement) -> str:
-    """Describe in a sentence how often one method earns more than another."""
-    first, second, probability, interval = improvement
+    """Describe in a sentence which method earns more, how often, and if that may be by chance."""
+    first, second, probability, interval, has_enough_runs = improvement
+    if probability < 0.5:
+        first, second, probability = second, first, 1 - probability
+        interval = interval and Interval(1 - interval.high, 1 - interval.low)
     claim = (
         f"{first} earns more than {second} in {100 * probability:.0f} % of pairs of runs on the "
         "same environment"
     )
     if interval is None:
         return f"{claim}, but a single seed says nothing about others: train with several seeds."
-    return f"{claim} (95 % interval {100 * interval.low:.0f} to {100 * interval.high:.0f} %)."
+    text = f"{claim} (95 % interval {100 * interval.low:.0f} to {100 * interval.high:.0f} %)"
+    if not has_enough_runs:
+        return f"{text}, but these are too few seeds to tell: train with 4 or more of each."
+    return f"{text}, which may be chance." if improvement.may_be_chance else f"{text}."
 
 
 def aggregate_profiles(
@@ -165,7 +174,8 @@ def _improvement(first: Aggregate, second: Aggregate) -> Improvement:
             for _ in range(_N_RESAMPLES)
         ]
         interval = Interval(*percentile_interval(np.array(resampled)).tolist())
-    return Improvement(first.label, second.label, probability, interval)
+    sizes = [(len(a), len(b)) for a, b in pairs if len({*a, *b}) > 1]
+    return Improvement(first.label, second.label, probability, interval, are_enough_runs(sizes))
 
 
 def _resamples(

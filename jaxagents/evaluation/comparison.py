@@ -5,7 +5,7 @@ Source: Agarwal et al. 2021, https://arxiv.org/abs/2108.13264.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,13 +65,9 @@ class Comparison(NamedTuple):
 
     @property
     def has_enough_runs(self) -> bool:
-        """True if a difference between this many runs can be significant.
-
-        If the groups do not differ, the probability that all runs of one earn more than all runs
-        of the other is 2 / binomial(n + m, n). It must be at most 5 %, as with 4 runs each.
-        """
-        n, m = len(self.first.returns), len(self.second.returns)
-        return min(n, m) > 1 and 2 / math.comb(n + m, n) <= _SIGNIFICANCE
+        """True if a difference between this many runs can be significant, as with 4 runs each."""
+        sizes = (len(self.first.returns), len(self.second.returns))
+        return min(sizes) > 1 and are_enough_runs([sizes])
 
     @property
     def may_be_chance(self) -> bool:
@@ -117,6 +113,18 @@ def compare(first: Group, second: Group, judged_alike: bool = True) -> Compariso
         interval=_interval(first, second) if has_interval else None,
         judged_alike=judged_alike,
     )
+
+
+def are_enough_runs(sizes: Iterable[tuple[int, int]]) -> bool:
+    """Return True if a difference between two groups of so many runs can be significant.
+
+    If the groups do not differ, the probability that all runs of one earn more than all runs of the
+    other, in each environment, is 2 / Π binomial(n + m, n). It must be at most 5 %.
+
+    Args:
+        sizes: Numbers of runs n and m of the groups in each environment.
+    """
+    return 2 / math.prod(math.comb(n + m, n) for n, m in sizes) <= _SIGNIFICANCE
 
 
 def probability_of_improvement(

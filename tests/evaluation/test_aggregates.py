@@ -8,7 +8,13 @@ import pytest
 
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
-from jaxagents.evaluation.aggregates import aggregate, aggregate_profiles, improvements
+from jaxagents.evaluation.aggregates import (
+    aggregate,
+    aggregate_profiles,
+    describe_improvement,
+    improvements,
+)
+from jaxagents.evaluation.comparison_tables import table_of
 from jaxagents.evaluation.runs import read_groups
 from tests.fabricated import returns, write_run
 
@@ -55,6 +61,47 @@ def test_improvement_is_averaged_over_environments(tmp_path):
     assert (only.first, only.second) == ("a", "b")
     assert only.probability == 0.5  # 1 on hunting and 0 on CartPole
     assert only.interval == (0.5, 0.5)  # in every resample
+
+
+def runs_of(n_seeds, *, other_is_solved):
+    """Return runs of a, which earns more than b on hunting, and on CartPole more or as much."""
+    low, high = [1.0 + i for i in range(n_seeds)], [11.0 + i for i in range(n_seeds)]
+    return {
+        ("a", "hunting/discrete"): (0.0, high),
+        ("b", "hunting/discrete"): (0.0, low),
+        ("a", "gymnax/CartPole-v1"): (0.0, [500.0] * n_seeds if other_is_solved else high),
+        ("b", "gymnax/CartPole-v1"): (0.0, [500.0] * n_seeds if other_is_solved else low),
+    }
+
+
+@pytest.mark.parametrize(
+    ("n_seeds", "other_is_solved", "enough"),
+    # By chance, a beats b in all pairs, or b beats a, with probability 2/20, 2/70 on one
+    # environment, and 2/6^2, 2/20^2 on two.
+    [(3, True, False), (4, True, True), (2, False, False), (3, False, True)],
+)
+def test_few_seeds_are_no_evidence_over_several_environments(
+    tmp_path, n_seeds, other_is_solved, enough
+):
+    runs = runs_of(n_seeds, other_is_solved=other_is_solved)
+    groups = read_groups(write_runs(tmp_path, runs))
+    (only,) = improvements(aggregate(groups))
+    assert only.interval.low > 0.5
+    assert only.may_be_chance != enough
+    assert ("too few seeds to tell" in describe_improvement(only)) != enough
+    ranks = {row["group"]: row["best"] for row in table_of(groups) if row["kind"] == "method"}
+    assert ranks == {"a": "best", "b": None if enough else "close"}
+
+
+def test_a_description_begins_with_the_better_method(tmp_path):
+    runs = runs_of(4, other_is_solved=True)
+    swapped = {({"a": "b", "b": "a"}[name], env): own for (name, env), own in runs.items()}
+    (only,) = improvements(aggregate(read_groups(sorted(write_runs(tmp_path, swapped)))))
+    assert (only.first, only.second, only.probability) == ("a", "b", 0.25)  # 0 and 1/2
+    assert describe_improvement(only) == (
+        "b earns more than a in 75 % of pairs of runs on the same environment (95 % interval 75 to "
+        "75 %)."
+    )
 
 
 def test_profiles_are_of_all_scores(tmp_path):
