@@ -64,9 +64,15 @@ class Run(NamedTuple):
     def seconds(self) -> Float[np.ndarray, "evaluations"]:
         """Seconds of training until each evaluation, added up over resumptions."""
         own = np.array([record["seconds"] for record in self.records], np.float64)
-        # The clock restarts when training is resumed.
-        ended = np.where(np.diff(own) < 0, own[:-1], 0.0)
+        # The first evaluation of each process has no rate.
+        starts = [each.get("steps_per_second", 0.0) is None for each in self.records[1:]]
+        ended = np.where(starts, own[:-1], 0.0)
         return own + np.concatenate([[0.0], np.cumsum(ended)])[: len(own)]
+
+    def seconds_until(self, n_updates_done: int) -> float:
+        """Return the seconds of training until the latest evaluation at or before an update."""
+        n_earlier = sum(each["n_updates_done"] <= n_updates_done for each in self.records)
+        return float(self.seconds[n_earlier - 1]) if n_earlier else 0.0
 
     @property
     def random_returns(self) -> list[float] | None:
@@ -265,7 +271,9 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Group the runs that differ only in their seed, by a unique label.
 
     A run that was resumed with settings that change how it learns is in no group with runs that had
-    them from the start; one that was extended, or evaluated otherwise, may be. Runs with different names are in different groups even if their configurations are equal: the
+    them from the start; one that was extended, or evaluated otherwise, may be.
+
+    Runs with different names are in different groups even if their configurations are equal: the
     code may have changed between them. A group's label is its name; if groups on other environments
     have the same name, its name and environment; and if a group on the same environment does, the
     directory of its first run.

@@ -67,6 +67,7 @@ from jaxagents.experiments.summaries import (
     evaluate_runner,
     random_returns_of,
     read_training_summary,
+    seconds_until,
     write_summary,
 )
 from jaxagents.hyperparameters import check_hyperparams
@@ -130,6 +131,7 @@ class Experiment:
             directory = from_first(str(new_run_directory(config).absolute()))
         self.directory: Path = Path(directory).absolute()  # whatever the working directory becomes
         self.n_updates_before: int = 0  # of the run that is resumed
+        self._seconds_before = 0.0
         self._read: tuple[Path, bytes] | None = None  # the file and text of the configuration
         self._own_trackers = tuple(trackers)
         self._trackers = Trackers(())
@@ -313,6 +315,7 @@ class Experiment:
         with explained():
             runner, metrics = self.agent.restore("last")
         self.n_updates_before = int(np.max(runner.n_updates_done))
+        self._seconds_before = seconds_until(self.n_updates_before, self._runs.folders)
         with explained(kinds=OF_FILES):
             is_finished = self.n_updates_before >= self.config.agent.n_steps
             if is_finished or self._has_reached_target(metrics):
@@ -376,7 +379,8 @@ class Experiment:
     def _conclude(self, runner: Any, metrics: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Evaluate the trained policies, and write the summary and the learning curve."""
         n_updates_done = int(np.max(runner.n_updates_done))
-        training = describe_training(self.config, self.n_updates_before, n_updates_done, seconds)
+        before = (self.n_updates_before, self._seconds_before)
+        training = describe_training(self.config, n_updates_done, seconds, *before)
         if n_updates_done == self.n_updates_before:  # nothing was trained: keep the earlier times
             training = read_training_summary(self.directory, n_updates_done) or training
         evaluation = self.evaluate()

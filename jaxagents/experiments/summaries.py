@@ -14,6 +14,8 @@ from jaxtyping import Float
 
 import jaxagents
 from jaxagents.environments.host import HostEnvironmentError
+from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.runs import read_run
 from jaxagents.evaluation.statistics import summarize
 from jaxagents.evaluation.success_rates import success_of_episodes, success_of_members
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
@@ -119,15 +121,37 @@ def random_returns_of(agent: "IPPOBase", how: EvaluationConfig) -> RandomReturns
     return returns if has_ended and np.isfinite(returns).all() else None
 
 
+def seconds_until(n_updates_done: int, folders: Sequence[Path]) -> float:
+    """Return how long a run has trained until an update, from its members' metrics.
+
+    0 if they are missing or damaged.
+    """
+    with contextlib.suppress(ExperimentError):
+        return max(read_run(folder).seconds_until(n_updates_done) for folder in folders)
+    return 0.0
+
+
 def describe_training(
-    config: ExperimentConfig, n_updates_before: int, n_updates_done: int, seconds: float
+    config: ExperimentConfig,
+    n_updates_done: int,
+    seconds: float,
+    n_updates_before: int = 0,
+    seconds_before: float = 0.0,
 ) -> dict[str, Any]:
-    """Return how long a run has trained, and how fast since it began or was resumed."""
+    """Return how long a run has trained, and how fast since it began or was resumed.
+
+    Args:
+        config: The configuration.
+        n_updates_done: Updates of the whole training.
+        seconds: Time since it began or was resumed; compilation and evaluations included.
+        n_updates_before: Updates before it was resumed.
+        seconds_before: Time before it was resumed.
+    """
     n_steps_now = config.seeds * (n_updates_done - n_updates_before) * config.agent.steps_per_update
     return {
         "n_updates_done": n_updates_done,
         "n_environment_steps": n_updates_done * config.agent.steps_per_update,
-        "seconds": round(seconds, 3),  # compilation and evaluations included
+        "seconds": round(seconds_before + seconds, 3),
         "environment_steps_per_second": round(n_steps_now / seconds, 1),
     }
 

@@ -3,7 +3,6 @@
 `jaxagents.evaluation.zoo` describes an entry's files and reads them without jax.
 """
 
-import itertools
 import json
 import math
 import os
@@ -249,7 +248,7 @@ def _card(entry_id: str, run: Run, evaluation: Mapping[str, Any]) -> dict[str, A
         "seeds": population.config.get("seeds") or 1,
         "n_updates": training["n_updates_done"],
         "n_environment_steps": training["n_environment_steps"],
-        "seconds": _seconds(run, training["seconds"]),
+        "seconds": round(training["seconds"], 1),
         "evaluation": {name: how[name] for name in ("n_evals", "greedy", "seed")},
         "returns": {name: statistics[name] for name in STATISTICS},
         "episode_length": evaluation["means"]["episode_lengths"],
@@ -285,17 +284,6 @@ def _command(start: Mapping[str, Any]) -> str:
         else:
             kept.append(word.removeprefix(folder))
     return shlex.join(kept)
-
-
-def _seconds(run: Run, of_last_start: float) -> float:
-    """Return the seconds of a training, summed over its starts.
-
-    A record's seconds count from a start. The summary's, which include evaluation and compilation,
-    cover the last start.
-    """
-    seconds = [float(record["seconds"]) for record in run.records]
-    ends = [now for now, after in itertools.pairwise(seconds) if after < now]
-    return round(sum(ends) + of_last_start, 1)
 
 
 def _curve(records: Sequence[Mapping[str, Any]]) -> dict[str, list[int] | list[float]]:

@@ -1,5 +1,7 @@
 """Groups of runs that are read from directories."""
 
+import json
+
 import pytest
 
 from jaxagents.errors import ExperimentError
@@ -105,6 +107,20 @@ def test_extending_a_run_with_a_schedule_changes_how_it_learnt(tmp_path):
     first = write_run(tmp_path / "0", seed=0, agent={"n_steps": 20, **annealed}, resumed=resumed)
     second = write_run(tmp_path / "1", seed=1, agent={"n_steps": 40, **annealed})
     assert labels(first, second) == {"0": 1, "1": 1}
+
+
+def test_seconds_are_added_up_where_a_process_has_begun(tmp_path):
+    # Resumed after 2 s, and after 1 s more; the second process began slowly.
+    rates = [None, 50.0, None, 50.0, None]
+    run = write_run(tmp_path / "run", metrics={"steps_per_second": rates})
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line, seconds in zip(lines, [1.0, 2.0, 5.0, 6.0, 0.5], strict=True):
+        line["seconds"] = seconds
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = read_run(run)
+    assert found.seconds.tolist() == [1.0, 2.0, 7.0, 8.0, 8.5]
+    assert [found.seconds_until(n) for n in (0, 1, 3, 9)] == [1.0, 2.0, 8.0, 8.5]
+    assert read_run(write_run(tmp_path / "new")).seconds_until(3) == 0.0
 
 
 def test_two_runs_of_one_seed_are_refused(tmp_path):

@@ -320,6 +320,20 @@ def test_a_run_is_evaluated_again_wherever_its_directory_is_now(run, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_summary_has_the_time_of_all_processes(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    records = read_records(copy / "metrics.jsonl")
+    records[-1]["seconds"] = 1000.0
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    training = Experiment.of_run(copy, ["--agent.n_steps", "4"]).resume()["training"]
+    assert training["n_environment_steps"] == 4 * 16
+    assert 1000.0 < training["seconds"] < 1300.0
+    assert training["environment_steps_per_second"] == pytest.approx(
+        16 / (training["seconds"] - 1000.0), rel=0.1
+    )  # since it was resumed
+
+
+@pytest.mark.slow
 def test_a_failing_plot_loses_no_summary(run, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("disk full")

@@ -251,7 +251,13 @@ def key_figures(groups: Groups) -> list[tuple[str, str, str]]:
     steps = sum(run.records[-1]["n_environment_steps"] for run in runs if run.records)
     figures.append(("Environment steps", f"{steps:,}", _updates(runs)))
     if summaries:
-        trainings = [summary["training"] for summary in summaries]
+        # All members of a population have the time of its training.
+        roots = [(population_of(run.directory) or (run.directory,))[0] for run in runs]
+        trainings = {
+            root: run.summary["training"]
+            for root, run in zip(roots, runs, strict=True)
+            if run.summary
+        }.values()
         seconds = sum(each["seconds"] for each in trainings)
         rate = sum(each["environment_steps_per_second"] for each in trainings) / len(trainings)
         figures.append(("Training time", clock(seconds), f"{rate:,.0f} steps per second"))

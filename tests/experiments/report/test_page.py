@@ -12,8 +12,10 @@ import pytest
 import yaml
 
 from jaxagents.cli import main as cli
+from jaxagents.evaluation.runs import read_groups
 from jaxagents.experiments.report.page import write_report
 from jaxagents.experiments.report.parts import CaptionedTable, Picture, document
+from jaxagents.experiments.report.sentences import key_figures
 from tests.reported import write_run
 
 EMPTY = ("img", "meta", "source", "wbr")
@@ -146,6 +148,16 @@ def test_a_group_of_seeds_has_an_interquartile_mean_and_every_run_a_row(seeds, e
         "with seeds 0, 1, 2 and 3: the interquartile mean of their returns is -18.50" in page.text()
     )
     assert [each.name in page.text() for each in seeds] == [True] * 4
+
+
+def test_the_time_of_a_population_counts_once(tmp_path):
+    populations = [write_run(tmp_path / each, name=each) for each in "ab"]
+    for population in populations:
+        for i in range(3):
+            write_run(population / "members" / str(i), name=population.name, seed=i)
+    figures = {title: value for title, value, _ in key_figures(read_groups(populations))}
+    assert figures["Runs"] == "6"
+    assert figures["Training time"] == "2:30"  # 75.2 s each
 
 
 def test_a_group_whose_actors_differ_has_a_range_of_interquartile_means(tmp_path, empty_plots):
