@@ -204,6 +204,12 @@ def population_of(directory: str | PathLike[str]) -> tuple[Path, int] | None:
     return (root, int(path.name)) if is_member and (root / "config.yaml").is_file() else None
 
 
+def root_of(directory: str | PathLike[str]) -> Path:
+    """Return the directory of a member's population, or of any other run itself."""
+    population = population_of(directory)
+    return Path(directory) if population is None else population[0]
+
+
 def read_groups(directories: Sequence[str | PathLike[str]]) -> dict[str, list[Run]]:
     """Read runs, and all independent members of populations, and group them by `group_runs`.
 
@@ -276,7 +282,7 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     Runs with different names are in different groups even if their configurations are equal: the
     code may have changed between them. A group's label is its name; if groups on other environments
     have the same name, its name and environment; and if a group on the same environment does, the
-    directory of its first run.
+    directory of its first run, or of that run's population.
     """
     by_experiment: dict[str, list[Run]] = {}
     for run in runs:
@@ -285,17 +291,23 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     groups = list(by_experiment.values())
     names = [group[0].name for group in groups]
     tasks = [(group[0].name, group[0].config["env"]) for group in groups]
-    folders = [group[0].directory.resolve().name for group in groups]
+    roots = [root_of(group[0].directory) for group in groups]
+    # Two members of one population are told apart by their own directories.
+    places = [
+        root if roots.count(root) == 1 else group[0].directory
+        for root, group in zip(roots, groups, strict=True)
+    ]
+    folders = [place.resolve().name for place in places]
 
-    def label(run: Run) -> str:
+    def label(run: Run, place: Path) -> str:
         if names.count(run.name) == 1:
             return run.name
         if tasks.count((run.name, run.config["env"])) == 1:
             return f"{run.name} on {run.config['env']}"
-        folder = run.directory.resolve().name
-        return folder if [*names, *folders].count(folder) == 1 else str(run.directory)
+        folder = place.resolve().name
+        return folder if [*names, *folders].count(folder) == 1 else str(place)
 
-    return {label(group[0]): group for group in groups}
+    return {label(own[0], place): own for own, place in zip(groups, places, strict=True)}
 
 
 def environments_and_names(

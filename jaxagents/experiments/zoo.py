@@ -22,8 +22,8 @@ from jaxagents.evaluation.runs import (
     Run,
     member_directories,
     path_of_config,
-    population_of,
     read_run,
+    root_of,
 )
 from jaxagents.evaluation.zoo import (
     CARD,
@@ -230,9 +230,8 @@ def _config_text(entry_id: str, config: ExperimentConfig, how: EvaluationConfig)
 
 def _card(entry_id: str, run: Run, evaluation: Mapping[str, Any]) -> dict[str, Any]:
     """Describe an entry, as plain data."""
-    found = population_of(run.directory)
-    root = run.directory if found is None else found[0]
-    population = run if found is None else read_run(root)
+    root = root_of(run.directory)
+    population = run if root == run.directory else read_run(root)
     start, training = _first_start(root), (run.final_summary or {})["training"]
     how, statistics = evaluation["evaluation"], evaluation["returns"]
     success = {"success": evaluation["success"]} if "success" in evaluation else {}

@@ -47,6 +47,36 @@ def test_groups_of_one_name_are_labelled_by_their_directories(tmp_path):
     assert labels(first, second) == {"a-1": 1, "a-2": 1}
 
 
+def write_population(folder, **settings):
+    write_run(folder, seeds=2, **settings)
+    return [write_run(folder / "members" / str(i), seed=i, **settings) for i in range(2)]
+
+
+def test_populations_of_one_name_are_labelled_by_their_directories(tmp_path):
+    write_population(tmp_path / "a-1", name="a")
+    write_population(tmp_path / "a-2", name="a", agent={"n_steps": 7})
+    single = write_run(tmp_path / "a-3", name="a", agent={"n_steps": 8})
+    found = labels(tmp_path / "a-1", tmp_path / "a-2", single)
+    assert found == {"a-1": 2, "a-2": 2, "a-3": 1}
+
+
+def test_no_group_is_lost_if_populations_directories_have_equal_names(tmp_path, monkeypatch):
+    for folder, n_steps in (("x", 7), ("y", 8)):
+        write_population(tmp_path / folder / "a", name="a", agent={"n_steps": n_steps})
+    monkeypatch.chdir(tmp_path)
+    assert labels("x/a", "y/a") == {str(tmp_path / "x/a"): 2, str(tmp_path / "y/a"): 2}
+
+
+def test_members_of_one_population_that_differ_are_labelled_by_their_own_directories(tmp_path):
+    folder = tmp_path / "a"
+    write_run(folder, name="a")
+    members = [
+        write_run(folder / "members" / str(i), name="a", hyperparams={"gamma": 0.9 + 0.01 * i})
+        for i in range(2)
+    ]
+    assert labels(*members) == {"0": 1, "1": 1}
+
+
 def test_no_group_is_lost_if_directories_have_equal_names_too(tmp_path):
     first = write_run(tmp_path / "x" / "a", name="a")
     second = write_run(tmp_path / "y" / "a", name="a", agent={"n_steps": 7})

@@ -14,7 +14,7 @@ from jaxagents.evaluation.bootstrap import (
     resampled_interquartile_means,
 )
 from jaxagents.evaluation.comparison import compare_groups, describe_comparison
-from jaxagents.evaluation.runs import Run, population_of
+from jaxagents.evaluation.runs import Run, population_of, root_of
 from jaxagents.evaluation.success_rates import success_number, success_text, untold_infos
 
 _MAX_NAMES = 3  # in the title
@@ -252,11 +252,8 @@ def key_figures(groups: Groups) -> list[tuple[str, str, str]]:
     figures.append(("Environment steps", f"{steps:,}", _updates(runs)))
     if summaries:
         # All members of a population have the time of its training.
-        roots = [(population_of(run.directory) or (run.directory,))[0] for run in runs]
         trainings = {
-            root: run.summary["training"]
-            for root, run in zip(roots, runs, strict=True)
-            if run.summary
+            root_of(run.directory): run.summary["training"] for run in runs if run.summary
         }.values()
         seconds = sum(each["seconds"] for each in trainings)
         rate = sum(each["environment_steps_per_second"] for each in trainings) / len(trainings)
