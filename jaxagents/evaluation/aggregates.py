@@ -9,7 +9,7 @@ Source: Agarwal et al. 2021, https://arxiv.org/abs/2108.13264.
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -20,8 +20,10 @@ from jaxagents.evaluation.comparison import (
     Interval,
     PerformanceProfile,
     are_enough_runs,
+    differing_keys,
     final_return,
     probability_of_improvement,
+    warning_of,
 )
 from jaxagents.evaluation.runs import Run
 
@@ -37,6 +39,7 @@ class Aggregate(NamedTuple):
     scores: dict[str, Float[np.ndarray, "runs"]]
     iqm: float  # interquartile mean of all scores
     interval: Interval | None  # of it; None: an environment has a single run
+    configs: Mapping[str, Mapping[str, Any]]  # of a run, by environment
 
 
 class Improvement(NamedTuple):
@@ -47,6 +50,7 @@ class Improvement(NamedTuple):
     probability: float  # mean over environments
     interval: Interval | None
     has_enough_runs: bool  # see `are_enough_runs`; environments where all tie do not count
+    differing: Sequence[str]  # settings of the task and evaluation that differ on an environment
 
     @property
     def may_be_chance(self) -> bool:
@@ -85,7 +89,7 @@ def aggregate(groups: Mapping[str, Sequence[Run]]) -> list[Aggregate]:
         for name, of_method in by_method.items()
     }
     scales = {env: _scale(env, [each[env] for each in by_method.values()], returns) for env in envs}
-    return [_aggregate(name, own, scales) for name, own in returns.items()]
+    return [_aggregate(name, own, scales, by_method[name]) for name, own in returns.items()]
 
 
 def improvements(methods: Sequence[Aggregate]) -> list[Improvement]:
@@ -95,7 +99,7 @@ def improvements(methods: Sequence[Aggregate]) -> list[Improvement]:
 
 def describe_improvement(improvement: Improvement) -> str:
     """Describe in a sentence which method earns more, how often, and if that may be by chance."""
-    first, second, probability, interval, has_enough_runs = improvement
+    first, second, probability, interval, has_enough_runs, _ = improvement
     if probability < 0.5:
         first, second, probability = second, first, 1 - probability
         interval = interval and Interval(1 - interval.high, 1 - interval.low)
@@ -104,11 +108,14 @@ def describe_improvement(improvement: Improvement) -> str:
         "same environment"
     )
     if interval is None:
-        return f"{claim}, but a single seed says nothing about others: train with several seeds."
-    text = f"{claim} (95 % interval {100 * interval.low:.0f} to {100 * interval.high:.0f} %)"
-    if not has_enough_runs:
-        return f"{text}, but these are too few seeds to tell: train with 4 or more of each."
-    return f"{text}, which may be chance." if improvement.may_be_chance else f"{text}."
+        text = f"{claim}, but a single seed says nothing about others: train with several seeds"
+    else:
+        text = f"{claim} (95 % interval {100 * interval.low:.0f} to {100 * interval.high:.0f} %)"
+        if not has_enough_runs:
+            text += ", but these are too few seeds to tell: train with 4 or more of each"
+        elif improvement.may_be_chance:
+            text += ", which may be chance"
+    return f"{text}.{warning_of(improvement.differing)}"
 
 
 def aggregate_profiles(
@@ -153,14 +160,19 @@ def _initial_return(run: Run) -> float:
 
 
 def _aggregate(
-    label: str, returns: dict[str, np.ndarray], scales: Mapping[str, tuple[float, float]]
+    label: str,
+    returns: dict[str, np.ndarray],
+    scales: Mapping[str, tuple[float, float]],
+    runs: Mapping[str, Sequence[Run]],
 ) -> Aggregate:
     scores = {env: (own - scales[env][0]) / scales[env][1] for env, own in returns.items()}
     interval = None
     if _has_several(scores):
         iqms = [interquartile_mean(resample.T) for resample in _resamples(scores)]
         interval = Interval(*percentile_interval(np.concatenate(iqms)).tolist())
-    return Aggregate(label, returns, scores, float(interquartile_mean(_all(scores))), interval)
+    configs = {env: each[0].config for env, each in runs.items()}
+    iqm = float(interquartile_mean(_all(scores)))
+    return Aggregate(label, returns, scores, iqm, interval, configs)
 
 
 def _improvement(first: Aggregate, second: Aggregate) -> Improvement:
@@ -175,7 +187,15 @@ def _improvement(first: Aggregate, second: Aggregate) -> Improvement:
         ]
         interval = Interval(*percentile_interval(np.array(resampled)).tolist())
     sizes = [(len(a), len(b)) for a, b in pairs if len({*a, *b}) > 1]
-    return Improvement(first.label, second.label, probability, interval, are_enough_runs(sizes))
+    found = [differing_keys(first.configs[env], second.configs[env]) for env in first.scores]
+    return Improvement(
+        first.label,
+        second.label,
+        probability,
+        interval,
+        are_enough_runs(sizes),
+        list(dict.fromkeys(key for keys in found for key in keys)),
+    )
 
 
 def _resamples(

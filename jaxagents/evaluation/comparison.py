@@ -22,7 +22,8 @@ from jaxagents.evaluation.runs import Run
 from jaxagents.evaluation.success_rates import comparable, success_of_members
 
 _SIGNIFICANCE = 0.05
-_JUDGED_BY = ("env_kwargs", "env_params", "evaluation")  # keys of a configuration
+TASK = ("env_kwargs", "env_params", "side", "agent_class", "agent.max_episode_steps")
+"""Dotted keys of a configuration that, with the environment, determine what returns measure."""
 
 
 class Interval(NamedTuple):
@@ -61,7 +62,7 @@ class Comparison(NamedTuple):
     difference: float  # interquartile mean of the first minus that of the second
     probability: float  # that a run of the first earns more than a run of the second
     interval: Interval | None  # of the difference, over seeds; None if a group has a single run
-    judged_alike: bool  # environment parameters and evaluation settings are equal
+    differing: Sequence[str] = ()  # settings of the task and evaluation that differ
 
     @property
     def has_enough_runs(self) -> bool:
@@ -91,18 +92,29 @@ def compare_groups(groups: Mapping[str, Sequence[Run]]) -> list[Comparison]:
     labelled = {label: make_group(label, runs) for label, runs in groups.items()}
     comparisons = []
     for first, second in itertools.combinations(groups, 2):
-        configs = [groups[label][0].config for label in (first, second)]
-        if configs[0]["env"] != configs[1]["env"]:
+        one, other = (groups[label][0].config for label in (first, second))
+        if one["env"] != other["env"]:
             raise ExperimentError(
-                f"{first} was trained on {configs[0]['env']} and {second} on {configs[1]['env']}; "
+                f"{first} was trained on {one['env']} and {second} on {other['env']}; "
                 "returns of different environments cannot be compared."
             )
-        judged_alike = all(configs[0].get(key) == configs[1].get(key) for key in _JUDGED_BY)
-        comparisons.append(compare(labelled[first], labelled[second], judged_alike))
+        comparisons.append(compare(labelled[first], labelled[second], differing_keys(one, other)))
     return comparisons
 
 
-def compare(first: Group, second: Group, judged_alike: bool = True) -> Comparison:
+def differing_keys(
+    first: Mapping[str, Any], second: Mapping[str, Any], keys: Sequence[str] = (*TASK, "evaluation")
+) -> list[str]:
+    """List the dotted keys whose values differ between two configurations."""
+
+    def value(config: Mapping[str, Any], key: str) -> Any:
+        group, _, name = key.rpartition(".")
+        return (config[group] if group else config).get(name)
+
+    return [key for key in keys if value(first, key) != value(second, key)]
+
+
+def compare(first: Group, second: Group, differing: Sequence[str] = ()) -> Comparison:
     """Compare two groups; the bootstrap is seeded, so equal returns give equal intervals."""
     has_interval = min(len(first.returns), len(second.returns)) > 1
     return Comparison(
@@ -111,7 +123,7 @@ def compare(first: Group, second: Group, judged_alike: bool = True) -> Compariso
         difference=first.iqm - second.iqm,
         probability=probability_of_improvement(first.returns, second.returns),
         interval=_interval(first, second) if has_interval else None,
-        judged_alike=judged_alike,
+        differing=differing,
     )
 
 
@@ -189,12 +201,15 @@ def describe_comparison(comparison: Comparison) -> str:
             text += ", but these are too few seeds to tell: train with 4 or more of each"
         elif comparison.may_be_chance:
             text += ", which may be chance"
-    differing = (
-        ""
-        if comparison.judged_alike
-        else " Their environment parameters or evaluation settings differ."
-    )
-    return f"{text}.{differing}"
+    return f"{text}.{warning_of(comparison.differing)}"
+
+
+def warning_of(differing: Sequence[str]) -> str:
+    """Return a sentence, to follow another, on settings that differ; empty if none does."""
+    if not differing:
+        return ""
+    names = " and ".join(filter(None, [", ".join(differing[:-1]), differing[-1]]))
+    return f" They differ in {names}, so their returns may measure different things."
 
 
 def _interval(first: Group, second: Group) -> Interval:

@@ -19,7 +19,7 @@ from jaxagents.evaluation.comparison import (
 )
 from jaxagents.evaluation.comparison_tables import table_of
 from jaxagents.evaluation.runs import read_groups
-from tests.fabricated import write_run
+from tests.fabricated import returns, write_run
 
 
 def group(label, *returns):
@@ -218,11 +218,38 @@ def test_the_printed_text_lists_the_groups_and_then_compares_them(write):
     assert lines[4].startswith("a earns 7.00 more than b (95 % interval")
 
 
-def test_different_evaluation_settings_are_reported(write):
-    alike = [*write("a", 1.0, evaluation={"greedy": True}), *write("b", 2.0)]
-    assert "evaluation settings differ" in comparison_text(table_of(read_groups(alike)))
+def test_settings_that_change_what_returns_measure_are_reported(write):
+    first = write("a", 1.0, evaluation={"greedy": True}, side={"actors": [0]})
+    text = comparison_text(table_of(read_groups([*first, *write("b", 2.0)])))
+    assert "They differ in side and evaluation, so their returns may measure different" in text
     alike = [*write("c", 1.0, evaluation={"x": 1}), *write("d", 2.0, evaluation={"x": 1})]
-    assert "evaluation settings differ" not in comparison_text(table_of(read_groups(alike)))
+    assert "They differ" not in comparison_text(table_of(read_groups(alike)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"env_params": {"n": 3}}, "env_params"),
+        ({"agent_class": "other"}, "agent_class"),
+        ({"agent": {"max_episode_steps": 10}}, "agent.max_episode_steps"),
+    ],
+)
+@pytest.mark.parametrize("envs", [["hunting/discrete"], ["gymnax/CartPole-v1", "hunting/discrete"]])
+def test_runs_of_another_task_are_told(tmp_path, envs, settings, name):
+    directories = [
+        write_run(
+            tmp_path / f"{i}-{label}",
+            name=label,
+            env=env,
+            metrics=returns(0.0, 1.0),
+            final_returns=[1.0],
+            **(settings if label == "b" and env == "hunting/discrete" else {}),
+        )
+        for i, env in enumerate(envs)
+        for label in "ab"
+    ]
+    (pair,) = [row for row in table_of(read_groups(directories)) if row["kind"] == "pair"]
+    assert f"They differ in {name}, so" in pair["sentence"]
 
 
 def test_a_single_group_is_refused(write):
