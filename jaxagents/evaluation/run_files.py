@@ -13,6 +13,8 @@ from jaxagents.training.trackers import json_lines
 
 _MOST_YAML_NODES = 100_000
 _SPREAD = ("return_std", "return_min", "return_max")  # of every return_mean
+RESUMED_AFTER = "resumed_after_update"
+"""Key of lines of ``metrics.jsonl`` that end a branch of training, see `read_records`."""
 _MISSING = object()
 _IN_PLAIN_WORDS = {
     "mapping values are not allowed": "a colon stands where no key can be; quote text that has one",
@@ -147,6 +149,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     """Read the lines of ``metrics.jsonl`` in the order of training, and check them.
 
     Lines that are not valid JSON are skipped, and the later of two lines of one update counts.
+    Training that was resumed after update N does not continue from evaluations of later updates:
+    none above a line ``{"resumed_after_update": N}`` counts.
 
     Raises:
         ExperimentError: the file cannot be read, or a line is wrong.
@@ -163,6 +167,11 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         place = f"{path}:{number}"
         if not isinstance(record, dict):
             raise ExperimentError(f"{place}: this is no evaluation; correct or delete the line")
+        if (after := record.get(RESUMED_AFTER)) is not None:
+            if not _is_count(after):
+                raise _wrong(place, RESUMED_AFTER, "an integer", after)
+            records = {done: each for done, each in records.items() if done <= after}
+            continue
         for key, kind, is_met in _OF_RECORDS:
             if not is_met(record.get(key)):
                 raise _wrong(place, key, kind, record.get(key, _MISSING))

@@ -26,6 +26,7 @@ from jaxagents.compiler.processes import (
     together,
 )
 from jaxagents.errors import OF_FILES, ExperimentError, explained
+from jaxagents.evaluation.run_files import RESUMED_AFTER
 from jaxagents.evaluation.runs import path_of_config, population_of
 from jaxagents.evaluation.zoo import directory_of, folder_of_results
 from jaxagents.experiments.config_files.file import (
@@ -51,6 +52,7 @@ from jaxagents.experiments.make_agent import (
 from jaxagents.experiments.members import MemberRuns, SingleRun
 from jaxagents.experiments.run_directory import (
     METRICS,
+    abandon_later_evaluations,
     append_start,
     check_same_beginning,
     config_in_force,
@@ -319,6 +321,8 @@ class Experiment:
         with explained(kinds=OF_FILES):
             is_finished = self.n_updates_before >= self.config.agent.n_steps
             if is_finished or self._has_reached_target(metrics):
+                if is_first():
+                    self._abandon_later_evaluations()
                 summary = self._finish(lambda: (runner, metrics))
                 if not is_first():
                     return summary
@@ -328,7 +332,7 @@ class Experiment:
             if is_first():
                 warn_of_stretched_schedules(self.config, self.directory, self.n_updates_before)
                 self._track(self._metrics_if_writable())
-                self._start = describe_start() | {"resumed_after_update": self.n_updates_before}
+                self._start = describe_start() | {RESUMED_AFTER: self.n_updates_before}
             hyperparams = self._runs.hyperparams_to_resume(runner)
             return self._finish(lambda: self.agent.resume(hyperparams, self._selection))
 
@@ -527,11 +531,16 @@ class Experiment:
         if self._start is not None:  # this is the first evaluation of resumed training
             start, self._start = self._start, None
             append_start(self.directory / "environment.json", start)
+            self._abandon_later_evaluations()
             try:
                 self._keep_config(self.config)
             except OSError as error:
                 _logger.warning("the new configuration could not be written: %s", error)
         self._trackers.log(evaluation)
+
+    def _abandon_later_evaluations(self) -> None:
+        for folder in {self.directory, *self._runs.folders}:
+            abandon_later_evaluations(folder, self.n_updates_before)
 
     def _keep_config(self, config: ExperimentConfig) -> None:
         """Write the configuration, and those of a population's members, where they have changed."""

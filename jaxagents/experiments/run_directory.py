@@ -20,12 +20,13 @@ import numpy as np
 
 import jaxagents
 from jaxagents.errors import ExperimentError, explained
+from jaxagents.evaluation.run_files import RESUMED_AFTER, read_records
 from jaxagents.evaluation.runs import configs_of, read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig, to_plain
 from jaxagents.training.atomic_write import write_atomically
 from jaxagents.training.saved_policy import PARTS
-from jaxagents.training.trackers import flat_keys
+from jaxagents.training.trackers import append_line, flat_keys
 
 _logger = logging.getLogger(__name__)
 METRICS = "metrics.jsonl"
@@ -181,6 +182,21 @@ def stretched_schedules(
 
 def _rounded(values: Any) -> str:
     return " and ".join(dict.fromkeys(f"{value:.3g}" for value in np.ravel(values)))
+
+
+def abandon_later_evaluations(directory: Path, n_updates_done: int) -> None:
+    """Note in a run's metrics that it is resumed after N updates if they have later ones.
+
+    A killed run may have evaluations after its last checkpoint, of a training that is not
+    continued. They stay in the file, but no longer count. A failure is logged as a warning.
+    """
+    path = directory / METRICS
+    try:
+        records = read_records(path) if path.is_file() else []
+        if records and records[-1]["n_updates_done"] > n_updates_done:
+            append_line(path, {RESUMED_AFTER: n_updates_done})
+    except (ExperimentError, OSError) as error:
+        _logger.warning("evaluations after update %d may count: %s", n_updates_done, error)
 
 
 def describe_start() -> dict[str, Any]:

@@ -149,7 +149,9 @@ class JsonLines(Tracker):
     if the environment has one); and each training metric per policy. NaN and infinities are null.
 
     Each call writes a complete line, so that ``tail -f`` follows training. An existing file is
-    continued: a resumed run repeats the evaluations made after its last checkpoint.
+    continued: a resumed run repeats the evaluations made after its last checkpoint. Where the file
+    has such evaluations, a line ``{"resumed_after_update": N}`` precedes the new ones, and earlier
+    lines of later updates do not count.
     """
 
     def __init__(self, path: str | PathLike[str]):
@@ -160,13 +162,9 @@ class JsonLines(Tracker):
 
     def log(self, evaluation: Evaluation) -> None:
         """Append one line."""
-        line = json.dumps(evaluation.record(), allow_nan=False).encode() + b"\n"
         if not self.path.exists():
             _warn_of_deleted(self.path, evaluation)
-        with naming(self.path), self.path.open("a+b") as file:
-            if _ends_mid_line(file):
-                line = b"\n" + line
-            file.write(line)
+        append_line(self.path, evaluation.record())
 
     def close(self) -> None:
         """Do nothing: the file is closed between lines."""
@@ -179,6 +177,15 @@ def _warn_of_deleted(path: Path, evaluation: Evaluation) -> None:
         path,
         evaluation.n_updates_done,
     )
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Append a line of JSON to a file, after an incomplete one if the file ends in it."""
+    line = json.dumps(record, allow_nan=False).encode() + b"\n"
+    with naming(path), path.open("a+b") as file:
+        if _ends_mid_line(file):
+            line = b"\n" + line
+        file.write(line)
 
 
 def json_lines(path: str | PathLike[str]) -> Iterator[tuple[int, Any]]:

@@ -153,6 +153,17 @@ def test_seconds_are_added_up_where_a_process_has_begun(tmp_path):
     assert read_run(write_run(tmp_path / "new")).seconds_until(3) == 0.0
 
 
+def test_evaluations_that_training_was_not_resumed_from_do_not_count(tmp_path):
+    run = write_run(tmp_path / "run", metrics={"kl": [[0.0]] * 6})
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    resumed = [*lines[:4], '{"resumed_after_update": 1}', lines[5]]
+    (run / "metrics.jsonl").write_text("\n".join(resumed))
+    assert [each["n_updates_done"] for each in read_run(run).records] == [0, 1, 5]
+    (run / "metrics.jsonl").write_text('{"resumed_after_update": "x"}\n')
+    with pytest.raises(ExperimentError, match=r"jsonl:1: resumed_after_update should be an int"):
+        read_run(run)
+
+
 def test_two_runs_of_one_seed_are_refused(tmp_path):
     first = write_run(tmp_path / "first", seed=3)
     second = write_run(tmp_path / "second", seed=3)

@@ -21,6 +21,7 @@ import jaxagents as ja
 from jaxagents.environments.suites.catalogue import SUITES
 from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.run_files import read_records
+from jaxagents.evaluation.runs import read_run
 from jaxagents.experiments.config_files.file import load_config, save_config
 from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.experiments.experiment import Experiment
@@ -331,6 +332,28 @@ def test_a_summary_has_the_time_of_all_processes(run, tmp_path):
     assert training["environment_steps_per_second"] == pytest.approx(
         16 / (training["seconds"] - 1000.0), rel=0.1
     )  # since it was resumed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_steps", [3, 6])
+def test_evaluations_of_a_training_that_is_not_continued_do_not_count(run, tmp_path, n_steps):
+    """A run is killed after update 5, before its checkpoint is written, and evaluates less now."""
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / "summary.json").unlink()
+    metrics = copy / "metrics.jsonl"
+    before = metrics.read_text()
+    last = json.loads(before.splitlines()[-1])
+    ahead = "".join(json.dumps({**last, "n_updates_done": n}) + "\n" for n in (4, 5))
+    metrics.write_text(before + ahead + '{"n_upd')
+    changes = ["--agent.n_steps", str(n_steps), "--agent.eval_frequency", "3"]
+    Experiment.of_run(copy, changes).resume()
+    found = read_run(copy)
+    assert [each["n_updates_done"] for each in found.records] == [*range(4), *range(6, n_steps + 1)]
+    assert not found.is_unfinished
+    assert metrics.read_text().startswith(before + ahead)
+    again = metrics.read_text()
+    Experiment.of_run(copy, changes).resume()
+    assert metrics.read_text() == again
 
 
 @pytest.mark.slow
