@@ -60,7 +60,7 @@ from jaxagents.experiments.run_directory import (
     keep_config,
     new_run_directory,
     numbered_if_taken,
-    warn_of_stretched_schedules,
+    warn_of_changes,
 )
 from jaxagents.experiments.starting_point import read_starting_point
 from jaxagents.experiments.summaries import (
@@ -330,7 +330,7 @@ class Experiment:
                 self._keep_config(replace(trained_with, evaluation=self.config.evaluation))
                 return summary
             if is_first():
-                warn_of_stretched_schedules(self.config, self.directory, self.n_updates_before)
+                warn_of_changes(self.config, self.directory, self.n_updates_before)
                 self._track(self._metrics_if_writable())
                 self._start = describe_start() | {RESUMED_AFTER: self.n_updates_before}
             hyperparams = self._runs.hyperparams_to_resume(runner)

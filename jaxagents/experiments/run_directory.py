@@ -20,6 +20,7 @@ import numpy as np
 
 import jaxagents
 from jaxagents.errors import ExperimentError, explained
+from jaxagents.evaluation.comparison import TASK, differing_keys
 from jaxagents.evaluation.run_files import RESUMED_AFTER, read_records
 from jaxagents.evaluation.runs import configs_of, read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
@@ -131,14 +132,34 @@ def config_in_force(directory: Path, n_updates_done: int) -> Path:
     return [path for since, path in configs_of(directory) if since <= n_updates_done][-1]
 
 
-def warn_of_stretched_schedules(
-    config: ExperimentConfig, directory: Path, n_updates_done: int
-) -> None:
-    """Log which hyperparameters jump when a run is resumed after some updates."""
+def warn_of_changes(config: ExperimentConfig, directory: Path, n_updates_done: int) -> None:
+    """Log what a changed configuration affects unexpectedly when a run is resumed.
+
+    That is which hyperparameters jump, and whether the best checkpoint is chosen over two tasks.
+    """
     with contextlib.suppress(ExperimentError):  # written by another version of the package
         before = load_config(config_in_force(directory, n_updates_done))
-        if text := stretched_schedules(before, config, n_updates_done):
+        schedules = stretched_schedules(before, config, n_updates_done)
+        for text in filter(None, [schedules, changed_task(before, config, n_updates_done)]):
             _logger.warning("%s", text)
+
+
+def changed_task(before: ExperimentConfig, after: ExperimentConfig, n_updates_done: int) -> str:
+    """Say in a line that the best checkpoint is chosen over two tasks; empty if it is not.
+
+    Args:
+        before: Configuration of the run that is resumed.
+        after: Configuration to resume it with.
+        n_updates_done: Updates done before.
+    """
+    changed = differing_keys(to_plain(before), to_plain(after), TASK)
+    if not changed or after.evaluation.mode != "best":
+        return ""
+    return (
+        f"{', '.join(changed)} changed after update {n_updates_done:,}, and evaluation.mode=best "
+        "chooses among checkpoints of both tasks; use --evaluation.mode last, or begin another "
+        "run by: jaxagents train FILE --from RUN"
+    )
 
 
 def stretched_schedules(

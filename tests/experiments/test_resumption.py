@@ -6,9 +6,14 @@ from pathlib import Path
 from jaxagents.config import AgentConfig
 from jaxagents.evaluation.runs import read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
-from jaxagents.experiments.config_files.schema import ExperimentConfig
+from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
 from jaxagents.experiments.report.content import recipe
-from jaxagents.experiments.run_directory import config_in_force, keep_config, stretched_schedules
+from jaxagents.experiments.run_directory import (
+    config_in_force,
+    keep_config,
+    stretched_schedules,
+    warn_of_changes,
+)
 from jaxagents.hyperparameters import HyperParameters, OptimizerParams
 
 FIRST = ExperimentConfig(
@@ -66,6 +71,21 @@ def test_configurations_of_updates_that_are_done_anew_are_kept_but_not_in_force(
         "config_from_30.yaml.unused",
     ]
     assert read_config(tmp_path)["agent"]["n_steps"] == 70
+
+
+def test_a_best_checkpoint_of_two_tasks_is_warned_of(tmp_path, caplog):
+    first_run(tmp_path)
+    other_task = {"env_kwargs": {"n": 3}}
+    warn_of_changes(changed(**other_task), tmp_path, 20)
+    warn_of_changes(changed(env_params={"n": 3}, agent_class="mine"), tmp_path, 20)
+    warn_of_changes(changed(**other_task, evaluation=EvaluationConfig("last")), tmp_path, 20)
+    warn_of_changes(changed(evaluation=EvaluationConfig(seed=4)), tmp_path, 20)
+    advice = (
+        "changed after update 20, and evaluation.mode=best chooses among checkpoints of both "
+        "tasks; use --evaluation.mode last, or begin another run by: jaxagents train FILE --from "
+        "RUN"
+    )
+    assert caplog.messages == [f"env_kwargs {advice}", f"env_params, agent_class {advice}"]
 
 
 def test_stretched_schedules_are_told_with_both_values():
