@@ -100,12 +100,27 @@ def _side(env: Any, config: SideConfig) -> Any:
         if name == "random":
             opponents.append(RandomOpponent())
         else:
+            _check_is_found(name)
             agent, runner = restored_agent(name)
             shown = name if is_entry_name(name) else Path(name).name
             opponents.append(FrozenPolicies(agent, {shown: runner}))
     every = config.past_selves_every
     selves = None if every is None else PastSelves(every, config.n_past_selves)
     return Side(env, config.actors, opponents, selves, config.prioritized)
+
+
+def _check_is_found(opponent: str) -> None:
+    """Check that an opponent's directory exists, if it is one.
+
+    Raises:
+        ExperimentError: it does not.
+    """
+    if not is_entry_name(opponent) and not Path(opponent).exists():
+        raise ExperimentError(
+            f"side.opponents: there is no {opponent} in {Path.cwd()}; relative paths begin in the "
+            "folder where a run was trained: change to it (environment.json names it), or train or "
+            "resume with --side.opponents '[PATH, ...]'."
+        )
 
 
 def _make_whole_environment(config: ExperimentConfig) -> tuple[Any, Any]:
