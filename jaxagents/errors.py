@@ -2,9 +2,11 @@
 
 import contextlib
 import difflib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
+from importlib.machinery import PathFinder
 from typing import Any, Generic, TypeVar, final
 
 
@@ -37,6 +39,17 @@ def pip_install(extra: str = "") -> str:
     """Say how to install this package, with an extra if one is named."""
     extras = f'".[{extra}]"' if extra else "."
     return f"pip install -c constraints.txt -e {extras} in the repository of jaxagents"
+
+
+def how_to_import(module: str) -> str:
+    """Name the option that finds a module of the working directory.
+
+    Returns:
+        A sentence with a space before it, or nothing if the module is not there.
+    """
+    if not module or PathFinder.find_spec(module, [os.getcwd()]) is None:
+        return ""
+    return f" It is in the working directory: give --import {module}."
 
 
 def stacklevel_of_caller() -> int:

@@ -63,10 +63,11 @@ def check_environment(
     try:
         limit = time_limit_of(env, env_params, None, time_limits=None, observe_time=False)
         batch = batch_of(env, env_params, max_episode_steps=None, time_limit=limit)
+        pays_the_dead = batch.rewards_after_death
         batch.rewards_after_death = False  # which would replace the environment's own flags
         try:
             with batch.raising_faults():
-                found.extend(_findings(batch, n_steps, jax.random.key(seed)))
+                found.extend(_findings(batch, n_steps, jax.random.key(seed), pays_the_dead))
         finally:
             batch.close()
     except Exception as error:  # an environment may raise anything
@@ -75,7 +76,7 @@ def check_environment(
 
 
 def _findings(
-    batch: EnvironmentBatch, n_steps: int, rng: PRNGKeyArray
+    batch: EnvironmentBatch, n_steps: int, rng: PRNGKeyArray, pays_the_dead: bool
 ) -> Iterator[EnvironmentFinding]:
     rng_env, rng_other, rng_action = jax.random.split(rng, 3)
     compiled = jax.jit(play_randomly, static_argnums=(0, 1))
@@ -95,6 +96,8 @@ def _findings(
     yield from _constants(play)
     yield from _magnitudes(play)
     yield from _rewards(play)
+    if not pays_the_dead:
+        yield from _rewards_of_dead(play)
     yield from _limits(play, batch.time_limit.n_steps)
     yield from _ends(play, batch.time_limit.n_steps)
     yield from _seeds(play, again, played(rng_other))
@@ -165,6 +168,17 @@ def _rewards(play: RandomPlay) -> Iterator[EnvironmentFinding]:
         yield _hint(
             f"no actor earned a reward other than 0 in {len(play.elapsed):,} random steps; look "
             "whether the reward is set, or add a shaped_reward."
+        )
+
+
+def _rewards_of_dead(play: RandomPlay) -> Iterator[EnvironmentFinding]:
+    reward = play.step.reward
+    if (is_fault := ~play.step.active & (reward != 0)).any():
+        yield _first(
+            is_fault,
+            "actor {actor} earns a reward of {value} after its end; return 0 there, "
+            "or set rewards_after_death = True.",
+            reward,
         )
 
 

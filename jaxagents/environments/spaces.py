@@ -126,6 +126,10 @@ def _converted(space: Any) -> ActionSpace:
         if not shape and not start:
             return Discrete(int(n))
     if hasattr(space, "low") and hasattr(space, "high"):
+        if np.ndim(space.shape) != 1:
+            raise TypeError(
+                f"action space {_one_line(space)} has shape={space.shape!r}; give a tuple."
+            )
         shape = tuple(int(size) for size in space.shape)
         return Box(*float32_bounds(space.low, space.high, shape), shape)
     raise TypeError(

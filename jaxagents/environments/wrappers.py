@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxagents.errors import did_you_mean
+from jaxagents.errors import did_you_mean, how_to_import
 
 _EXAMPLE = '["minigrid.wrappers:ImgObsWrapper", {"package.module:Class": {"argument": 1}}]'
 
@@ -68,7 +68,8 @@ def _wrapper_of(entry: Any) -> Wrapper:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise ValueError(f"the wrapper {name} cannot be imported: {error}.") from error
+        remedy = how_to_import(error.name or "")
+        raise ValueError(f"the wrapper {name} cannot be imported: {error}.{remedy}") from error
     if not hasattr(module, attribute):
         suggestion = did_you_mean(attribute, vars(module))
         raise ValueError(f"{module_name} has no wrapper {attribute!r}.{suggestion}")

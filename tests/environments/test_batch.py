@@ -808,6 +808,11 @@ def test_spaces_that_only_resemble_discrete_are_refused(extras):
     assert as_space(SimpleNamespace(n=4, shape=(), start=0)) == Discrete(4)
 
 
+def test_a_shape_that_is_a_number_is_refused():
+    with pytest.raises(TypeError, match="has shape=2; give a tuple"):
+        as_space(Box(-1, 1, 2))  # pyright: ignore[reportArgumentType] -- the fault
+
+
 def test_spaces_of_several_choices_are_taken_from_other_libraries():
     expected = MultiDiscrete((3, 2))
     spaces = gymnasium.spaces

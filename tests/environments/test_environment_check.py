@@ -98,6 +98,20 @@ class Revives(Walk):
     def ends(self, time):
         return jnp.array([False, True]) & (time == 2), jnp.full(2, time == 6)
 
+    def reward(self, state, action):
+        return action * jnp.where(state["time"] > 2, jnp.array([1.0, 0.0]), 1.0)
+
+
+class PaysTheDead(Walk):
+    def __init__(self, rewards_after_death=False):
+        self.rewards_after_death = rewards_after_death
+
+    def ends(self, time):
+        return jnp.array([False, True]) & (time >= 2), jnp.array([True, False]) & (time == 6)
+
+    def reward(self, state, action):
+        return jnp.array([0.0, 3.0])
+
 
 class EndsAtOnce(Walk):
     def ends(self, time):
@@ -242,6 +256,12 @@ FAULTS = [
         "True until the reset, or return the info acts_next if the actor comes back.",
     ),
     (
+        PaysTheDead(),
+        "error",
+        "step 3: actor 1 earns a reward of 3.0 after its end; return 0 there, or set "
+        "rewards_after_death = True.",
+    ),
+    (
         EndsAtOnce(),
         "hint",
         "each of 30 episodes ended in its first step; unless the task has one step, look at "
@@ -305,6 +325,11 @@ FAULTS = [
 def test_a_fault_is_found(env, level, text, monkeypatch):
     monkeypatch.setattr(environment_check, "_times", lambda _: "")  # compiles twice
     assert check(env) == [(level, text)]
+
+
+def test_an_environment_may_say_that_it_pays_the_dead(monkeypatch):
+    monkeypatch.setattr(environment_check, "_times", lambda _: "")
+    assert check(PaysTheDead(rewards_after_death=True)) == []
 
 
 def test_an_environment_outside_of_jax_is_described_and_its_own_errors_are_kept():

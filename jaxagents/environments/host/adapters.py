@@ -15,6 +15,7 @@ from jaxagents.environments.host.encodings import (
     as_picture,
     is_of_images,
 )
+from jaxagents.environments.host.limits import StepCounts, layers_of, name_and_limit
 from jaxagents.environments.host.tuples import TupleAgents, is_of_agents
 from jaxagents.environments.spaces import teams_by_name
 
@@ -76,6 +77,7 @@ class Adapter(abc.ABC):
     def explore(self, n_steps: int) -> HostObservation:
         """Play some steps to find which fields observations can have, and observe them all.
 
+        They also show how many steps the environment's TimeLimit counts for each.
         Faults of the first observation and rewards that are not numbers are raised; other faults of
         steps are left for training to raise.
         """
@@ -90,14 +92,18 @@ class Adapter(abc.ABC):
         return observation if self._has_mask else observation._replace(action_mask=None)
 
     def _play_first_actions(self, observation: HostObservation, n_steps: int) -> None:
-        has_ended = False
+        has_ended, n_of_episode, counts = False, 0, StepCounts(self._env)
         for step in range(n_steps):
             assert observation.action_mask is not None  # so `explore` has chosen
             outcome = self.step(self.arrays.first_available(observation.action_mask))
             goes_on = outcome.alive.any() or self._lists_agents()
             has_ended |= not goes_on
             self.n_steps_without_end = 0 if has_ended else step + 1
+            n_of_episode = n_of_episode + 1 if goes_on else 0
+            if goes_on:
+                counts.note(n_of_episode)
             observation = outcome.observation if goes_on else self.reset(seed=step)[0]
+        self.max_episode_steps = counts.limit(self.max_episode_steps)
 
     @abc.abstractmethod
     def reset(self, seed: int | None) -> tuple[HostObservation, np.ndarray]:
@@ -151,7 +157,7 @@ class GymnasiumAdapter(Adapter):
 
     def __init__(self, env: Any, images: ImageSettings):
         super().__init__(env)
-        self.name, self.max_episode_steps = _name_and_limit(env)
+        self.name, self.max_episode_steps = name_and_limit(env)
         self.arrays = ActorArrays(self.name, [env.observation_space], [env.action_space], images)
 
     def reset(self, seed: int | None) -> tuple[HostObservation, np.ndarray]:
@@ -366,8 +372,10 @@ def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
         ValueError: as `ActorArrays`.
     """
     if is_of_agents(env):
-        env = TupleAgents(env, *_name_and_limit(env))
-    if hasattr(env, "agent_selection") or hasattr(env, "agent_iter"):
+        env = TupleAgents(env, *name_and_limit(env))
+    spaces = (getattr(env, name, None) for name in ("observation_space", "action_space"))
+    is_by_agent = all(map(callable, spaces))  # as PettingZoo's, and no attribute of Gymnasium's
+    if is_by_agent and (hasattr(env, "agent_selection") or hasattr(env, "agent_iter")):
         from pettingzoo.utils.conversions import (  # pyright: ignore[reportMissingImports] -- an extra
             aec_to_parallel,
             turn_based_aec_to_parallel,
@@ -375,7 +383,7 @@ def adapt(env: Any, images: ImageSettings = AS_THEY_ARE) -> Adapter:
 
         is_parallel = (getattr(env, "metadata", None) or {}).get("is_parallelizable", False)
         env = aec_to_parallel(env) if is_parallel else turn_based_aec_to_parallel(env)
-    if hasattr(env, "possible_agents") or hasattr(env, "agents"):
+    if is_by_agent and (hasattr(env, "possible_agents") or hasattr(env, "agents")):
         return _checked(PettingZooAdapter(env, images), images)
     if hasattr(env, "single_action_space"):
         raise TypeError(
@@ -416,31 +424,13 @@ def _has_state(env: Any) -> bool:
     return getattr(env, "state_space", None) is not None
 
 
-def _name_and_limit(env: Any) -> tuple[str, int | None]:
-    """Return the name of an environment of Gymnasium, and its time limit if that is known."""
-    spec = getattr(env, "spec", None)
-    limit = spec.max_episode_steps if spec is not None else None
-    if limit is None:  # a wrapper around an environment without a spec
-        limit = _limit_of_wrapper(env)
-    name = type(getattr(env, "unwrapped", env)).__name__ if spec is None else spec.id
-    return name, limit
-
-
-def _limit_of_wrapper(env: Any) -> int | None:
-    """Return the limit of Gymnasium's TimeLimit, if an environment is wrapped by it."""
-    while env is not None and type(env).__name__ != "TimeLimit":
-        env = getattr(env, "__dict__", {}).get("env")
-    return getattr(env, "_max_episode_steps", None)
-
-
 def _aec_wrapper_of(env: Any) -> Any:
     """Return PettingZoo's wrapper of an AEC environment, or None; other wrappers have an ``env``.
 
     Agents take turns in `turn_based_aec_to_parallel_wrapper`, and act together in the other one.
     """
-    while env is not None and "aec_env" not in getattr(env, "__dict__", {}):
-        env = getattr(env, "__dict__", {}).get("env")
-    return env
+    wrappers = (each for each in layers_of(env) if "aec_env" in getattr(each, "__dict__", {}))
+    return next(wrappers, None)
 
 
 def _as_reward(reward: Any) -> float:

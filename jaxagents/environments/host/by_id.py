@@ -13,7 +13,7 @@ from typing import Any
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.host.sharing import quiet_pygame
 from jaxagents.environments.host.wrapping import with_wrappers
-from jaxagents.errors import did_you_mean, pip_install
+from jaxagents.errors import did_you_mean, how_to_import, pip_install
 
 # Where the time limit is a part of the task, as in the same environments of JaxMARL.
 _TERMINAL = ("mpe2",)
@@ -49,6 +49,8 @@ def make_gymnasium(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
     library, wrapping, settings = _split(env_kwargs)
     if separator:
         _import(f"gymnasium/{name}", module)
+    if settings.get("vectorized") and "max_episode_steps" in library:
+        settings["max_episode_steps"] = library["max_episode_steps"]
     construct = _constructor_of(module, own_name)
     entry = gymnasium.registry.get(own_name)
     if construct is not None:
@@ -158,7 +160,7 @@ def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
         ImportError: its package is not installed.
     """
     package, separator, module = name.partition(":")
-    if not separator:
+    if not separator or not package:
         raise ValueError(
             f"pettingzoo/{name} names no package; write pettingzoo/mpe2:simple_spread_v3, the "
             "environment's package and its module."
@@ -182,12 +184,15 @@ def _split(env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], 
 
 
 def _import(env_id: str, module: str) -> Any:
+    if not module:
+        raise ValueError(f"{env_id} names no module before the colon.")
     try:
         with quiet_pygame():
             return importlib.import_module(module)
     except ModuleNotFoundError as error:
+        missing = error.name or ""
         raise ImportError(
-            f"{env_id} needs the package {error.name}, which is not installed."
+            f"{env_id} needs the package {missing}, which is not installed.{how_to_import(missing)}"
         ) from error
 
 
@@ -208,6 +213,7 @@ def _import_parts(package: str, module: str) -> Any:
         raise ImportError(
             f"{package}:{module} needs the package {missing}, which is not installed; "
             f"{pip_install('pettingzoo')} brings PettingZoo and mpe2."
+            f"{how_to_import(missing)}"
         ) from error
 
 

@@ -128,6 +128,8 @@ def encoding_of(name: str, space: Any, images: ImageSettings) -> Encoding:
     inner, has_mask = None, isinstance(space, spaces.Dict) and _MASK in space.spaces
     if has_mask:
         others = {key: value for key, value in space.spaces.items() if key != _MASK}
+        if not others:
+            raise TypeError(f"{name} observes nothing but an {_MASK}; add what its actors observe.")
         inner = next(iter(others)) if len(others) == 1 else None
         space = spaces.Dict(others) if inner is None else others[inner]
     if is_of_images(space):

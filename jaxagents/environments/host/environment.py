@@ -17,6 +17,7 @@ from jaxagents.config import TimeLimits
 from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.encodings import ImageSettings, narrow
+from jaxagents.environments.host.limits import layers_of
 from jaxagents.environments.host.pool import OnWorkerFailure, PoolSettings, WorkerPool
 from jaxagents.environments.host.sharing import ArraySpec, Layout, imported_modules, quiet_pygame
 from jaxagents.environments.host.stepper import EnvironmentSettings, InfoFunctions
@@ -55,8 +56,9 @@ class HostEnvironment:
         teams: Each actor's team, counted from 0. None: agents of PettingZoo whose names differ only
             in a final number are in the same team, and so are all agents of Tuple spaces.
         time_limits: "terminal" if the time limit is a part of the task, "bootstrap" if not.
-        max_episode_steps: The environment's own time limit; None: read it from Gymnasium's spec
-            or ``TimeLimit``, or from PettingZoo's ``max_cycles``, if it is there.
+        max_episode_steps: The environment's own time limit, in steps of the agent; None: read it
+            from Gymnasium's ``TimeLimit`` or spec, or from PettingZoo's ``max_cycles``, if it is
+            there. Where wrappers take several steps at a time, explored steps show how many.
         image_size: Height and width, in pixels, to which images are resized; None leaves them.
         grayscale: Turn the colours of images into grey.
         scale_images: Observe images as numbers from 0 to 1; False keeps bytes, for instance of
@@ -346,10 +348,10 @@ def _keeping_global_generators() -> Iterator[None]:
 
 
 def _check(n_workers: int | None, timeout: float, on_worker_failure: str) -> None:
-    if n_workers is not None and n_workers < 0:
-        raise ValueError(f"n_workers={n_workers} processes; give at least 0, or None.")
-    if not timeout > 0:
-        raise ValueError(f"timeout={timeout:g} s; it must be positive.")
+    if n_workers is not None and not (isinstance(n_workers, int | np.integer) and n_workers >= 0):
+        raise ValueError(f"n_workers={n_workers!r} processes; give at least 0, or None.")
+    if not (isinstance(timeout, int | float | np.number) and timeout > 0):
+        raise ValueError(f"timeout={timeout!r} s; it must be positive.")
     if on_worker_failure not in get_args(OnWorkerFailure):
         raise ValueError(
             f"on_worker_failure={on_worker_failure!r} is unknown; choose 'raise' or 'restart'."
@@ -363,9 +365,7 @@ def _check(n_workers: int | None, timeout: float, on_worker_failure: str) -> Non
 
 def _warn_of_own_statistics(adapter: Adapter) -> None:
     """Warn of wrappers whose statistics each environment collects by itself."""
-    env: Any = adapter.env
-    while env is not None:
-        name, own = type(env).__name__, getattr(env, "__dict__", {})
+    for name in (type(each).__name__ for each in layers_of(adapter.env)):
         if name in _OWN_STATISTICS:
             warnings.warn(
                 f"{adapter.name} is wrapped by {name}, whose running statistics each environment "
@@ -374,7 +374,6 @@ def _warn_of_own_statistics(adapter: Adapter) -> None:
                 "for all environments together.",
                 stacklevel=stacklevel_of_caller(),
             )
-        env = own.get("env", own.get("_vector"))
 
 
 def _check_infos(infos: InfoFunctions | None) -> None:

@@ -1,5 +1,6 @@
 """Vectors of environments that Gymnasium or other packages step themselves. Numpy only."""
 
+import copy
 import pickle
 from collections.abc import Mapping
 from typing import Any, final
@@ -26,7 +27,10 @@ class SingleOfVector:
 
     def __init__(self, vector: Any):
         self._vector = vector
-        self.spec = vector.spec
+        self.spec = copy.copy(vector.spec)
+        limit = getattr(self.spec, "kwargs", {}).get("max_episode_steps")
+        if limit is not None:  # given to `gymnasium.make_vec`, which leaves the spec's own
+            self.spec.max_episode_steps = limit
         self.metadata = vector.metadata
         self.observation_space = vector.single_observation_space
         self.action_space = vector.single_action_space
@@ -124,7 +128,7 @@ class VectorStepper:
         observations, *numbers, infos = self.vector.step(own)
         acted = ~is_reset if is_reset.any() else True
         for name, values in zip(("reward", "terminated", "truncated"), numbers, strict=True):
-            np.copyto(arrays[name][:, 0], values, casting="unsafe", where=acted)
+            np.copyto(arrays[name][:, 0], self._checked(name, values), "unsafe", where=acted)
         if acted is not True:  # this step was the reset of some
             arrays["reward"][is_reset] = 0.0
             for name in self._observed:
@@ -178,6 +182,23 @@ class VectorStepper:
             self._arrays[f"{prefix}{_MASK}"][env] = masks
         else:
             self._encode.refuse_masks(infos)
+
+    def _checked(self, name: str, values: Any) -> np.ndarray:
+        """Return a step's rewards or flags, one per environment."""
+        values = np.asarray(values)
+        if values.shape != (len(self._envs),):
+            raise WrongValueError(
+                f"returned {name} of shape {values.shape}, not one value for each of "
+                f"{len(self._envs)} environments"
+            )
+        if name == "reward":
+            wanted = self._arrays[name].dtype
+            check_dtype(values, wanted, "a reward", ", which does not convert to")
+        elif values.dtype != bool and not (is_flag := (values == 0) | (values == 1)).all():
+            raise WrongValueError(
+                f"returned {name} that holds {values[~is_flag][0]}, neither True nor False"
+            )
+        return values
 
     def _check(self, *names: str, where: np.ndarray | None = None) -> None:
         found = not_finite(self._arrays, slice(0, len(self._envs)), *names, where=where)

@@ -313,8 +313,11 @@ _MABRAX = Family(
     },
     base=("mabrax.mabrax_env.MABraxEnv",),
     truncated=lambda env, step: step.state.info["truncation"] > 0,
-    truncation_rule="time limit: episode_length = {env.episode_length} steps",
-    max_episode_steps=lambda env: env.episode_length,
+    truncation_rule=(
+        "time limit: episode_length / action_repeat = {env.episode_length} / {env.action_repeat} "
+        "steps"
+    ),
+    max_episode_steps=lambda env: -(-env.episode_length // env.action_repeat),
     # Brax's own reset would replace the final observation.
     fixed_keywords={"auto_reset": False},
 )

@@ -26,10 +26,11 @@ _LOCKED, _LOCKED_IN_KEY_CORRIDOR = 2, 254
 class NavixEnvironment(Environment):
     """A task of NAVIX with one actor.
 
-    Symbols of a cell, its kind, colour and state, become one-hot channels.
+    Symbols of a cell, its kind, colour and state, become one-hot channels. RGB becomes numbers from
+    0 to 1.
 
     Args:
-        env: The library's environment, with symbolic or RGB observations.
+        env: The library's environment.
     """
 
     n_actors = 1
@@ -66,7 +67,7 @@ class NavixEnvironment(Environment):
         state = self.env.reset(rng)
         types = jax.eval_shape(self.env.step, state, jnp.int32(0))
         state = jax.tree.map(lambda leaf, later: jnp.asarray(leaf, later.dtype), state, types)
-        return _features(state.observation), without_weak_types(state)
+        return _features(self.env, state.observation), without_weak_types(state)
 
     def step_env(
         self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
@@ -78,7 +79,7 @@ class NavixEnvironment(Environment):
         state = without_weak_types(self.env.step(state, action[0]))
         reached = state.is_termination() & (state.reward > 0)
         return (
-            _features(state.observation),
+            _features(self.env, state.observation),
             state,
             jnp.asarray(state.reward, jnp.float32).reshape(1),
             state.is_termination().reshape(1),
@@ -92,10 +93,11 @@ class NavixEnvironment(Environment):
         return np.asarray(navix.observations.rgb(state.state))
 
 
-def _features(observation: Array) -> Array:
-    if observation.dtype == jnp.uint8 and observation.shape[-1] == len(_N_SYMBOLS):
-        if observation.ndim == 3 and min(observation.shape[:2]) >= 32:  # pixels of 32 per cell
-            return observation[jnp.newaxis].astype(jnp.float32) / 255
+def _features(env: Any, observation: Array) -> Array:
+    known = navix.observations
+    if env.observation_fn in (known.rgb, known.rgb_first_person):
+        return observation[jnp.newaxis].astype(jnp.float32) / 255
+    if env.observation_fn in (known.symbolic, known.symbolic_first_person):
         states = observation[..., 2]
         states = jnp.where(states == _LOCKED_IN_KEY_CORRIDOR, _LOCKED, states)
         observation = observation.at[..., 2].set(states)

@@ -1,3 +1,5 @@
+import itertools
+
 import gymnasium
 import numpy as np
 import pytest
@@ -52,10 +54,62 @@ def test_the_time_limit_is_read_from_gymnasiums_spec_and_from_max_cycles():
     wrapped = gymnasium.wrappers.TimeLimit(Stairs(), 50)
     assert adapt(wrapped).max_episode_steps == 50
     assert adapt(gymnasium.wrappers.OrderEnforcing(wrapped)).max_episode_steps == 50
+    assert adapt(gymnasium.wrappers.TimeLimit(wrapped, 1000)).max_episode_steps == 50
     party = Party([ALL])
     assert adapt(party).max_episode_steps is None
     party.metadata = {"max_cycles": 7}
     assert adapt(party).max_episode_steps == 7
+
+
+class Hasty(gymnasium.Wrapper):
+    """Takes ``n_steps`` at a time, in turn, and some at a reset."""
+
+    def __init__(self, env, at_reset=0, n_steps=(4,)):
+        super().__init__(env)
+        self._at_reset, self._n_steps = at_reset, itertools.cycle(n_steps)
+
+    def reset(self, *, seed=None, options=None):
+        result = super().reset(seed=seed)
+        for _ in range(self._at_reset):
+            self.env.step(0)
+        return result
+
+    def step(self, action):
+        for _ in range(next(self._n_steps)):
+            result = super().step(action)
+            if result[2] or result[3]:
+                break
+        return result
+
+
+@pytest.mark.parametrize(
+    ("wrap", "expected"),
+    [
+        (Hasty, 50),
+        (lambda env: Hasty(Hasty(env)), 13),  # 12 steps of 16 and a last one
+        (lambda env: gymnasium.wrappers.TimeLimit(Hasty(env), 30), 30),
+        (lambda env: gymnasium.wrappers.TimeLimit(Hasty(env), 1000), 50),
+        (lambda env: Hasty(env, at_reset=3), None),
+        (lambda env: Hasty(env, n_steps=(2, 5)), None),
+        (lambda env: gymnasium.wrappers.TimeLimit(Hasty(env, n_steps=(2, 5)), 30), 30),
+    ],
+    ids=["4", "16", "shorter", "longer", "at resets", "varying", "varying within a limit"],
+)
+def test_the_time_limit_is_in_steps_of_the_outermost_wrapper(wrap, expected):
+    env = wrap(gymnasium.wrappers.TimeLimit(Stairs(), 200))
+    assert explored(env).max_episode_steps == expected
+
+
+def test_the_time_limit_is_correct_where_episodes_end_while_the_steps_are_counted():
+    env = Hasty(gymnasium.wrappers.TimeLimit(Stairs(limit=10), 200))  # 4, 4 and 2 steps, or less
+    assert explored(env).max_episode_steps == 50
+
+
+@pytest.mark.parametrize("name", ["agents", "agent_iter", "agent_selection", "possible_agents"])
+def test_an_attribute_of_pettingzoos_name_is_no_pettingzoo(name):
+    env = Stairs()
+    setattr(env, name, ["walker"])
+    assert adapt(env).arrays.n_actors == 1
 
 
 @pytest.mark.parametrize(
@@ -232,8 +286,12 @@ def test_the_global_state_is_the_environments_own():
             "observation space .* which Gymnasium does not flatten",
         ),
         (Observed(spaces.Discrete(2), 0, action_space=spaces.Text(3)), "action space"),
+        (
+            Observed(spaces.Dict(action_mask=spaces.MultiBinary(2)), {"action_mask": [1, 1]}),
+            "Observed observes nothing but an action_mask",
+        ),
     ],
-    ids=["neither", "vector", "sequence", "text as action"],
+    ids=["neither", "vector", "sequence", "text as action", "mask alone"],
 )
 def test_what_agents_cannot_play_is_refused(env, message):
     with pytest.raises(TypeError, match=message):

@@ -110,6 +110,14 @@ def test_pictures_are_those_of_the_wrapped_environment():
         assert pool.step(np.array([[1]], np.int32), seeds)["picture"].shape == (1, 10, 5, 3)
 
 
+def test_the_time_limit_is_in_steps_of_the_wrapped_environment():
+    skip = {"gymnasium.wrappers:MaxAndSkipObservation": {"skip": 4}}
+    limit = {"gymnasium.wrappers:TimeLimit": {"max_episode_steps": 1000}}
+    for wrappers, expected in (([skip], 50), ([limit], 200), ([skip, limit], 50)):
+        env, _ = ja.make("gymnasium/MountainCar-v0", wrappers=wrappers)
+        assert env.max_episode_steps == expected
+
+
 @pytest.mark.parametrize(
     ("wrappers", "message"),
     [
@@ -168,6 +176,8 @@ def test_weights_that_do_not_fit_are_refused(weights, message):
         ("gymnasium/nowhere/Stairs-v0", "gymnasium/nowhere/Stairs-v0 is not registered"),
         (f"gymnasium/{PROBES}:Stars", f"{PROBES} neither registers Stars nor has a constructor"),
         (f"gymnasium/{__name__}:CONSTANT", "is 3, neither a registered id nor a constructor"),
+        ("gymnasium/:CartPole-v1", "gymnasium/:CartPole-v1 names no module before the colon"),
+        ("pettingzoo/:simple_spread_v3", "pettingzoo/:simple_spread_v3 names no package"),
     ],
 )
 def test_an_unknown_id_is_explained(env_id, message):
@@ -196,6 +206,20 @@ def absent():
 def test_a_missing_package_is_named(absent, env_id, message):
     with pytest.raises(ImportError, match=message):
         ja.make(f"gymnasium/{env_id}")
+
+
+def test_the_option_that_finds_a_module_in_the_working_directory_is_named(tmp_path, monkeypatch):
+    (tmp_path / "mine_of_tests.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    remedy = "mine_of_tests.*It is in the working directory: give --import mine_of_tests[.]$"
+    for make in (
+        lambda: ja.make("gymnasium/mine_of_tests:Plain"),
+        lambda: ja.make("pettingzoo/mine_of_tests:plain_v0"),
+        lambda: ja.make("gymnasium/CartPole-v1", wrappers=["mine_of_tests:Noop"]),
+    ):
+        with pytest.raises((ImportError, ValueError), match=remedy):
+            make()
 
 
 def test_another_version_of_pettingzoos_environment_is_suggested(tmp_path, monkeypatch):

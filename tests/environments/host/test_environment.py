@@ -45,7 +45,10 @@ def test_what_the_library_does_not_say_can_be_given():
     ("settings", "message"),
     [
         ({"n_workers": -1}, "n_workers=-1"),
+        ({"n_workers": "2"}, "n_workers='2' processes; give at least 0"),
+        ({"n_workers": 1.5}, "n_workers=1.5 processes; give at least 0"),
         ({"timeout": 0.0}, "timeout=0"),
+        ({"timeout": "60"}, "timeout='60' s; it must be positive"),
         ({"on_worker_failure": "ignore"}, "choose 'raise' or 'restart'"),
         ({"teams": [0, 1]}, "2 teams for 1 actor"),
         ({"explored_steps": -1}, "explored_steps=-1"),

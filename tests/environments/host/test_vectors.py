@@ -126,6 +126,67 @@ def test_faults_are_errors(fault, text):
     assert not pool.is_open
 
 
+@pytest.mark.parametrize(
+    ("position", "value", "text"),
+    [
+        (1, np.float64(3.0), r"returned reward of shape \(\), not one value for each of 2"),
+        (1, np.array([3.0]), r"returned reward of shape \(1,\), not one value for each of 2"),
+        (1, np.array([1.0, 2.0 + 5j]), "returned a reward of complex128, which does not convert"),
+        (2, False, r"returned terminated of shape \(\), not one value for each of 2"),
+        (2, np.array([0.0, np.nan]), "returned terminated that holds nan, neither True nor False"),
+        (3, np.array([0, 2]), "returned truncated that holds 2, neither True nor False"),
+    ],
+)
+def test_a_reward_or_flag_of_another_shape_or_kind_is_an_error(position, value, text):
+    pool = pool_of(Stairs)
+    pool.reset(SEEDS)
+    vector = pool.workers[0].stepper.vector
+    step = vector.step
+    vector.step = lambda actions: (
+        *(value if i == position else each for i, each in enumerate(step(actions))),
+    )
+    with pytest.raises(HostEnvironmentError, match=f"environments 0-1 at step 1 {text}"):
+        act(pool, 0, 1)
+
+
+def test_integers_are_rewards_and_flags():
+    pool = pool_of(Stairs, "SAME_STEP")
+    pool.reset(SEEDS)
+    outcome = np.zeros((2, 2), np.float32), [3, 4], np.array([0, 1]), [0.0, 0.0]
+    infos = {"final_obs": np.zeros((2, 2), np.float32)}
+    pool.workers[0].stepper.vector.step = lambda actions: (*outcome, infos)
+    frame = act(pool, 0, 1)
+    assert frame["reward"][:, 0].tolist() == [3.0, 4.0]
+    assert frame["terminated"][:, 0].tolist() == [False, True]
+    assert not frame["truncated"].any()
+
+
+def make_cartpoles(n_envs):
+    mode = "vector_entry_point"
+    return gymnasium.make_vec("CartPole-v1", n_envs, vectorization_mode=mode, max_episode_steps=7)
+
+
+def test_the_time_limit_is_the_one_that_the_vector_was_made_with():
+    assert ja.HostEnvironment(make_cartpoles, vectorized=True).max_episode_steps == 7
+    env, _ = ja.make("gymnasium/CartPole-v1", vectorized=True, max_episode_steps=7)
+    assert env.max_episode_steps == 7
+    limited = functools.partial(gymnasium.wrappers.TimeLimit, Stairs(), 50)
+    assert vectorized(limited).max_episode_steps == 50
+    skipping = functools.partial(
+        gymnasium.wrappers.MaxAndSkipObservation, gymnasium.make("MountainCar-v0"), skip=4
+    )
+    assert vectorized(skipping).max_episode_steps == 50  # of 200
+
+
+def limited_vector(n_envs, max_episode_steps):
+    return vector_of(functools.partial(Stairs, limit=max_episode_steps), "SAME_STEP", n_envs)
+
+
+def test_a_constructor_of_vectors_is_given_the_time_limit():
+    env, _ = ja.make(f"gymnasium/{__name__}:limited_vector", vectorized=True, max_episode_steps=9)
+    assert env.max_episode_steps == 9
+
+
 def test_a_reset_that_observes_nan_is_an_error():
     space = spaces.Box(-1.0, 1.0, (2,))
     pool = pool_of(functools.partial(Observed, space, np.zeros(2, np.float32)))

@@ -709,6 +709,13 @@ def test_mabrax_is_truncated_at_its_episode_length():
     assert ends == [(False, False), (False, True)]
 
 
+@pytest.mark.skipif(not jaxmarl.environments.MABRAX_AVAILABLE, reason="needs brax")
+def test_mabrax_counts_the_steps_of_the_agent_where_actions_repeat():
+    env = make("hopper_3x1", episode_length=10, action_repeat=4, backend="spring")
+    assert env.max_episode_steps() == 3  # 4, 4 and 2 steps
+    assert env.truncation_rule == "time limit: episode_length / action_repeat = 10 / 4 steps"
+
+
 @pytest.mark.filterwarnings(
     "ignore:OvercookedV2 is now released:DeprecationWarning",
     "ignore:max_dist_to_goal .* exceeds the valid map range:UserWarning",

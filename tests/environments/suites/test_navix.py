@@ -4,7 +4,9 @@ import pytest
 
 import jaxagents as ja
 
-pytest.importorskip("navix")
+navix = pytest.importorskip("navix")
+
+from jaxagents.environments.suites.navix import NavixEnvironment  # noqa: E402 -- needs navix
 
 
 def test_the_locked_door_of_key_corridor_is_seen_as_locked():
@@ -16,6 +18,22 @@ def test_the_locked_door_of_key_corridor_is_seen_as_locked():
     locked = np.asarray(features)[0, ..., 11 + 6 + 2] == 1
     assert locked.any()
     np.testing.assert_array_equal(locked & (kinds == 4), states == 254)
+
+
+@pytest.mark.parametrize("kind", ["rgb", "rgb_first_person"])
+def test_pixels_are_numbers_from_0_to_1_whatever_the_size_of_the_grid(kind):
+    env, _ = ja.make("navix/Navix-KeyCorridorS3R1-v0", observation=kind)
+    features, state = env.reset_env(jax.random.key(0), None)
+    pixels = np.asarray(state.observation)
+    assert pixels.max() > 11  # no symbols
+    np.testing.assert_allclose(features, pixels[np.newaxis] / np.float32(255), rtol=1e-6)
+
+
+def test_symbols_of_a_large_grid_stay_symbols():
+    env = NavixEnvironment(navix.environments.Room.create(height=33, width=34))
+    features, _ = env.reset_env(jax.random.key(0), None)
+    assert features.shape == (1, 33, 34, 21)
+    np.testing.assert_array_equal(features.sum(-1), 3)
 
 
 def test_a_step_at_the_limit_truncates_and_the_library_does_not_reset():
