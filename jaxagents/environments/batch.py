@@ -446,7 +446,8 @@ class JaxEnvironmentBatch(EnvironmentBatch):
             self._as_whole_numbers(action),
             self._env_params,
         )
-        terminated, truncated = terminated.astype(bool), truncated.astype(bool)
+        terminated = terminated.astype(bool)
+        truncated = truncated.astype(bool) & ~terminated
         elapsed = state.episode_steps + 1
         acts_next = info.pop(ACTS_NEXT, state.active & ~terminated & ~truncated)
         terminated |= state.active & ~acts_next & ~truncated  # an actor that has left has ended

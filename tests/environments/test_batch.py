@@ -232,6 +232,22 @@ def test_actors_are_active_from_a_reset_to_their_own_end(kind):
         before = state.active
 
 
+@pytest.mark.parametrize("rewards_after_death", [False, True])
+def test_an_end_that_is_flagged_as_both_is_a_termination(rewards_after_death):
+    class Both(Walk):
+        def step_env(self, *arguments):
+            *rest, terminated, _, info = super().step_env(*arguments)
+            return *rest, terminated, terminated, info
+
+    env = Both(deaths=(1, 1))
+    env.rewards_after_death = rewards_after_death
+    environments = JaxEnvironmentBatch(env, None)
+    _, state = environments.reset(jax.random.key(0), 3)
+    step, _ = environments.step(jax.random.key(1), state, jnp.zeros((3, 2), jnp.int32))
+    assert step.terminated.all()
+    assert not step.truncated.any()
+
+
 # In all three environments the first actor dies at the first step. At the second step the second
 # actor dies, is truncated, or continues.
 DEATHS_BEFORE_ENDS = [[[DIE, GO_ON]] * 3, [[GO_ON, DIE], [GO_ON, BE_CUT_OFF], NOBODY_ENDS]]
