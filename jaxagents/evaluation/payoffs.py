@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxagents.compiler.random_keys import as_key
 from jaxagents.environments.factory import batch_of
 from jaxagents.environments.sides.batch import SideBatch
-from jaxagents.environments.sides.opponents import Opponent, Seats
+from jaxagents.environments.sides.opponents import Opponent, Seats, as_actions
 from jaxagents.environments.sides.side import Side, as_opponents
 from jaxagents.environments.time_limits import time_limit_of
 from jaxagents.evaluation.bootstrap import percentile_interval, resampled_means
@@ -147,7 +147,7 @@ class _Table:
                 action, new = player.act(
                     seats, params[i], member, jax.random.fold_in(rng, i), observation, memory[i]
                 )
-                actions.append(action)
+                actions.append(as_actions(action, self.environments.space))
                 memories.append(new)
             return jnp.concatenate(actions, axis=1)[:, order], tuple(memories)
 

@@ -1,6 +1,7 @@
 """Payoff matrices, and their picture."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,6 +19,28 @@ def test_every_row_plays_every_column():
     assert result.returns.shape == (2, 2, 5, 2)
     np.testing.assert_array_equal(result.mean, [[0, 1], [1, 0]])
     np.testing.assert_array_equal(result.win_rate, [[0, 1], [1, 0]])
+
+
+class Push(Pennies):
+    """One step of pushing: an actor earns how much farther it pushes than the other."""
+
+    def action_space(self, params):
+        return ja.Box(-1.0, 1.0, (1,))
+
+    def step_env(self, rng, state, action, params):
+        observation, state, _, *rest = super().step_env(rng, state, action, params)
+        lead = action[0, 0] - action[1, 0]
+        return observation, state, jnp.stack([lead, -lead]), *rest
+
+
+def pushing(force):
+    return lambda rng, observation: jnp.full((len(observation.features), 1), force)
+
+
+def test_players_act_within_the_bounds_as_opponents_do():
+    far, still = pushing(5.0), pushing(0.0)
+    result = ja.payoffs(ja.Side(Push(), [0]), None, [far, still], [far, still], KEY, 2)
+    np.testing.assert_array_equal(result.mean, [[0, 1], [-1, 0]])
 
 
 def test_the_other_side_may_be_the_rows():

@@ -14,6 +14,7 @@ from jaxagents.environments.sides.opponents import (
     Opponent,
     Pool,
     Seats,
+    as_actions,
     draw_members,
     new_pool,
     of_actors,
@@ -25,7 +26,6 @@ from jaxagents.environments.sides.opponents import (
 )
 from jaxagents.environments.sides.side import Side
 from jaxagents.environments.sides.whole import WholeBatch
-from jaxagents.environments.spaces import Box
 from jaxagents.environments.time_limits import TimeLimit
 from jaxagents.types import Observation, PyTree, TimeStep
 
@@ -291,10 +291,7 @@ class SideBatch(EnvironmentBatch):
 
     def _merged(self, learners: Array, others: Array) -> Array:
         order = np.argsort([*self._actors, *self._seats.actors])
-        others = others.astype(learners.dtype)
-        if isinstance(self.space, Box):
-            others = jnp.clip(others, self.space.low, self.space.high)
-        return jnp.concatenate([learners, others], axis=1)[:, order]
+        return jnp.concatenate([learners, as_actions(others, self.space)], axis=1)[:, order]
 
     def _own(self, observation: Observation) -> Observation:
         """Drop a global state that only other sides use."""

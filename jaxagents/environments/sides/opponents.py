@@ -264,6 +264,18 @@ def with_past_self(pool: Pool, params: PyTree, first: int, every: int, n_updates
     )
 
 
+def as_actions(action: Array, space: ActionSpace) -> Array:
+    """Return what a player does as actions of the environment: within a Box's bounds, or integers.
+
+    Args:
+        action: What the player returned, ``[envs, actors, ...]``.
+        space: The space of an actor's actions.
+    """
+    if isinstance(space, Box):
+        return jnp.clip(action.astype(jnp.float32), space.low, space.high)
+    return action.astype(jnp.int32)
+
+
 def random_actions(rng: PRNGKeyArray, space: ActionSpace, observation: Observation) -> Array:
     """Draw each actor's action ``[envs, actors, ...]`` uniformly among those available.
 
