@@ -373,7 +373,10 @@ class Study:
                 continue
             with contextlib.suppress(ValueError, RuntimeError):  # another machine has done so
                 self._study.tell(trial.number, state=states.FAIL)
-                self._study.enqueue_trial(trial.params)
+                # A process may have died before the trial had all of its values.
+                planned = trial.user_attrs.get(_PARAMS)
+                attributes = None if planned is None else {_PARAMS: planned}
+                self._study.enqueue_trial(planned or trial.params, user_attrs=attributes)
 
     def _n_open(self) -> int:
         """Return how many trials have not begun."""

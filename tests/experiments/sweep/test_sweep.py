@@ -232,6 +232,16 @@ def test_the_trials_of_a_killed_process_are_trained_again(files, sampler, monkey
     assert all(each in trained for each in lost)
 
 
+def test_a_process_that_dies_before_a_trial_has_its_values_loses_none(files, monkeypatch):
+    monkeypatch.setattr(studies, "_SECONDS_TO_OWN", 0.0)
+    study = sweep_in(files, sampler="grid").study
+    for _ in range(2):  # it dies twice
+        study.optuna.ask()
+        study._requeue_of_dead()
+    values = [json.dumps(each, sort_keys=True) for _, each in study.ask(10)]
+    assert len(values) == len(set(values)) == study.n_trials == 6
+
+
 HOLDING = """
 import sys, time
 from pathlib import Path
