@@ -25,7 +25,13 @@ def _check_choice(name: str, value: Any, hint: Any) -> None:
         raise ValueError(f"{name}={value!r} is unknown; choose {text} or {choices[-1]!r}.")
 
 
-def _check_integer(name: str, value: Any, minimum: int) -> None:
+def check_integer(name: str, value: Any, minimum: int) -> None:
+    """Check that a value is an integer, and large enough.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: it is too small.
+    """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name}={value!r} is not an integer.")
     if value < minimum:
@@ -43,7 +49,7 @@ def check_seed(name: str, value: Any) -> None:
         TypeError: It is not an integer.
         ValueError: It is too small or too large.
     """
-    _check_integer(name, value, minimum=0)
+    check_integer(name, value, minimum=0)
     if value >= 2**32:
         raise ValueError(f"{name}={value} is too large; it must be below 2**32 = {2**32}.")
 
@@ -94,11 +100,11 @@ class Layers:
                 raise TypeError(f"{name}={sizes!r} is not a sequence of integers.")
             sizes = tuple(sizes)
             for size in sizes:
-                _check_integer(name, size, minimum=1)
+                check_integer(name, size, minimum=1)
             object.__setattr__(self, name, tuple(map(int, sizes)))
         use_python_integers(self)
         for name in ("memory_size", "stride"):
-            _check_integer(name, getattr(self, name), minimum=1)
+            check_integer(name, getattr(self, name), minimum=1)
         if self.activation is not None:
             _check_choice("activation", self.activation, Activation)
 
@@ -350,13 +356,13 @@ class AgentConfig:
         """Check all that is known without the environment."""
         use_python_integers(self)
         for name in _SIZES:
-            _check_integer(name, getattr(self, name), minimum=1)
+            check_integer(name, getattr(self, name), minimum=1)
         for name in ("n_evals", "keep_best", "replay_updates", "warmup_updates"):
-            _check_integer(name, getattr(self, name), minimum=0)
+            check_integer(name, getattr(self, name), minimum=0)
         check_seed("eval_seed", self.eval_seed)
         for name in _OPTIONAL_SIZES:
             if getattr(self, name) is not None:
-                _check_integer(name, getattr(self, name), minimum=1)
+                check_integer(name, getattr(self, name), minimum=1)
         for name in ("actor_layers", "critic_layers"):
             if not isinstance(getattr(self, name), Layers):
                 raise TypeError(f"{name}={getattr(self, name)!r} is not a jaxagents.Layers.")

@@ -679,6 +679,7 @@ class Agent(Frozen, abc.ABC):
             random_returns: Returns of random actions, from `eval_random`; None: those of the
                 evaluation before training take their place.
         """
+        runner = self._runner_or_collected(runner)
         # A member of a selection may have had several values: take the largest.
         varied = metrics.get(f"{VARIED}gamma")
         gamma = runner.hyperparams.gamma if varied is None else np.nanmax(varied, axis=0)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxagents.config import check_seed
+from jaxagents.config import check_integer, check_seed
 from jaxagents.hyperparameters import (
     HyperParameters,
     check_hyperparams,
@@ -145,9 +145,7 @@ class SuccessiveHalving:
 
     def __post_init__(self) -> None:
         for name, least in (("n_blocks", 1), ("factor", 2), ("group_size", 1)):
-            value = getattr(self, name)
-            if value < least:
-                raise ValueError(f"{name}={value} is too small; give at least {least}.")
+            check_integer(name, getattr(self, name), least)
 
     @property
     def varied(self) -> tuple[str, ...]:
@@ -204,7 +202,8 @@ class PopulationBasedTraining:
     After every ``every`` evaluations, each member with one of the lowest returns continues from a
     member drawn among those with the highest. It takes over networks, optimizers, statistics and
     environments, but keeps its own random key. Each of its varied hyperparameters is then
-    multiplied by one of the factors, per policy.
+    multiplied by one of the factors: for each policy by its own if policies have values of their
+    own, as `spread` gives them.
 
     Source: Jaderberg et al. 2017, https://arxiv.org/abs/1711.09846.
 
@@ -241,8 +240,7 @@ class PopulationBasedTraining:
             raise ValueError("vary={} varies nothing; name at least one hyperparameter.")
         for name, bounds in self.vary.items():
             _check_bounds(name, bounds)
-        if self.every < 1:
-            raise ValueError(f"every={self.every} is too small; give at least 1.")
+        check_integer("every", self.every, 1)
         if not 0 < self.share <= 0.5:
             raise ValueError(f"share={self.share} is out of range; give above 0, at most 0.5.")
         if not self.factors or not all(0 < each < math.inf for each in self.factors):

@@ -90,6 +90,7 @@ def train_population(
             f"the runner is of {np.size(runner.n_updates_done)} member(s), and hyperparams are for "
             f"{n_members}; give hyperparams for the runner's members."
         )
+    _refuse_to_level(selection, hyperparams, runner.hyperparams, "the runner's hyperparams")
     n_updates_done = int(np.max(runner.n_updates_done))
     runner = runner.replace(hyperparams=stack(of_members))
     with agent.runners.explaining(runner, n_members):
@@ -107,7 +108,8 @@ def resume_population(
     recorder = population.recorder
     runner, history = recorder.restore_to_resume(agent.runners.shapes(n_members))
     if hyperparams is not None:
-        _refuse_to_level(selection, hyperparams, runner.hyperparams)
+        own = "agent.restore('last')[0].hyperparams"
+        _refuse_to_level(selection, hyperparams, runner.hyperparams, own)
         of_members = _checked_of_members(agent, hyperparams, n_members)
         runner = runner.replace(hyperparams=stack(of_members))
     return population.train(
@@ -120,15 +122,23 @@ def resume_population(
 
 
 def _refuse_to_level(
-    selection: Selection | None, hyperparams: HyperParameters, saved: HyperParameters
+    selection: Selection | None, hyperparams: HyperParameters, before: HyperParameters, name: str
 ) -> None:
-    """Raise ValueError if members would lose their own values of what a rule varies."""
-    given, own = flat_items(hyperparams), flat_items(saved)
-    for name in selection.varied if selection is not None else ():
-        if np.shape(given[name]) != np.shape(own[name]):
+    """Raise ValueError if members would lose their own values of what a rule varies.
+
+    Args:
+        selection: The rule, if there is one.
+        hyperparams: Those that are given.
+        before: The members' own, ``[members, ...]``.
+        name: Where the user finds these.
+    """
+    given, owned = flat_items(hyperparams), flat_items(before)
+    for varied in selection.varied if selection is not None else ():
+        own = np.asarray(owned[varied])
+        if np.shape(given[varied]) != own.shape and (own != own[0]).any():
             raise ValueError(
-                f"{name} is varied by the selection, so each member has its own; give those, of "
-                f"shape {np.shape(own[name])}: change agent.restore('last')[0].hyperparams."
+                f"{varied} is varied by the selection, so each member has its own; give those, of "
+                f"shape {own.shape}: change {name}."
             )
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.hyperparameters import flat_items
+from jaxagents.hyperparameters import as_arrays, flat_items
 from jaxagents.ippo.population.selection import Decision, Generation
-from tests.agents import COORDINATION, FAST, assert_trees_equal, shared_agent, tiny
+from tests.agents import COORDINATION, FAST, assert_trees_equal, begin, shared_agent, tiny
 
 KEYS = jax.vmap(jax.random.key)(jnp.arange(4))
 RATE = "actor_optimizer_params.learning_rate"
@@ -123,6 +123,15 @@ def test_a_resumed_population_keeps_what_is_varied_per_member(tmp_path):
     runner, _ = agent.resume(before.hyperparams.replace(gae_lambda=0.5), VARIED)
     np.testing.assert_array_equal(runner.hyperparams.gae_lambda, np.float32([0.5] * len(KEYS)))
     assert len(set(np.ravel(runner.hyperparams.ent_coeff))) > 1
+
+
+def test_a_continued_population_keeps_what_is_varied_per_member():
+    agent = shared_agent(COORDINATION, **EVALUATED)
+    hyperparams = VARIED.spread(FAST, len(KEYS))
+    runner = jax.vmap(lambda key: begin(agent).replace(rng=key))(KEYS)
+    runner = runner.replace(hyperparams=as_arrays(hyperparams))
+    with pytest.raises(ValueError, match=r"each member has its own.*change the runner's hyperp"):
+        agent.train(None, FAST, runner, VARIED)
 
 
 KILLED = """
@@ -287,15 +296,17 @@ def test_halving_trains_the_best_to_the_end():
         (lambda: ja.PopulationBasedTraining({"ent_coeff": (-1.0, 0.1)}), "finite and at least 0"),
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 1.0)}), "stay below 1"),
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, every=0), "every=0"),
+        (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, every=1.5), r"every=1\.5 is"),
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, share=0.6), "share=0.6"),
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, factors=()), "factors=()"),
         (lambda: ja.PopulationBasedTraining({"gamma": 0.9}), "a higher highest value"),
         (lambda: ja.SuccessiveHalving(n_blocks=0), "n_blocks=0"),
         (lambda: ja.SuccessiveHalving(n_blocks=9, factor=1), "factor=1"),
+        (lambda: ja.SuccessiveHalving(n_blocks="9"), "n_blocks='9' is not an integer"),
     ],
 )
 def test_bad_settings_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         make()
 
 

@@ -245,9 +245,11 @@ def test_values_for_as_many_members_as_policies_are_refused():
 
 
 def test_a_population_is_not_played_as_one(saved):
-    agent, (runner, _) = saved
+    agent, (runner, metrics) = saved
     with pytest.raises(ValueError, match=r"population of 3; choose one by agent.member"):
         agent.eval(KEYS[0], 2, runner=runner)
+    with pytest.raises(ValueError, match=r"population of 3; choose one by agent.member"):
+        agent.diagnose(runner, metrics)
     with pytest.raises(IndexError, match="member 3 of a population of 3"):
         agent.member(runner, 3)
     with pytest.raises(ValueError, match="member='worst' is unknown"):
