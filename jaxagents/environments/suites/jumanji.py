@@ -184,9 +184,18 @@ class DrawnJumanjiEnvironment(JumanjiEnvironment):
         del params
         attributes = vars(self.env)
         viewer = next(attributes[each] for each in _VIEWERS if each in attributes)
-        viewer._display = viewer._display_rgb_array  # not on the screen
+        pictures = []
+
+        def keep(figure: Any) -> None:
+            if self.name == "MMST":  # whose limits miss what it draws
+                figure.axes[0].set(xlim=(0, 1), ylim=(0, 1))
+            pictures.append(viewer._display_rgb_array(figure)[..., :3].copy())
+
+        viewer._display = keep  # rather than on the screen
         viewer._get_fig_ax = partial(type(viewer)._get_fig_ax, viewer, show=False)
-        return np.asarray(self.env.render(state))[..., :3]
+        self.env.render(state)  # not all return the picture
+        viewer.close()
+        return pictures[0]
 
 
 def make_jumanji(

@@ -76,9 +76,8 @@ class PgxEnvironment(Environment):
         from PIL import Image
 
         resvg: Any = importlib.import_module("resvg_py")
-        picture = Image.open(io.BytesIO(bytes(resvg.svg_to_bytes(svg_string=state.to_svg()))))
-        white = Image.new("RGBA", picture.size, "white")
-        return np.asarray(Image.alpha_composite(white, picture.convert("RGBA")).convert("RGB"))
+        png = resvg.svg_to_bytes(svg_string=state.to_svg(), background="white", dpi=96)
+        return np.asarray(Image.open(io.BytesIO(bytes(png))).convert("RGB"))
 
     def _observe(self, state: PyTree) -> Observation:
         players = jnp.arange(self.n_actors)

@@ -2,6 +2,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -135,6 +136,15 @@ def test_a_tile_of_2048_is_seen_by_its_exponent():
     env, _ = ja.make("jumanji/Game2048-v1")
     ((observation, state),) = steps(env, [])
     np.testing.assert_array_equal(jnp.argmax(observation.features[0], axis=-1), state.board)
+
+
+def test_states_are_drawn_where_the_library_returns_nothing_and_no_figure_stays_open():
+    env, _ = ja.make("jumanji/Snake-v1")
+    ((_, state),) = steps(env, [])
+    open_figures = plt.get_fignums()
+    picture = env.draw(state, None)
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 1
+    assert plt.get_fignums() == open_figures
 
 
 @pytest.mark.slow

@@ -48,6 +48,21 @@ def test_each_player_sees_the_game_from_its_own_side():
     assert (mine[4], others[4]) == (0, 1)
 
 
+def test_a_picture_measured_in_points_is_drawn():
+    class Drawn:
+        def to_svg(self):
+            return (
+                '<svg xmlns="http://www.w3.org/2000/svg" width="30pt" height="15pt">'
+                '<rect width="10pt" height="15pt" fill="#ff0000"/></svg>'
+            )
+
+    env, _ = ja.make("pgx/tic_tac_toe")
+    picture = env.draw(Drawn(), None)
+    assert picture.shape == (20, 40, 3)
+    np.testing.assert_array_equal(picture[10, 3], (255, 0, 0))
+    np.testing.assert_array_equal(picture[10, 30], (255, 255, 255))
+
+
 def test_who_begins_is_drawn():
     env, _ = ja.make("pgx/connect_four")
     _, states = jax.vmap(lambda rng: env.reset_env(rng, None))(
