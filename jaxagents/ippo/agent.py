@@ -413,15 +413,20 @@ class Agent(Frozen, abc.ABC):
 
         Raises:
             TypeError: as for `train`; or ``start`` is not a runner.
-            ValueError: a hyperparameter is out of range; ``start`` does not fit the agent; a part
-                is unknown, or there is no ``start``; or ``freeze`` names statistics that have seen
-                no samples.
+            ValueError: a hyperparameter is out of range; ``rng`` holds several keys; ``start`` does
+                not fit the agent; a part is unknown, or there is no ``start``; or ``freeze`` names
+                statistics that have seen no samples.
             HostEnvironmentError: an environment outside of JAX failed.
         """
         trained = self.runners.start_from(start, parts)
         hyperparams = self.checked(hyperparams)
+        rng = as_key(rng)
+        if rng.ndim:
+            raise ValueError(
+                f"rng holds {rng.size} keys, and a runner begins with one; pass rng[i]."
+            )
         with self.environments.raising_faults():
-            return self.run.shared(self.runners.begin(as_key(rng), hyperparams, trained))
+            return self.run.shared(self.runners.begin(rng, hyperparams, trained))
 
     def step(self, runner: Runner) -> tuple[Runner, Metrics]:
         """Do one update: collect a rollout and learn from it.
@@ -654,8 +659,18 @@ class Agent(Frozen, abc.ABC):
         Args:
             episode: An episode of the agent's environment, from `record`.
             runner: As for `policy`.
+
+        Raises:
+            ValueError: the episode is another environment's; or there is no runner.
         """
         runner = self._runner_or_collected(runner)
+        seen = [leaf.shape[1:] for leaf in jax.tree.leaves(episode.observation)]
+        expected = [leaf.shape for leaf in jax.tree.leaves(self.environments.observation)]
+        if seen != expected:
+            raise ValueError(
+                f"the episode's observations have shapes {seen}, and the agent's {expected}; pass "
+                "an episode that it recorded."
+            )
         actor, critic = self.networks.actor_of(runner), self.networks.critic_of(runner)
         observation = jax.tree.map(lambda leaf: leaf[:-1], episode.observation)
         with self.runners.explaining(runner):
@@ -776,8 +791,11 @@ class Agent(Frozen, abc.ABC):
         """Return one member's part of a population's runner or metrics, ``[members, ...]``.
 
         Raises:
+            ValueError: the tree is the runner of a single agent.
             IndexError: there is no such member.
         """
+        if not all(map(jnp.ndim, jax.tree.leaves(tree))):
+            raise ValueError("this is a single agent's, and only populations have members.")
         n_members = len(jax.tree.leaves(tree)[0])
         if not 0 <= index < n_members:
             raise IndexError(f"member {index} of a population of {n_members}; they begin with 0.")

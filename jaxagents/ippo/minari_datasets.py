@@ -34,6 +34,7 @@ def rollouts_from_minari(dataset: Any, agent: Agent) -> list[Rollout]:
 
     Raises:
         ImportError: minari is not installed.
+        TypeError: ``dataset`` is neither.
         FileNotFoundError: there is no dataset of this name on this machine.
         ValueError: the dataset's spaces are not those of the agent's environment, or it is empty.
     """
@@ -45,6 +46,8 @@ def rollouts_from_minari(dataset: Any, agent: Agent) -> list[Rollout]:
         ) from error
     if isinstance(dataset, str):
         dataset = minari.load_dataset(dataset)
+    if not isinstance(dataset, minari.MinariDataset):
+        raise TypeError(f"{dataset!r} is no dataset; pass a minari.MinariDataset, or its name.")
     name = f"the dataset {dataset.spec.dataset_id}"
     arrays = ActorArrays(name, [dataset.observation_space], [dataset.action_space])
     _check_spaces(name, arrays, agent)

@@ -68,7 +68,8 @@ def film(
 
     Raises:
         ValueError: ``path`` has another suffix, or is a file that this package did not make;
-            ``max_frames`` is less than 2; or the environment's ``draw`` returns no picture.
+            ``max_frames`` is less than 2; ``view`` is another episode's; or the environment's
+            ``draw`` returns no picture.
         FileNotFoundError: the folder does not exist, or an MP4 needs ffmpeg (the extra mp4).
     """
     path = Path(path)

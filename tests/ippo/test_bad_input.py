@@ -208,3 +208,8 @@ def test_agent_id_and_time_are_no_part_of_the_given_observation():
     prepared = jnp.zeros(agent.environments.observation.features.shape)
     with pytest.raises(ValueError, match=r"has shape \(2, 5\); the agent was built for \(2, 2\)"):
         agent.policy(runner, ja.Observation(prepared, elapsed=jnp.array(0)))
+
+
+def test_a_runner_begins_with_one_key():
+    with pytest.raises(ValueError, match=r"rng holds 3 keys, and a runner begins with one"):
+        shared_agent(WALK).init(jax.random.split(jax.random.key(0), 3), FAST)

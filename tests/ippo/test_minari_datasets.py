@@ -191,3 +191,8 @@ def test_without_minari_the_extra_is_named(monkeypatch):
     )
     with pytest.raises(ImportError, match=f"^{re.escape(message)}$"):
         ja.rollouts_from_minari("stairs/test-v0", shared_agent(HEIGHT))
+
+
+def test_what_is_no_dataset_is_refused():
+    with pytest.raises(TypeError, match=r"3 is no dataset; pass a minari.MinariDataset"):
+        ja.rollouts_from_minari(3, shared_agent(HEIGHT))

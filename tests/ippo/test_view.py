@@ -54,6 +54,13 @@ def test_lives_begin_within_an_episode_where_actors_come_back():
     np.testing.assert_allclose(episode.observation.features[..., -1] * 7, ages, atol=1e-5)
 
 
+def test_another_environments_episode_is_refused():
+    agent, other = shared_agent(Returning(), observe_time=False), shared_agent(Chords())
+    episode = played(other, opinionated_runner(other))
+    with pytest.raises(ValueError, match=r"have shapes \[.*\], and the agent's \[.*\]; pass an"):
+        agent.view(episode, opinionated_runner(agent))
+
+
 def test_each_choice_has_probabilities_of_its_own():
     agent = shared_agent(Chords())
     runner = opinionated_runner(agent)

@@ -55,6 +55,12 @@ def test_bars_are_as_high_as_probabilities_and_the_taken_one_is_coloured():
     assert np.flatnonzero(second.any(axis=0)).min() > 170  # the right third
 
 
+def test_another_episodes_view_is_refused():
+    view = EpisodeView(np.zeros((3, 2)), probabilities=np.ones((3, 2, 1)))
+    with pytest.raises(ValueError, match=r"view has 3 steps of 2 actors, and the episode 2 steps"):
+        panel(view, episode([[0, 0], [0, 0]]), Discrete(1))
+
+
 def test_every_choice_has_its_own_taken_action():
     probabilities = np.tile([0.5, 0.5, 0.2, 0.3, 0.5], (2, 2, 1))
     view = EpisodeView(np.zeros((2, 2)), probabilities=probabilities)

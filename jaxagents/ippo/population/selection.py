@@ -279,6 +279,9 @@ class PopulationBasedTraining:
         Returns:
             The varied ones ``[members, policies]``, the others as given. They are drawn uniformly,
             or log-uniformly if the lower bound is positive.
+
+        Raises:
+            ValueError: a hyperparameter has values for another number of policies.
         """
         generator = np.random.default_rng(self.seed)
         items, drawn = flat_items(hyperparams), {}
@@ -286,6 +289,9 @@ class PopulationBasedTraining:
             scale, back = _drawn_on(name, low)
             ends = scale(np.array([low, high]))
             values = np.empty((n_members, n_policies), np.float32)
+            own = np.shape(items[name])
+            if own not in ((), (n_policies,)):
+                raise ValueError(f"{name} has {own[-1]} values; pass n_policies={own[-1]}.")
             values[0] = items[name]
             values[1:, :] = back(generator.uniform(ends.min(), ends.max(), (n_members - 1, 1)))
             drawn[name] = jnp.asarray(values)

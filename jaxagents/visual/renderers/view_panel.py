@@ -28,7 +28,18 @@ def with_view(scene: Scene, view: EpisodeView, episode: Episode, space: ActionSp
         view: What the agent made of the episode.
         episode: The episode.
         space: The space of an actor's actions.
+
+    Raises:
+        ValueError: the view is another episode's.
     """
+    if view.value.shape != episode.reward.shape:
+        viewed, played = (
+            " steps of ".join(map(str, each.shape)) for each in (view.value, episode.reward)
+        )
+        raise ValueError(
+            f"the view has {viewed} actors, and the episode {played}; pass the agent's view of "
+            "this episode."
+        )
     actions = episode.action.reshape(*episode.reward.shape, -1)
     likely: _Likely
     if isinstance(space, Box):

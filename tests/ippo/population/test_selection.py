@@ -251,6 +251,12 @@ def test_members_begin_between_the_bounds_and_the_first_as_given():
     assert spread.gae_lambda == hyperparams.gae_lambda
 
 
+def test_members_begin_with_a_value_for_each_policy_or_with_one():
+    rule = ja.PopulationBasedTraining({"ent_coeff": (1e-4, 1e-1)})
+    with pytest.raises(ValueError, match="ent_coeff has 2 values; pass n_policies=2"):
+        rule.spread(ja.HyperParameters(ent_coeff=[0.05, 0.06]), 4)
+
+
 def test_halving_keeps_the_best_groups_so_far():
     rule = ja.SuccessiveHalving(n_blocks=9, factor=3, group_size=2)
     assert rule.rungs(9) == {1: 3, 3: 1}

@@ -254,6 +254,8 @@ def test_a_population_is_not_played_as_one(saved):
         agent.member(runner, 3)
     with pytest.raises(ValueError, match="member='worst' is unknown"):
         agent.restore(member="worst")
+    with pytest.raises(ValueError, match="only populations have members"):
+        agent.member(agent.member(runner, 0), 0)
     with pytest.raises(ValueError, match="best_fn chooses among the checkpoints of a single run"):
         agent.restore(best_fn=lambda metrics: 0)
 
