@@ -21,7 +21,7 @@ from jaxagents.evaluation.bootstrap import (
 from jaxagents.evaluation.runs import Run
 from jaxagents.evaluation.success_rates import comparable, success_of_members
 
-_SIGNIFICANCE = 0.05
+SIGNIFICANCE = 0.05
 TASK = ("env_kwargs", "env_params", "side", "agent_class", "agent.max_episode_steps")
 """Dotted keys of a configuration that, with the environment, determine what returns measure."""
 
@@ -136,7 +136,7 @@ def are_enough_runs(sizes: Iterable[tuple[int, int]]) -> bool:
     Args:
         sizes: Numbers of runs n and m of the groups in each environment.
     """
-    return 2 / math.prod(math.comb(n + m, n) for n, m in sizes) <= _SIGNIFICANCE
+    return 2 / math.prod(math.comb(n + m, n) for n, m in sizes) <= SIGNIFICANCE
 
 
 def probability_of_improvement(

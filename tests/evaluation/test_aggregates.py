@@ -9,6 +9,7 @@ import pytest
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
 from jaxagents.evaluation.aggregates import (
+    Aggregate,
     aggregate,
     aggregate_profiles,
     describe_improvement,
@@ -18,6 +19,7 @@ from jaxagents.evaluation.comparison_tables import table_of
 from jaxagents.evaluation.runs import read_groups
 from tests.fabricated import returns, write_run
 
+TASK = {"agent": {}}  # of a configuration that sets nothing
 # On one environment returns rise from 0, on the other from -100.
 RUNS = {
     ("a", "hunting/discrete"): (0.0, [8.0, 12.0]),
@@ -91,6 +93,26 @@ def test_few_seeds_are_no_evidence_over_several_environments(
     assert ("too few seeds to tell" in describe_improvement(only)) != enough
     ranks = {row["group"]: row["best"] for row in table_of(groups) if row["kind"] == "method"}
     assert ranks == {"a": "best", "b": None if enough else "close"}
+
+
+@pytest.mark.parametrize(
+    ("envs", "p_value"),
+    # Of the C(4, 2) = 6 ways to name the runs of one environment, a share of 1, 3/4, 1/2, 1/2, 1/4
+    # and 0 of the pairs is won. On two environments, 2 of 36 ways win or lose all.
+    [("ab", 2 / 36), ("abc", 2 * (1 + 3 + 2 * 3 + 3) / 216)],
+)
+def test_names_drawn_for_the_runs_tell_how_likely_a_difference_is(envs, p_value):
+    low, high = np.array([0.0, 1.0]), np.array([10.0, 11.0])
+    around, between = np.array([0.0, 3.0]), np.array([1.0, 2.0])
+    scores = ({"a": high, "b": high, "c": around}, {"a": low, "b": low, "c": between})
+    methods = []
+    for each in scores:
+        own = {env: each[env] for env in envs}
+        methods.append(Aggregate("x", own, own, 0.0, None, dict.fromkeys(envs, TASK)))
+    (only,) = improvements(methods)
+    assert only.p_value == pytest.approx(p_value, abs=0.015)
+    assert only.interval.low > 0.5
+    assert only.may_be_chance
 
 
 def test_a_description_begins_with_the_better_method(tmp_path):
