@@ -41,15 +41,16 @@ def pip_install(extra: str = "") -> str:
     return f"pip install -c constraints.txt -e {extras} in the repository of jaxagents"
 
 
-def how_to_import(module: str) -> str:
-    """Name the option that finds a module of the working directory.
+def how_to_import(error: ImportError) -> str:
+    """Name the option that finds a module of the working directory, if that one is missing.
 
     Returns:
-        A sentence with a space before it, or nothing if the module is not there.
+        A sentence with a space before it, or nothing.
     """
-    if not module or PathFinder.find_spec(module, [os.getcwd()]) is None:
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if not name or "." in name or PathFinder.find_spec(name, [os.getcwd()]) is None:
         return ""
-    return f" It is in the working directory: give --import {module}."
+    return f" It is in the working directory: give --import {name}."
 
 
 def stacklevel_of_caller() -> int:

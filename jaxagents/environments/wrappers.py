@@ -68,7 +68,7 @@ def _wrapper_of(entry: Any) -> Wrapper:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        remedy = how_to_import(error.name or "")
+        remedy = how_to_import(error)
         raise ValueError(f"the wrapper {name} cannot be imported: {error}.{remedy}") from error
     if not hasattr(module, attribute):
         suggestion = did_you_mean(attribute, vars(module))

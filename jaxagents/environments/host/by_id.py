@@ -190,9 +190,9 @@ def _import(env_id: str, module: str) -> Any:
         with quiet_pygame():
             return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        missing = error.name or ""
         raise ImportError(
-            f"{env_id} needs the package {missing}, which is not installed.{how_to_import(missing)}"
+            f"{env_id} needs the package {error.name}, which is not installed."
+            f"{how_to_import(error)}"
         ) from error
 
 
@@ -213,7 +213,7 @@ def _import_parts(package: str, module: str) -> Any:
         raise ImportError(
             f"{package}:{module} needs the package {missing}, which is not installed; "
             f"{pip_install('pettingzoo')} brings PettingZoo and mpe2."
-            f"{how_to_import(missing)}"
+            f"{how_to_import(error)}"
         ) from error
 
 

@@ -222,6 +222,18 @@ def test_the_option_that_finds_a_module_in_the_working_directory_is_named(tmp_pa
             make()
 
 
+def test_a_module_that_was_found_is_not_said_to_be_missing(tmp_path, monkeypatch):
+    (tmp_path / "within_of_tests.py").touch()
+    (tmp_path / "broken_of_tests.py").write_text("import json.within_of_tests")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match=r"json\.within_of_tests, which is not installed\.$"):
+        ja.make("gymnasium/broken_of_tests:Plain")
+    (tmp_path / "broken_of_tests.py").write_text("from broken_of_tests import nothing")
+    with pytest.raises(ValueError, match=r"cannot be imported: cannot import name((?!give).)*$"):
+        ja.make("gymnasium/CartPole-v1", wrappers=["broken_of_tests:Noop"])
+
+
 def test_another_version_of_pettingzoos_environment_is_suggested(tmp_path, monkeypatch):
     package = tmp_path / "zoo_of_tests"
     package.mkdir()
