@@ -361,7 +361,7 @@ def _of_learning(config: Mapping[str, Any]) -> dict[str, Any]:
         f"agent.{key}": each for key, each in agent.items() if key not in _NOT_LEARNING_OF_AGENT
     }
     schedules = [each for key, each in agent.items() if key.endswith("_schedule")]
-    if agent.get("anneal_learning_rate") or {"linear", "cosine"} & set(schedules):
+    if agent.get("anneal_learning_rate") or "linear" in schedules or "cosine" in schedules:
         own["agent.n_steps"] = agent.get("n_steps")  # to which schedules are stretched
     return own
 

@@ -139,6 +139,11 @@ def test_extending_a_run_with_a_schedule_changes_how_it_learnt(tmp_path):
     assert labels(first, second) == {"0": 1, "1": 1}
 
 
+def test_a_run_with_a_schedule_that_is_no_text_is_grouped_too(tmp_path):
+    run = write_run(tmp_path / "0", name="a", agent={"learning_rate_schedule": ["linear"]})
+    assert labels(run) == {"a": 1}
+
+
 def test_seconds_are_added_up_where_a_process_has_begun(tmp_path):
     # Resumed after 2 s, and after 1 s more; the second process began slowly.
     rates = [None, 50.0, None, 50.0, None]
