@@ -211,10 +211,11 @@ def _permutation_test(pairs: Sequence[tuple[np.ndarray, np.ndarray]], probabilit
     generator = np.random.default_rng(0)
     drawn = np.zeros(_N_RESAMPLES)
     for first, second in pairs:
-        runs = np.tile(np.concatenate([first, second]), (_N_RESAMPLES, 1))
-        one, other = np.split(generator.permuted(runs, axis=1), [len(first)], axis=1)
-        above = (1 + np.sign(one[:, :, None] - other[:, None, :])) / 2
-        drawn += above.mean(axis=(1, 2)) / len(pairs)
+        runs, n = np.concatenate([first, second]), len(first)
+        n_below = ((1 + np.sign(runs[:, None] - runs)) / 2).sum(axis=1)  # ties count half
+        named = generator.permuted(np.tile(n_below, (_N_RESAMPLES, 1)), axis=1)[:, :n]
+        # Pairs of runs with the same name count n²/2 in all.
+        drawn += (named.sum(axis=1) - n**2 / 2) / (n * len(second)) / len(pairs)
     as_far = np.abs(drawn - 0.5) >= abs(probability - 0.5) - 1e-9
     return float((1 + as_far.sum()) / (1 + _N_RESAMPLES))
 
