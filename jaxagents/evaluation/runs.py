@@ -26,10 +26,8 @@ _RESUMED_CONFIG = re.compile(r"config_from_([0-9]+)\.yaml")
 _MAY_DIFFER = ("seed", "runs_dir", "tracking")  # keys in which runs of a group may differ
 # Keys that a resumed run may change without learning otherwise.
 _NOT_LEARNING = (*_MAY_DIFFER, "name", "preset", "stop_at_return", "evaluation")
-_NOT_LEARNING_OF_AGENT = (
-    *("n_steps", "eval_frequency", "n_evals", "initial_evaluation", "eval_seed"),
-    *("keep_latest", "keep_best", "progress_bar"),
-)
+_EVALUATION_OF_AGENT = ("eval_frequency", "n_evals", "initial_evaluation", "eval_seed")
+_NOT_LEARNING_OF_AGENT = ("n_steps", "keep_latest", "keep_best", "progress_bar")
 _PARENTS, _VARIED = "parents", "hyperparams."  # keys of records
 
 
@@ -357,9 +355,10 @@ def _of_learning(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that determine how a run learns, by dotted key."""
     agent = config["agent"]
     own = {key: each for key, each in config.items() if key not in (*_NOT_LEARNING, "agent")}
-    own |= {
-        f"agent.{key}": each for key, each in agent.items() if key not in _NOT_LEARNING_OF_AGENT
-    }
+    without = _NOT_LEARNING_OF_AGENT
+    if not is_population_based(config):  # whose evaluations select among its members
+        without += _EVALUATION_OF_AGENT
+    own |= {f"agent.{key}": each for key, each in agent.items() if key not in without}
     schedules = [each for key, each in agent.items() if key.endswith("_schedule")]
     if agent.get("anneal_learning_rate") or "linear" in schedules or "cosine" in schedules:
         own["agent.n_steps"] = agent.get("n_steps")  # to which schedules are stretched

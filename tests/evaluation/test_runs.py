@@ -131,6 +131,15 @@ def test_a_run_that_was_extended_is_grouped_with_those_as_long_from_the_start(tm
     assert labels(first, second) == {"run": 2}
 
 
+def test_evaluating_otherwise_changes_how_a_population_with_a_selection_learnt(tmp_path):
+    selecting = {"population_based_training": {"vary": {"ent_coeff": [0.001, 0.1]}}}
+    often = {"eval_frequency": 5}
+    resumed = {20: {"agent": often}}
+    first = write_run(tmp_path / "0", agent={"eval_frequency": 50}, resumed=resumed, **selecting)
+    second = write_run(tmp_path / "1", seed=1, agent=often, **selecting)
+    assert labels(first, second) == {"0": 1, "1": 1}
+
+
 def test_extending_a_run_with_a_schedule_changes_how_it_learnt(tmp_path):
     annealed = {"learning_rate_schedule": "linear"}
     resumed = {20: {"agent": {"n_steps": 40}}}
