@@ -150,8 +150,8 @@ class JsonLines(Tracker):
 
     Each call writes a complete line, so that ``tail -f`` follows training. An existing file is
     continued: a resumed run repeats the evaluations made after its last checkpoint. Where the file
-    has such evaluations, a line ``{"resumed_after_update": N}`` precedes the new ones, and earlier
-    lines of later updates do not count.
+    of an `Experiment` has such evaluations, a line ``{"resumed_after_update": N}`` precedes the new
+    ones, and earlier lines of later updates do not count.
     """
 
     def __init__(self, path: str | PathLike[str]):
