@@ -22,7 +22,7 @@ from jaxagents.evaluation.runs import Run
 from jaxagents.evaluation.success_rates import comparable, success_of_members
 
 SIGNIFICANCE = 0.05
-TASK = ("env_kwargs", "env_params", "side", "agent_class", "agent.max_episode_steps")
+TASK = ("env_kwargs", "env_params", "side", "agent.max_episode_steps")
 """Dotted keys of a configuration that, with the environment, determine what returns measure."""
 
 

@@ -222,7 +222,8 @@ def test_settings_that_change_what_returns_measure_are_reported(write):
     first = write("a", 1.0, evaluation={"greedy": True}, side={"actors": [0]})
     text = comparison_text(table_of(read_groups([*first, *write("b", 2.0)])))
     assert "They differ in side and evaluation, so their returns may measure different" in text
-    alike = [*write("c", 1.0, evaluation={"x": 1}), *write("d", 2.0, evaluation={"x": 1})]
+    same = {"evaluation": {"x": 1}}
+    alike = [*write("c", 1.0, **same), *write("d", 2.0, agent_class="another algorithm", **same)]
     assert "They differ" not in comparison_text(table_of(read_groups(alike)))
 
 
@@ -230,7 +231,7 @@ def test_settings_that_change_what_returns_measure_are_reported(write):
     ("settings", "name"),
     [
         ({"env_params": {"n": 3}}, "env_params"),
-        ({"agent_class": "other"}, "agent_class"),
+        ({"side": {"actors": [0]}}, "side"),
         ({"agent": {"max_episode_steps": 10}}, "agent.max_episode_steps"),
     ],
 )

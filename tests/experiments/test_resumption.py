@@ -6,7 +6,11 @@ from pathlib import Path
 from jaxagents.config import AgentConfig
 from jaxagents.evaluation.runs import read_config
 from jaxagents.experiments.config_files.file import load_config, save_config
-from jaxagents.experiments.config_files.schema import EvaluationConfig, ExperimentConfig
+from jaxagents.experiments.config_files.schema import (
+    EvaluationConfig,
+    ExperimentConfig,
+    SideConfig,
+)
 from jaxagents.experiments.report.content import recipe
 from jaxagents.experiments.run_directory import (
     config_in_force,
@@ -77,7 +81,7 @@ def test_a_best_checkpoint_of_two_tasks_is_warned_of(tmp_path, caplog):
     first_run(tmp_path)
     other_task = {"env_kwargs": {"n": 3}}
     warn_of_changes(changed(**other_task), tmp_path, 20)
-    warn_of_changes(changed(env_params={"n": 3}, agent_class="mine"), tmp_path, 20)
+    warn_of_changes(changed(env_params={"n": 3}, side=SideConfig((0,))), tmp_path, 20)
     warn_of_changes(changed(**other_task, evaluation=EvaluationConfig("last")), tmp_path, 20)
     warn_of_changes(changed(evaluation=EvaluationConfig(seed=4)), tmp_path, 20)
     advice = (
@@ -85,7 +89,7 @@ def test_a_best_checkpoint_of_two_tasks_is_warned_of(tmp_path, caplog):
         "tasks; use --evaluation.mode last, or begin another run by: jaxagents train FILE --from "
         "RUN"
     )
-    assert caplog.messages == [f"env_kwargs {advice}", f"env_params, agent_class {advice}"]
+    assert caplog.messages == [f"env_kwargs {advice}", f"env_params, side {advice}"]
 
 
 def test_stretched_schedules_are_told_with_both_values():
