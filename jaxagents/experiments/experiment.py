@@ -383,10 +383,14 @@ class Experiment:
     def _conclude(self, runner: Any, metrics: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Evaluate the trained policies, and write the summary and the learning curve."""
         n_updates_done = int(np.max(runner.n_updates_done))
-        before = (self.n_updates_before, self._seconds_before)
-        training = describe_training(self.config, n_updates_done, seconds, *before)
+        training = None
         if n_updates_done == self.n_updates_before:  # nothing was trained: keep the earlier times
-            training = read_training_summary(self.directory, n_updates_done) or training
+            training = read_training_summary(self.directory, n_updates_done)
+            if training is None and self._seconds_before > 0:
+                training = describe_training(self.config, n_updates_done, self._seconds_before)
+        if training is None:
+            before = (self.n_updates_before, self._seconds_before)
+            training = describe_training(self.config, n_updates_done, seconds, *before)
         evaluation = self.evaluate()
         random_returns = random_returns_of(self.agent, self.config.evaluation)
         teams = self.agent.environments.teams

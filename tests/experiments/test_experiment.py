@@ -335,6 +335,17 @@ def test_a_summary_has_the_time_of_all_processes(run, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_speed_of_a_run_that_was_killed_before_its_summary_is_told(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / "summary.json").unlink()
+    training = Experiment.of_run(copy).resume()["training"]
+    assert training["seconds"] == read_records(copy / "metrics.jsonl")[-1]["seconds"]
+    assert training["environment_steps_per_second"] == pytest.approx(
+        3 * 16 / training["seconds"], abs=0.1
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("n_steps", [3, 6])
 def test_evaluations_of_a_training_that_is_not_continued_do_not_count(run, tmp_path, n_steps):
     """A run is killed after update 5, before its checkpoint is written, and evaluates less now."""
