@@ -83,6 +83,14 @@ def test_real_actions_lie_on_a_scale_between_the_bounds():
     assert columns.max() < 140  # nothing of the dimension that the actor lacks
 
 
+@pytest.mark.parametrize("space", [Discrete(2), Box(-1.0, 1.0, ())])
+def test_values_are_shown_if_a_distribution_does_not_tell_likely_actions(space):
+    scene = panel(EpisodeView(np.ones((2, 2))), episode([[0, 0], [0, 0]]), space)
+    shown = np.asarray(scene.below(0))[TOP:, :90]
+    assert (shown != np.asarray(scene.below(2))[TOP:, :90]).any()  # at the end there are no values
+    assert not colours(scene.below(0), 0).any()
+
+
 def test_rows_are_empty_after_a_death_and_at_the_end():
     view = EpisodeView(np.ones((2, 2)), probabilities=np.full((2, 2, 2), 0.5))
     scene = panel(view, episode([[0, 0], [0, 0]], alive=False), Discrete(2))

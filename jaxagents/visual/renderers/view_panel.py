@@ -41,17 +41,19 @@ def with_view(scene: Scene, view: EpisodeView, episode: Episode, space: ActionSp
             "this episode."
         )
     actions = episode.action.reshape(*episode.reward.shape, -1)
-    likely: _Likely
+    likely: _Likely | None = None  # None: the agent's distribution tells none
     if isinstance(space, Box):
-        likely = _Bands(np.asarray(view.quantiles), actions, space)
-    else:
-        likely = _Bars(np.asarray(view.probabilities), actions, space.n_choices)
+        if view.quantiles is not None:
+            likely = _Bands(view.quantiles, actions, space)
+    elif view.probabilities is not None:
+        likely = _Bars(view.probabilities, actions, space.n_choices)
 
     def draw(n_steps: int) -> Any:
         actors = scene.actors[:_MAX_ACTORS]
         canvas = Canvas(WIDTH, _TITLE_HEIGHT + _ROW_HEIGHT * len(actors))
         canvas.text((_VALUE_RIGHT, _TITLE_HEIGHT / 2), "value", 11, FAINT_INK, "rm")
-        canvas.text((_LEFT, _TITLE_HEIGHT / 2), likely.title, 11, FAINT_INK)
+        if likely is not None:
+            canvas.text((_LEFT, _TITLE_HEIGHT / 2), likely.title, 11, FAINT_INK)
         for index, actor in enumerate(actors):
             bottom = _TITLE_HEIGHT + _ROW_HEIGHT * (index + 1) - 4
             middle = bottom - _HEIGHT / 2
@@ -60,7 +62,8 @@ def with_view(scene: Scene, view: EpisodeView, episode: Episode, space: ActionSp
             if n_steps < episode.n_steps and episode.active[n_steps, index]:
                 value = f"{view.value[n_steps, index]:.2f}"
                 canvas.text((_VALUE_RIGHT, middle), value, 13, INK, "rm")
-                likely.draw(canvas, bottom, actor.colour, (n_steps, index))
+                if likely is not None:
+                    likely.draw(canvas, bottom, actor.colour, (n_steps, index))
         return canvas.finished()
 
     return scene._replace(below=draw)
