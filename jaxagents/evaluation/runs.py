@@ -112,14 +112,15 @@ def read_run(directory: str | PathLike[str]) -> Run:
         ExperimentError: The directory holds no run, or one of its files cannot be read.
     """
     directory = Path(directory)
-    config = read_config(directory)
+    path_of_config(directory)  # or an error
+    configs = {since: read_run_config(path) for since, path in configs_of(directory)}
     metrics, summary = directory / "metrics.jsonl", directory / "summary.json"
     return Run(
         directory,
-        config,
+        configs[max(configs)],
         read_records(metrics) if metrics.is_file() else [],
         read_summary(summary) if summary.is_file() else None,
-        {since: read_run_config(path) for since, path in configs_of(directory)},
+        configs,
     )
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation import runs
 from jaxagents.evaluation.runs import read_groups, read_run
 from tests.fabricated import write_run
 
@@ -110,6 +111,17 @@ def test_a_run_resumed_with_other_hyperparameters_is_in_a_group_of_its_own(
     latest = {"hyperparams": early, **resumed[max(resumed)]}
     second = write_run(tmp_path / "1", seed=1, **latest)
     assert len(read_groups([first, second])) == n_groups
+
+
+def test_each_configuration_is_read_once(tmp_path, monkeypatch):
+    """Parsing it takes most of the time of reading a run."""
+    directory = write_run(tmp_path / "run", resumed={20: LATE})
+    read = []
+    own = runs.read_run_config
+    monkeypatch.setattr(runs, "read_run_config", lambda path: read.append(path.name) or own(path))
+    run = read_run(directory)
+    assert run.config == run.configs[20] != run.configs[0]
+    assert sorted(read) == ["config.yaml", "config_from_20.yaml"]
 
 
 def test_runs_resumed_alike_are_a_group(tmp_path):
