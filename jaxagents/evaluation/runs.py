@@ -27,7 +27,7 @@ _MAY_DIFFER = ("seed", "runs_dir", "tracking")  # keys in which runs of a group 
 # Keys that a resumed run may change without learning otherwise.
 _NOT_LEARNING = (*_MAY_DIFFER, "name", "preset", "stop_at_return", "evaluation")
 _EVALUATION_OF_AGENT = ("eval_frequency", "n_evals", "initial_evaluation", "eval_seed")
-_NOT_LEARNING_OF_AGENT = ("n_steps", "keep_latest", "keep_best", "progress_bar")
+_NOT_LEARNING_OF_AGENT = ("n_steps", "keep_latest", "keep_best", "progress_bar", "devices")
 _PARENTS, _VARIED = "parents", "hyperparams."  # keys of records
 
 

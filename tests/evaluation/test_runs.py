@@ -135,8 +135,8 @@ def test_runs_resumed_alike_are_a_group(tmp_path):
 
 
 def test_a_run_that_was_extended_is_grouped_with_those_as_long_from_the_start(tmp_path):
-    agent = {"n_steps": 20, "eval_frequency": 5, "keep_best": 1}
-    longer = {"n_steps": 40, "eval_frequency": 10, "keep_best": 2}
+    agent = {"n_steps": 20, "eval_frequency": 5, "keep_best": 1, "devices": 2}
+    longer = {"n_steps": 40, "eval_frequency": 10, "keep_best": 2, "devices": 1}
     resumed = {20: {"agent": longer}}
     first = write_run(tmp_path / "0", seed=0, agent=agent, resumed=resumed)
     second = write_run(tmp_path / "1", seed=1, agent=longer)
