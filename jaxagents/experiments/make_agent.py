@@ -117,9 +117,9 @@ def _check_is_found(opponent: str) -> None:
     """
     if not is_entry_name(opponent) and not Path(opponent).exists():
         raise ExperimentError(
-            f"side.opponents: there is no {opponent} in {Path.cwd()}; relative paths begin in the "
-            "folder where a run was trained: change to it (environment.json names it), or train or "
-            "resume with --side.opponents '[PATH, ...]'."
+            f"there is no opponent {opponent} in {Path.cwd()}; relative paths begin in the folder "
+            "where a run was trained: change to it (environment.json names it), or train or resume "
+            "with --side.opponents '[PATH, ...]'."
         )
 
 

@@ -64,7 +64,8 @@ def film(
         env: The episode's environment.
         env_params: Its parameters.
         max_frames: Show only every second, third, ... state of longer episodes.
-        view: Also show each actor's value and likely actions, from the agent's `view`.
+        view: Also show the values and likely actions of up to twelve actors, from the agent's
+            `view`.
 
     Raises:
         ValueError: ``path`` has another suffix, or is a file that this package did not make;

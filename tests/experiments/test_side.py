@@ -58,7 +58,7 @@ def test_a_run_plays_against_another_runs_policies(prey, tmp_path):
         ("side: {actors: [5]}", r"side: actors=\[5\] is no side of an environment with 2 actors"),
         (
             "side: {actors: [0], opponents: [random, runs/nowhere]}",
-            r"side\.opponents: there is no runs/nowhere in /.*; relative paths begin in the folder "
+            r"there is no opponent runs/nowhere in /.*; relative paths begin in the folder "
             r"where a run was trained: .* or train or resume with --side\.opponents '\[PATH",
         ),
         ("side: {actors: [0], opponents: []}", "side: opponents is empty"),
