@@ -275,10 +275,11 @@ def _summary(batch: EnvironmentBatch, play: RandomPlay) -> str:
     features, n_episodes = batch.observation.features, int(play.step.episode_over.sum())
     actors = "1 actor" if batch.n_actors == 1 else f"{batch.n_actors} actors"
     episodes = "1 episode" if n_episodes == 1 else f"{n_episodes:,} episodes"
+    acted = play.step.active.any(axis=1)  # in other steps a vector resets
     return (
         f"{actors}, each observing {features.dtype}{list(features.shape[1:])} and acting in "
         f"{batch.space}; {episodes} ended in {len(play.elapsed):,} random steps, "
-        f"with a mean reward of {np.mean(play.step.reward):.3g} a step"
+        f"with a mean reward of {np.mean(play.step.reward[acted]):.3g} a step"
     )
 
 

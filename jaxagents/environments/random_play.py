@@ -18,7 +18,7 @@ class RandomPlay(NamedTuple):
 
     observation: Observation  # before the action
     step: TimeStep
-    elapsed: Int[Array, " time"]  # steps since the reset, this one included
+    elapsed: Int[Array, " time"]  # steps since the reset; one in which nobody acts is none
 
 
 def play_randomly(
@@ -40,7 +40,8 @@ def play_randomly(
             action = jnp.where(at_bounds, _nearest_bound(action, batch.space), action)
         step, following = batch.step(jax.random.fold_in(rng_step, i), state, action)
         kept = step._replace(info={}, final_state=None)
-        return (step.observation, following), RandomPlay(observation, kept, state.episode_steps + 1)
+        elapsed = state.episode_steps + state.active.any(axis=1)
+        return (step.observation, following), RandomPlay(observation, kept, elapsed)
 
     _, play = jax.lax.scan(advance, batch.reset(rng_reset, 1), jnp.arange(n_steps))
     return jax.tree.map(lambda leaf: leaf[:, 0], play)

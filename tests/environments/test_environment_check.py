@@ -342,6 +342,15 @@ def test_an_environment_outside_of_jax_is_described_and_its_own_errors_are_kept(
     )
 
 
+def test_the_step_in_which_a_vector_resets_belongs_to_no_episode():
+    env, _ = ja.make("gymnasium/CartPole-v1", vectorized=True, max_episode_steps=5)
+    findings = ja.check_environment(env, n_steps=30)
+    assert [each.level for each in findings] == ["ok", "ok"]
+    assert findings[0].text.endswith(
+        "5 episodes ended in 30 random steps, with a mean reward of 1 a step"
+    )
+
+
 def test_no_step_is_too_few():
     with pytest.raises(ValueError, match="n_steps=0; play at least 1 step"):
         ja.check_environment(Walk(), n_steps=0)
