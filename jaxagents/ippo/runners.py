@@ -21,7 +21,7 @@ from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.collector import Collector
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ippo.replay import Replay
-from jaxagents.ppo.normalization import init_normalizers
+from jaxagents.ppo.normalization import Normalizers, init_normalizers
 from jaxagents.ppo.optimization import optimizer_of
 from jaxagents.ppo.policy_map import PolicyMap
 from jaxagents.training.saved_policy import (
@@ -69,6 +69,7 @@ class Runners(Frozen):
         self._collector = collector
         self._replay = replay
         self._hyperparams = hyperparams
+        self._normalizers: Normalizers = jax.eval_shape(self._initial_normalizers)
         self._shapes: dict[int | None, Runner] = {}  # by the number of members
         self._freeze()
 
@@ -88,17 +89,34 @@ class Runners(Frozen):
 
         The number is a part of the runner, because a program that had it as a constant would be
         compiled again for every other number. A learning rate that adapts to the KL divergence
-        begins with the hyperparameter if the runner's did not adapt before.
+        begins with the hyperparameter if the runner's did not adapt before. What this agent does
+        not use is left out, so that checkpoints hold what it reads.
 
         Raises:
-            ValueError: the runner holds a policy alone.
+            ValueError: the runner holds a policy alone; or this agent normalises something else.
         """
         check_can_train(runner)
-        n_steps = jnp.asarray(self._config.n_steps, jnp.int32)
+        foreign = foreign_part(
+            {"normalizers": self._normalizers}, {"normalizers": runner.normalizers}
+        )
+        if foreign is not None:
+            raise ValueError(foreign)
         learning_rate = runner.learning_rate
-        if self._adapts_rate and learning_rate is None:
+        if learning_rate is None or not self._adapts_rate:
             learning_rate = self._initial_rate(runner.hyperparams)
-        return runner.replace(n_steps=n_steps, learning_rate=learning_rate)
+        return runner.replace(
+            n_steps=jnp.asarray(self._config.n_steps, jnp.int32),
+            learning_rate=learning_rate,
+            replay=None if self._replay is None else runner.replay,
+        )
+
+    def _initial_normalizers(self) -> Normalizers:
+        return init_normalizers(
+            self._config,
+            observation_shape=self._networks.actor.observation.shape,
+            critic_shape=self._networks.critic.observation.shape,
+            policies_shape=(self._policies.n_policies, self._policies.n_members),
+        )
 
     @property
     def _adapts_rate(self) -> bool:
@@ -135,12 +153,7 @@ class Runners(Frozen):
         )
         params = per_policy(hyperparams, n_policies)
         optimizer = optimizer_of(config)
-        normalizers = init_normalizers(
-            config,
-            observation_shape=self._networks.actor.observation.shape,
-            critic_shape=self._networks.critic.observation.shape,
-            policies_shape=(n_policies, self._policies.n_members),
-        )
+        normalizers = self._initial_normalizers()
         given: dict[str, PyTree] = {}
         if start is not None:
             networks = {name: getattr(start, name) for name in PARTS}

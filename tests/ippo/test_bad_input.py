@@ -163,6 +163,22 @@ def test_a_runner_of_another_environment_is_refused_by_its_shapes(other, message
         assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("own", "others", "message"),
+    [
+        (
+            {"scale_rewards": True},
+            {},
+            r"reward\.\S+ is missing there and \[1, 4, 2\] in",
+        ),
+        ({}, {"normalize_values": True}, r"value\.mean is \[1\] there and missing in"),
+    ],
+)
+def test_a_runner_that_was_normalised_otherwise_is_not_continued(own, others, message):
+    with pytest.raises(ValueError, match=f"the runner is of another agent: normalizers.{message}"):
+        shared_agent(**own).train(None, FAST, runner=begin(shared_agent(**others)))
+
+
 def test_what_is_no_runner_is_refused():
     with pytest.raises(TypeError, match="runner is int; pass a Runner"):
         shared_agent().policy(5, jnp.zeros((2, 3)))

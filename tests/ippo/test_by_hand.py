@@ -210,3 +210,13 @@ def test_a_learning_rate_that_adapts_begins_with_the_hyperparameter():
         pytest.approx(1.5),
         pytest.approx(1 / 1.5),
     )
+
+
+@pytest.mark.parametrize(
+    "options", [{"learning_rate_schedule": "kl"}, {"replay_updates": 1, "advantages": "vtrace"}]
+)
+def test_a_runner_keeps_only_what_the_agent_uses(options):
+    """So checkpoints of a training that continues it can be read."""
+    agent, other = shared_agent(), shared_agent(**options)
+    runner, _ = agent.step(begin(other))
+    assert jax.tree.structure(runner) == jax.tree.structure(begin(agent))
