@@ -115,9 +115,10 @@ class ActionRepeat(Environment):
             ended = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
             numbers = ((), (self.n_actors,))
             infos = {
-                name: value
+                name: jnp.asarray(value)
                 for name, value in info.items()
-                if getattr(value, "shape", None) in numbers  # others are not reported
+                if isinstance(value, bool | int | float)
+                or getattr(value, "shape", None) in numbers  # others are not reported
             }
             return _Last(observation, state, *ended), (jnp.asarray(reward), infos)
 

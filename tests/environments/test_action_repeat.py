@@ -42,6 +42,7 @@ class Relay(ja.Environment):
             "scores": scores,
             "even": jnp.where(step % 2 == 0, scores, jnp.nan),
             "shaped_reward": -scores,
+            "constant": 7.0,
             "of another shape": jnp.zeros(5),
             "nested": {"step": step},
         }
@@ -103,7 +104,7 @@ def test_an_action_longer_than_the_episode_ends_with_it():
 
 def test_infos_are_those_of_an_actors_last_step():
     (found,) = play(ja.ActionRepeat(Relay(), 8), 1)
-    check(found, step=5, scores=[3, 50])
+    check(found, step=5, scores=[3, 50], constant=7)
 
 
 @pytest.mark.parametrize(
