@@ -250,8 +250,8 @@ class EpisodeView(NamedTuple):
     """What an agent made of an episode, as numpy arrays; the agent's `view` returns it.
 
     Attributes:
-        value: What the critic expected: the discounted return in the environment's units,
-            ``[time, actors]``.
+        value: What the critic expected: the discounted return, of scaled rewards with
+            ``scale_rewards``, ``[time, actors]``.
         probabilities: Probability of each action, of the choices of a MultiDiscrete space one after
             the other, ``[time, actors, actions]``; None if actions are real vectors.
         quantiles: Actions one standard deviation below the most probable one, that one, and one

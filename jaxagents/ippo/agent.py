@@ -750,6 +750,8 @@ class Agent(Frozen, abc.ABC):
     ) -> Float[Array, " actors"]:
         """Estimate every actor's discounted return from one environment's observation.
 
+        With ``scale_rewards`` it is the return of scaled rewards.
+
         Args:
             runner: As for `policy`.
             observation: As for `policy`.
