@@ -120,12 +120,25 @@ class TrainingRun(Frozen):
         )
 
     def with_environments(self, runner: Runner) -> Runner:
-        """Reset the environments if their state was lost or no longer matches the runner."""
+        """Reset the environments if their state was lost or no longer matches the runner.
+
+        Raises:
+            ValueError: their state is there, but of another number of environments.
+        """
         agent = self.agent
         is_lost = not agent.environments.can_continue(runner.env_state)
         if self._is_divided:  # all processes reset, or none
             is_lost = largest(is_lost)
-        return self.shared(self.begin_episodes(runner)) if is_lost else runner
+        if is_lost:
+            return self.shared(self.begin_episodes(runner))
+        n_envs, batch_size = len(runner.observation.features), agent.config.batch_size
+        if n_envs != batch_size:
+            raise ValueError(
+                f"the runner plays {n_envs} environments, and batch_size={batch_size}; configure "
+                f"{n_envs}, or begin a new training from it by agent.init(rng, hyperparams, "
+                "start=runner)."
+            )
+        return runner
 
     def shared(self, runner: Runner) -> Runner:
         """Return a runner whose episodes have begun; raise what went wrong in any process."""

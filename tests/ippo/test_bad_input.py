@@ -179,6 +179,16 @@ def test_a_runner_that_was_normalised_otherwise_is_not_continued(own, others, me
         shared_agent(**own).train(None, FAST, runner=begin(shared_agent(**others)))
 
 
+def test_a_runner_of_another_batch_size_is_not_continued():
+    agent, runner = shared_agent(), begin(shared_agent(batch_size=8))
+    for use in (
+        lambda: agent.step(runner),
+        lambda: agent.train(None, FAST, runner=runner),
+    ):
+        with pytest.raises(ValueError, match="plays 8 environments, and batch_size=4; configure 8"):
+            use()
+
+
 def test_what_is_no_runner_is_refused():
     with pytest.raises(TypeError, match="runner is int; pass a Runner"):
         shared_agent().policy(5, jnp.zeros((2, 3)))
