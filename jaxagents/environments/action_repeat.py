@@ -67,6 +67,7 @@ class ActionRepeat(Environment):
         if not isinstance(n_steps, int) or isinstance(n_steps, bool) or n_steps < 1:
             raise ValueError(f"n_steps={n_steps!r}; it must be a whole number of at least 1.")
         self.env = env
+        self._env_name = getattr(env, "name", type(env).__name__)
         self.n_steps = n_steps
         self.n_actors = env.n_actors
         self.teams = env.teams
@@ -109,7 +110,7 @@ class ActionRepeat(Environment):
             )
             if ACTS_NEXT in info:
                 raise ValueError(
-                    f"actors of {type(self.env).__name__} come back within an episode, so their "
+                    f"actors of {self._env_name} come back within an episode, so their "
                     "actions cannot be repeated."
                 )
             ended = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
@@ -156,9 +157,7 @@ class ActionRepeat(Environment):
             (has_mask, "actions are masked"),
         ):
             if is_there:
-                raise ValueError(
-                    f"in {type(self.env).__name__} {what}, so its actions cannot be repeated."
-                )
+                raise ValueError(f"in {self._env_name} {what}, so its actions cannot be repeated.")
 
     def _sum(self, runs: Bool[Array, "steps actors"], rewards: Array) -> Array:
         earned = True if self.rewards_after_death else runs

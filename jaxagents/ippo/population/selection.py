@@ -235,16 +235,20 @@ class PopulationBasedTraining:
             for name, each in with_both_rates(self.vary).items()
         }
         object.__setattr__(self, "vary", bounds)
-        object.__setattr__(self, "factors", tuple(self.factors))
+        if isinstance(self.factors, list):
+            object.__setattr__(self, "factors", tuple(self.factors))
         if not self.vary:
             raise ValueError("vary={} varies nothing; name at least one hyperparameter.")
         for name, bounds in self.vary.items():
             _check_bounds(name, bounds)
         check_integer("every", self.every, 1)
-        if not 0 < self.share <= 0.5:
-            raise ValueError(f"share={self.share} is out of range; give above 0, at most 0.5.")
-        if not self.factors or not all(0 < each < math.inf for each in self.factors):
-            raise ValueError(f"factors={self.factors} are not positive; give some, as 0.8, 1.25.")
+        if not _is_number(self.share) or not 0 < self.share <= 0.5:
+            raise ValueError(f"share={self.share!r} is out of range; give above 0, at most 0.5.")
+        are_numbers = isinstance(self.factors, tuple) and all(map(_is_number, self.factors))
+        if not self.factors or not are_numbers or min(self.factors) <= 0:
+            raise ValueError(
+                f"factors={self.factors!r} are not positive numbers; give some, as (0.8, 1.25)."
+            )
         check_seed("seed", self.seed)
 
     @property
@@ -333,13 +337,17 @@ def _drawn_on(name: str, low: float) -> tuple[Any, Any]:
     return (np.log, np.exp) if low > 0 else (np.asarray, np.asarray)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def _check_bounds(name: str, bounds: Any) -> None:
     known = flat_items(HyperParameters())
     if name not in known:
         raise ValueError(
             f"vary names {name!r}, which is no hyperparameter; known are {', '.join(known)}."
         )
-    numbers = [isinstance(each, int | float) and math.isfinite(each) for each in bounds]
+    numbers = [_is_number(each) for each in bounds]
     if len(numbers) != 2 or not all(numbers) or not bounds[0] < bounds[1]:
         raise ValueError(
             f"vary gives {name} the bounds {bounds!r}; give a lowest and a higher highest value, "

@@ -305,6 +305,12 @@ def test_halving_trains_the_best_to_the_end():
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, every=1.5), r"every=1\.5 is"),
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, share=0.6), "share=0.6"),
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, factors=()), "factors=()"),
+        (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, share="a"), "share='a'"),
+        (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, factors=0.5), "factors=0.5"),
+        (
+            lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, factors=("a",)),
+            "factors=('a',) are not positive numbers",
+        ),
         (lambda: ja.PopulationBasedTraining({"gamma": 0.9}), "a higher highest value"),
         (lambda: ja.SuccessiveHalving(n_blocks=0), "n_blocks=0"),
         (lambda: ja.SuccessiveHalving(n_blocks=9, factor=1), "factor=1"),
