@@ -309,7 +309,7 @@ def test_halving_trains_the_best_to_the_end():
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, factors=0.5), "factors=0.5"),
         (
             lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, factors=("a",)),
-            "factors=('a',) are not positive numbers",
+            r"factors=\('a',\) are not positive numbers",
         ),
         (lambda: ja.PopulationBasedTraining({"gamma": 0.9}), "a higher highest value"),
         (lambda: ja.SuccessiveHalving(n_blocks=0), "n_blocks=0"),
