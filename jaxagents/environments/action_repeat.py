@@ -13,6 +13,7 @@ from jaxagents.environments.protocol import (
     Environment,
     StepResult,
     is_step_overridden,
+    numbers_in,
 )
 from jaxagents.environments.spaces import Box, as_space
 from jaxagents.types import Observation, PyTree
@@ -114,14 +115,8 @@ class ActionRepeat(Environment):
                     "actions cannot be repeated."
                 )
             ended = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
-            numbers = ((), (self.n_actors,))
-            infos = {
-                name: jnp.asarray(value)
-                for name, value in info.items()
-                if isinstance(value, bool | int | float)
-                or getattr(value, "shape", None) in numbers  # others are not reported
-            }
-            return _Last(observation, state, *ended), (jnp.asarray(reward), infos)
+            numbers = numbers_in(info, self.n_actors)
+            return _Last(observation, state, *ended), (jnp.asarray(reward), numbers)
 
         def step_unless_over(last: _Last, rng: PRNGKeyArray) -> tuple[_Last, Any]:
             runs = ~(last.terminated | last.truncated)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from jaxagents.environments.protocol import Environment, StepResult
+from jaxagents.environments.protocol import Environment, StepResult, numbers_in
 from jaxagents.environments.spaces import action_dtype, as_space, whole_numbers
 from jaxagents.types import PyTree
 
@@ -92,7 +92,7 @@ class GymnaxEnvironment(Environment):
             jnp.asarray(reward, jnp.float32).reshape(1),
             terminated,
             time_is_up & ~terminated,
-            _scalars(info),
+            numbers_in(info, self.n_actors),
         )
 
     def _library_action(self, action: Array, params: PyTree) -> Array:
@@ -120,11 +120,3 @@ def _wider(one: Any, other: Any) -> Any:
 def _cast(value: Any, dtype: Any) -> Array:
     """Convert to a strong dtype."""
     return jax.lax.convert_element_type(value, dtype)
-
-
-def _scalars(info: dict[str, Any]) -> dict[str, Array]:
-    return {
-        name: jnp.asarray(value)
-        for name, value in info.items()
-        if isinstance(value, bool | int | float) or getattr(value, "shape", None) == ()
-    }

@@ -158,6 +158,16 @@ def without_weak_types(tree: PyTree) -> PyTree:
     )
 
 
+def numbers_in(info: Mapping[str, Any], n_actors: int) -> dict[str, Any]:
+    """Keep the infos that can be reported: numbers, and one number per actor."""
+    arrays = {
+        name: jnp.asarray(value) if isinstance(value, bool | int | float) else value
+        for name, value in info.items()
+    }
+    shapes = ((), (n_actors,))
+    return {name: each for name, each in arrays.items() if getattr(each, "shape", None) in shapes}
+
+
 def as_observation(observation: PyTree | Observation) -> Observation:
     """Wrap a bare array of features in an `Observation`."""
     if isinstance(observation, Observation):

@@ -8,7 +8,12 @@ import jax
 import numpy as np
 
 from jaxagents.compiler.random_keys import is_key
-from jaxagents.environments.protocol import ACTS_NEXT, NO_INFOS, as_flat_observation
+from jaxagents.environments.protocol import (
+    ACTS_NEXT,
+    NO_INFOS,
+    as_flat_observation,
+    numbers_in,
+)
 from jaxagents.environments.spaces import (
     ActionSpace,
     Box,
@@ -81,7 +86,8 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
     _check_flags(source, step, n_actors)
     if not resets_as_batch:
         _check_final_observation(source, step["info"], observation)
-    check_has_infos(name, success, _reported(step["info"], n_actors))
+    reported = numbers_in(step["info"], n_actors)
+    check_has_infos(name, success, {each: reported[each] for each in reported.keys() - NO_INFOS})
     return Interface(
         n_actors=n_actors,
         space=space,
@@ -152,15 +158,6 @@ def _check_flags(source: str, step: dict[str, Any], n_actors: int) -> None:
             f"{source} returns {ACTS_NEXT} of shape {kind[0]} and dtype {kind[1]}; it must be "
             f"({n_actors},) and bool, one value per actor."
         )
-
-
-def _reported(info: dict[str, Any], n_actors: int) -> dict[str, Any]:
-    """Return the infos that evaluations report: numbers, and one number per actor."""
-    return {
-        name: value
-        for name, value in info.items()
-        if name not in NO_INFOS and getattr(value, "shape", None) in ((), (n_actors,))
-    }
 
 
 def _check_final_observation(source: str, info: dict[str, Any], observation: Observation) -> None:

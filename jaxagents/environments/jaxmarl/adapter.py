@@ -19,7 +19,12 @@ from jaxagents.environments.jaxmarl.families import (
     supported_family,
 )
 from jaxagents.environments.jaxmarl.outcomes import Step
-from jaxagents.environments.protocol import Environment, StepResult, without_weak_types
+from jaxagents.environments.protocol import (
+    Environment,
+    StepResult,
+    numbers_in,
+    without_weak_types,
+)
 from jaxagents.environments.quiet_import import SILENCE, load
 from jaxagents.environments.spaces import (
     ActionSpace,
@@ -123,12 +128,7 @@ class JaxMARLEnvironment(Environment):
         step = Step(previous_state=state, actions=actions, state=next_state, reward=reward)
         truncated = jnp.broadcast_to(self._family.truncated(self.env, step), self.n_actors)
         over = jnp.stack([done.get(name, False) | done["__all__"] for name in self.env.agents])
-        shapes = ((), (self.n_actors,))
-        infos = {
-            name: value
-            for name, value in info.items()
-            if name != "shaped_reward" and getattr(value, "shape", None) in shapes
-        }
+        infos = numbers_in(info, self.n_actors)
         if "shaped_reward" in info:
             infos["shaped_reward"] = self._stack(info["shaped_reward"]).astype(jnp.float32)
         return (
