@@ -447,7 +447,7 @@ class Agent(Frozen, abc.ABC):
         self.run.check()
         with self.runners.explaining(runner), self.environments.raising_faults():
             runner, metrics, _ = self.step_and_check(
-                self.run.with_environments(self.runners.of_this_length(runner))
+                self.run.with_environments(self.runners.for_this_agent(runner))
             )
             return runner, metrics
 
@@ -501,7 +501,7 @@ class Agent(Frozen, abc.ABC):
         """
         check_rollout(rollout, self.environments, self.config, self.distribution.action_shape)
         with self.runners.explaining(runner):
-            runner, metrics, _ = self._update_from(self.runners.of_this_length(runner), rollout)
+            runner, metrics, _ = self._update_from(self.runners.for_this_agent(runner), rollout)
         return runner, metrics
 
     def pretrain(
@@ -525,7 +525,7 @@ class Agent(Frozen, abc.ABC):
                 their parts.
             NonFiniteError: the loss is NaN or infinite.
         """
-        hyperparams = self.hyperparams_of(self.runners.of_this_length(runner))
+        hyperparams = self.hyperparams_of(self.runners.for_this_agent(runner))
         return self._cloning.clone(runner, rollouts, hyperparams, n_epochs)
 
     @compiled_for_speed()

@@ -82,15 +82,16 @@ class Runners(Frozen):
             ValueError: frozen statistics have seen no samples.
         """
         self.check_frozen_statistics(start)
-        return self.of_this_length(self._begin(rng, hyperparams, start))
+        return self.for_this_agent(self._begin(rng, hyperparams, start))
 
-    def of_this_length(self, runner: Runner) -> Runner:
-        """Return a runner whose schedules anneal over the configured number of updates.
+    def for_this_agent(self, runner: Runner) -> Runner:
+        """Return a runner as this agent trains it, whichever agent trained it before.
 
-        The number is a part of the runner, because a program that had it as a constant would be
-        compiled again for every other number. A learning rate that adapts to the KL divergence
-        begins with the hyperparameter if the runner's did not adapt before. What this agent does
-        not use is left out, so that checkpoints hold what it reads.
+        Its schedules anneal over the configured number of updates. The number is a part of the
+        runner, because a program that had it as a constant would be compiled again for every other
+        number. A learning rate that adapts to the KL divergence begins with the hyperparameter if
+        the runner's did not adapt before. What this agent does not use is left out, so that
+        checkpoints hold what it reads.
 
         Raises:
             ValueError: the runner holds a policy alone; or this agent normalises something else.
@@ -171,7 +172,7 @@ class Runners(Frozen):
             rng=rng,
             hyperparams=hyperparams,
             n_updates_done=jnp.zeros((), jnp.int32),
-            n_steps=jnp.ones((), jnp.int32),  # see `of_this_length`
+            n_steps=jnp.ones((), jnp.int32),  # see `for_this_agent`
             n_updates_skipped=jnp.zeros(n_policies, jnp.int32),
         )
         runner = self.with_current_opponents(runner)

@@ -161,7 +161,7 @@ class TrainingRun(Frozen):
     def first_block(self, runner: Runner) -> Training:
         """Return the carry with which the first block begins."""
         nothing = jnp.zeros((self.agent.policies.n_policies, len(QUANTITIES)), bool)
-        runner = self.agent.runners.of_this_length(runner)
+        runner = self.agent.runners.for_this_agent(runner)
         return Training(runner=runner, stop=jnp.zeros((), bool), nonfinite=nothing)
 
     def run_block(

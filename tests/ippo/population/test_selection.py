@@ -67,7 +67,7 @@ def test_members_go_on_from_their_parents_by_their_own_keys():
     for i in (0, 3):
         assert_trees_equal(agent.member(runner, i), agent.train(KEYS[i], FAST)[0])
     ended = agent.member(begun, 2)
-    assert_trees_equal(agent.member(runner, 2), agent.runners.of_this_length(ended))
+    assert_trees_equal(agent.member(runner, 2), agent.runners.for_this_agent(ended))
     np.testing.assert_array_equal(
         metrics["parents"], [[0, 0, 0, 0], [1, 1, 0, 1], [2, 2, -1, -1], [3, 3, 3, 3]]
     )
