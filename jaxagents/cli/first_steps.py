@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import itertools
 import operator
 import os
 import sys
@@ -132,9 +133,12 @@ def _add_config(commands: Commands) -> None:
 
 
 def envs(parsed: argparse.Namespace) -> None:
-    """List the environments, with their actors, observations and actions."""
-    from jaxagents.environments.registry import describe, missing_ids, registered_ids
-    from jaxagents.errors import EntryPointError
+    """List the environments, with their actors, observations and actions.
+
+    Each family has a table, which is printed as soon as its environments have been constructed. A
+    Markdown table holds all of them.
+    """
+    from jaxagents.environments.registry import missing_ids, registered_ids
 
     matching = _containing(parsed.filter, registered_ids())
     if not matching:
@@ -148,30 +152,34 @@ def envs(parsed: argparse.Namespace) -> None:
             f"no environment's id contains {parsed.filter!r}; ids of Gymnasium and PettingZoo are "
             "not listed: name them as in gymnasium/rware:rware-tiny-2ag-v2"
         )
-    rows = [["id", "actors", "observation", "actions", "also", "episodes are truncated by"]]
-    for env_id in matching:
-        try:
-            info = describe(env_id)
-        except OSError:
-            rows.append([env_id, "", "", "", "", "needs a connection: its data is downloaded"])
-            continue
-        except EntryPointError as error:
-            rows.append([env_id, "", "", "", "", f"not available here: {error}"])
-            continue
-        shape = "x".join(map(str, info.observation_shape)) or "scalar"
-        observation = f"{shape} {info.observation_dtype}"
-        traits = ", ".join(info.traits)
-        rows.append(
-            [
-                env_id,
-                str(info.n_actors),
-                observation,
-                info.action_space,
-                traits,
-                info.truncation_rule,
-            ]
-        )
-    print(markdown_table(rows) if parsed.markdown else table(rows))
+    header = ["id", "actors", "observation", "actions", "also", "episodes are truncated by"]
+    families = itertools.groupby(matching, key=lambda each: each.partition("/")[0])
+    parts = [matching] if parsed.markdown else (ids for _, ids in families)
+    for i, ids in enumerate(parts):
+        rows = [header, *map(_description_of, ids)]
+        text = markdown_table(rows) if parsed.markdown else table(rows)
+        print(text if i == 0 else f"\n{text}", flush=True)
+
+
+def _description_of(env_id: str) -> list[str]:
+    from jaxagents.environments.registry import describe
+    from jaxagents.errors import EntryPointError
+
+    try:
+        info = describe(env_id)
+    except OSError:
+        return [env_id, "", "", "", "", "needs a connection: its data is downloaded"]
+    except EntryPointError as error:
+        return [env_id, "", "", "", "", f"not available here: {error}"]
+    shape = "x".join(map(str, info.observation_shape)) or "scalar"
+    return [
+        env_id,
+        str(info.n_actors),
+        f"{shape} {info.observation_dtype}",
+        info.action_space,
+        ", ".join(info.traits),
+        info.truncation_rule,
+    ]
 
 
 def _containing(part: str, ids: Iterable[str]) -> list[str]:

@@ -23,7 +23,7 @@ from jaxagents.cli.output import EvaluationLines, summary_text
 from jaxagents.compiler import platform
 from jaxagents.environments import registry
 from jaxagents.environments.host import HostEnvironmentError, sharing
-from jaxagents.environments.registry import ids_of_extras, registered_ids
+from jaxagents.environments.registry import EnvironmentInfo, ids_of_extras, registered_ids
 from jaxagents.evaluation.run_files import read_records
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
@@ -798,6 +798,21 @@ def test_envs_takes_part_of_an_id_in_any_case(capsys):
     rows = capsys.readouterr().out.splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["hunting/discrete", "hunting/continuous"]
     assert "time limit: 100 steps" in rows[0]
+
+
+def test_envs_prints_a_family_before_it_constructs_the_next_one(monkeypatch, capsys):
+    def describe(env_id):
+        if env_id == "two/a":
+            raise RuntimeError("construction fails")
+        return EnvironmentInfo(env_id, 1, (2,), "float32", "Discrete(3)", (), "none")
+
+    ids = ["one/a", "one/b", "two/a"]
+    monkeypatch.setattr("jaxagents.environments.registry.registered_ids", lambda: ids)
+    monkeypatch.setattr("jaxagents.environments.registry.describe", describe)
+    with pytest.raises(RuntimeError, match="construction fails"):
+        cli.main(["envs"])
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["one/a", "one/b"]
 
 
 def test_envs_names_the_extra_of_ids_that_are_not_listed_without_it(monkeypatch, capsys):
