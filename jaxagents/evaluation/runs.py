@@ -52,11 +52,11 @@ class Run(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        """True if the run has no summary, or training has continued since."""
+        """True if the run has no summary, or has trained since, even from an earlier checkpoint."""
         if self.summary is None:
             return True
         summarized = self.summary.get("training", {}).get("n_updates_done", self.n_updates_done)
-        return self.n_updates_done > summarized
+        return bool(self.records) and self.n_updates_done != summarized
 
     @property
     def seconds(self) -> Float[np.ndarray, "evaluations"]:
@@ -339,8 +339,8 @@ def _changes_in_learning(run: Run) -> list[tuple[int, dict[str, Any]]]:
 
     Returns:
         Settings that differ from the latest ones, with the updates done before each took effect;
-        empty if none differ. A key that only one of two configurations has is of another version of
-        the package, and does not count.
+        empty if none differ. A field that only one of two configurations has is of another version
+        of the package, and does not count.
     """
     latest = _of_learning(run.config)
     changes: list[tuple[int, dict[str, Any]]] = [(0, {})]

@@ -219,3 +219,12 @@ def test_a_run_with_an_unreadable_file_is_refused_in_one_line(tmp_path, name, co
         read_run(run)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("last", [3, 5, 6])
+def test_a_run_is_finished_if_its_summary_is_of_its_last_evaluation(tmp_path, last):
+    run = write_run(tmp_path / "run", metrics={"kl": [[0.0]] * (last + 1)}, final_returns=[1.0])
+    summary = json.loads((run / "summary.json").read_text())
+    summary["training"] = {"n_updates_done": 5}
+    (run / "summary.json").write_text(json.dumps(summary))
+    assert read_run(run).is_unfinished == (last != 5)

@@ -295,7 +295,10 @@ class PopulationBasedTraining:
             values = np.empty((n_members, n_policies), np.float32)
             own = np.shape(items[name])
             if own not in ((), (n_policies,)):
-                raise ValueError(f"{name} has {own[-1]} values; pass n_policies={own[-1]}.")
+                raise ValueError(
+                    f"{name} has the shape {own}; give one value, or one per policy, and "
+                    f"n_policies, which is {n_policies}, as their number."
+                )
             values[0] = items[name]
             values[1:, :] = back(generator.uniform(ends.min(), ends.max(), (n_members - 1, 1)))
             drawn[name] = jnp.asarray(values)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -253,8 +254,9 @@ def test_members_begin_between_the_bounds_and_the_first_as_given():
 
 def test_members_begin_with_a_value_for_each_policy_or_with_one():
     rule = ja.PopulationBasedTraining({"ent_coeff": (1e-4, 1e-1)})
-    with pytest.raises(ValueError, match="ent_coeff has 2 values; pass n_policies=2"):
-        rule.spread(ja.HyperParameters(ent_coeff=[0.05, 0.06]), 4)
+    for values, shape in (([0.05, 0.06], "(2,)"), ([[0.05]] * 4, "(4, 1)")):
+        with pytest.raises(ValueError, match=re.escape(f"ent_coeff has the shape {shape}; give")):
+            rule.spread(ja.HyperParameters(ent_coeff=values), 4)
 
 
 def test_halving_keeps_the_best_groups_so_far():
