@@ -278,13 +278,13 @@ class Runners(Frozen):
             n_members: Number of members of a population; None: the runner is of a single run.
 
         Raises:
-            ValueError: parameters have other shapes than this agent's.
+            ValueError: its arrays have other shapes than this agent's.
             MemoryError: the device's memory is exhausted.
         """
         try:
             with explaining_exhausted_memory():
                 yield
-        except (TypeError, ValueError, FlaxError) as error:
+        except (AttributeError, TypeError, ValueError, FlaxError) as error:
             own = self.shapes(n_members)
             if (foreign := foreign_part(_parts_of(own), _parts_of(runner))) is not None:
                 raise ValueError(foreign) from error
@@ -292,11 +292,13 @@ class Runners(Frozen):
 
 
 def _parts_of(runner: Runner) -> dict[str, PyTree]:
-    """Return a runner's parameters and statistics by name."""
+    """Return a runner's parameters, statistics and states of optimizers by name."""
     return {
         "actor": runner.actor.params,
         "critic": runner.critic.params,
         "normalizers": runner.normalizers,
+        "opt_state.actor": runner.actor.opt_state,
+        "opt_state.critic": runner.critic.opt_state,
     }
 
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import linen as nn
 
@@ -177,6 +178,18 @@ def test_a_runner_of_another_environment_is_refused_by_its_shapes(other, message
 def test_a_runner_that_was_normalised_otherwise_is_not_continued(own, others, message):
     with pytest.raises(ValueError, match=f"the runner is of another agent: normalizers.{message}"):
         shared_agent(**own).train(None, FAST, runner=begin(shared_agent(**others)))
+
+
+def with_momentum(params):
+    return optax.sgd(params.learning_rate, momentum=0.9)
+
+
+def test_a_runner_of_another_optimizer_is_not_continued():
+    agent, runner = shared_agent(optimizer=with_momentum), begin(shared_agent())
+    message = r"of another agent: opt_state\.actor\.\S+\.trace\.\S+ is missing there and \[1, "
+    for use in (lambda: agent.step(runner), lambda: agent.train(None, FAST, runner=runner)):
+        with pytest.raises(ValueError, match=message):
+            use()
 
 
 def test_a_runner_of_another_batch_size_is_not_continued():
