@@ -148,8 +148,8 @@ def table(arguments: argparse.Namespace) -> None:
         resamples = resampled_interquartile_means(np.array(values), np.random.default_rng(0))
         low, high = percentile_interval(resamples)
         mean = interquartile_mean(np.array(values))
-        text = f"{mean:8.2f} ({low:.2f} to {high:.2f}), worst {min(values):.2f}"
-        print(f"{task:8}{network:12}{trained_on:>4} -> {played_on:4}{how:12}{text}")
+        text = f"{mean:6.3g} ({low:.3g} to {high:.3g}), worst {min(values):.3g}"
+        print(f"{task:8}{network:12}{trained_on:>12} -> {played_on:14}{how:12}{text}")
 
 
 def main() -> None:
