@@ -6,13 +6,14 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from jaxagents.environments.host import VectorRewardError
+from jaxagents.environments.host import VectorRewardError, WrongValueError
 from jaxagents.environments.host.actor_arrays import ActorArrays, HostObservation
 from jaxagents.environments.host.encodings import (
     AS_THEY_ARE,
     ImageEncoding,
     ImageSettings,
     as_picture,
+    check_dtype,
     is_of_images,
 )
 from jaxagents.environments.host.limits import StepCounts, layers_of, name_and_limit
@@ -20,6 +21,7 @@ from jaxagents.environments.host.tuples import TupleAgents, is_of_agents
 from jaxagents.environments.spaces import teams_by_name
 
 _FRAMES_PER_SECOND = 10.0  # of environments that do not say
+_REWARD = np.dtype(np.float32)
 _ONE = (np.zeros(1, bool), np.ones(1, bool))  # False and True of a single actor
 
 
@@ -170,7 +172,8 @@ class GymnasiumAdapter(Adapter):
         observation, reward, terminated, truncated, info = self._env.step(
             self.arrays.action(0, action[0])
         )
-        is_over, is_cut = bool(terminated), bool(truncated) and not terminated
+        is_over = _as_flag("terminated", terminated)
+        is_cut = _as_flag("truncated", truncated) and not is_over
         alive = _ONE[not (is_over or is_cut)]
         return Outcome(
             self._observation({0: observation}, {0: info}, alive),
@@ -280,7 +283,8 @@ class PettingZooAdapter(Adapter):
     ) -> None:
         """Record the ends of agents that acted; one that left without an end has terminated."""
         for name, position in acted.items():
-            is_over, is_cut = bool(terminations.get(name)), bool(truncations.get(name))
+            is_over = _as_flag("terminated", terminations.get(name, False))
+            is_cut = _as_flag("truncated", truncations.get(name, False))
             if name in listed or is_over or is_cut:
                 self._terminated[position] = is_over
                 self._truncated[position] = is_cut and not is_over
@@ -436,9 +440,21 @@ def _aec_wrapper_of(env: Any) -> Any:
 def _as_reward(reward: Any) -> float:
     if type(reward) is float:
         return reward
-    if np.size(reward) != 1:
+    value = np.asarray(reward)
+    if value.size != 1:
         raise VectorRewardError(
-            f"returned a reward of shape {np.shape(reward)}, not one number; let it return a "
-            "weighted sum, as reward_weights of jaxagents.make does"
+            f"returned a reward of shape {value.shape}, not one number; let it return a weighted "
+            "sum, as reward_weights of jaxagents.make does"
         )
-    return float(np.asarray(reward).reshape(()))
+    check_dtype(value, _REWARD, "a reward", ", which does not convert to")
+    return float(value.item())
+
+
+def _as_flag(name: str, flag: Any) -> bool:
+    """Return an end, which may be a number."""
+    if isinstance(flag, bool | np.bool_):
+        return bool(flag)
+    value = np.asarray(flag)
+    if value.size != 1 or value.item() not in (0, 1):
+        raise WrongValueError(f"returned {name} that is {flag!r}, neither True nor False")
+    return bool(value.item())

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.adapters import adapt
 from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete
 from tests.environments.host.probes import Observed, Party, Stairs
@@ -274,6 +275,34 @@ def test_the_global_state_is_the_environments_own():
     np.testing.assert_array_equal(adapter.explore(32).global_state, [0, 3])
     adapter.observe(has_mask=False, has_state=False)
     assert adapter.reset(0)[0].global_state is None
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "text"),
+    [
+        (1, None, "a reward of object, which does not convert to float32"),
+        (1, "3", "a reward of <U1, which does not convert to float32"),
+        (2, np.nan, "terminated that is nan, neither True nor False"),
+        (2, "False", "terminated that is 'False', neither True nor False"),
+        (3, None, "truncated that is None, neither True nor False"),
+        (3, np.zeros(2), r"truncated that is array\(\[0., 0.\]\), neither True nor False"),
+    ],
+)
+@pytest.mark.parametrize("make_env", [Stairs, lambda: Party([ALL, ALL])], ids=["one", "several"])
+def test_rewards_and_ends_of_another_kind_are_faults(make_env, position, value, text):
+    env = make_env()
+    adapter, step = explored(env), env.step
+
+    def wrong(action):
+        outcome = list(step(action))
+        is_of_one = make_env is Stairs
+        outcome[position] = value if is_of_one else dict.fromkeys(outcome[position], value)
+        return outcome
+
+    env.step = wrong
+    adapter.reset(0)
+    with pytest.raises(WrongValueError, match=f"^returned {text}$"):
+        adapter.step(np.zeros(adapter.arrays.n_actors, int))
 
 
 @pytest.mark.parametrize(
