@@ -13,7 +13,7 @@ from typing import Any, final, get_args
 
 import numpy as np
 
-from jaxagents.config import TimeLimits
+from jaxagents.config import TimeLimits, check_integer
 from jaxagents.environments.host import WrongValueError
 from jaxagents.environments.host.adapters import Adapter, adapt
 from jaxagents.environments.host.encodings import ImageSettings, narrow
@@ -89,7 +89,7 @@ class HostEnvironment:
 
     Raises:
         TypeError: the environment belongs to another library, or has a space that agents cannot
-            use; or ``make_env`` cannot be pickled.
+            use; or ``make_env`` cannot be pickled; or an argument is of another type.
         ValueError: an argument is out of range; the actors differ in ways that padding and masks
             cannot express; or the first observation is not in its space.
     """
@@ -118,10 +118,9 @@ class HostEnvironment:
         _check(n_workers, timeout, on_worker_failure)
         _check_infos(infos)
         _check_success(success)
-        if not isinstance(explored_steps, int | np.integer) or explored_steps < 0:
-            raise ValueError(
-                f"explored_steps={explored_steps!r}; give a whole number of at least 0."
-            )
+        check_integer("explored_steps", explored_steps, minimum=0)
+        if max_episode_steps is not None:
+            check_integer("max_episode_steps", max_episode_steps, minimum=1)
         if vectorized and (n_workers or on_worker_failure == "restart"):
             raise ValueError(
                 f"vectorized=True with n_workers={n_workers}, "
@@ -348,8 +347,8 @@ def _keeping_global_generators() -> Iterator[None]:
 
 
 def _check(n_workers: int | None, timeout: float, on_worker_failure: str) -> None:
-    if n_workers is not None and not (isinstance(n_workers, int | np.integer) and n_workers >= 0):
-        raise ValueError(f"n_workers={n_workers!r} processes; give at least 0, or None.")
+    if n_workers is not None:
+        check_integer("n_workers", n_workers, minimum=0)
     if not (isinstance(timeout, int | float | np.number) and timeout > 0):
         raise ValueError(f"timeout={timeout!r} s; it must be positive.")
     if on_worker_failure not in get_args(OnWorkerFailure):
