@@ -119,8 +119,6 @@ class HostEnvironment:
         _check_infos(infos)
         _check_success(success)
         check_integer("explored_steps", explored_steps, minimum=0)
-        if max_episode_steps is not None:
-            check_integer("max_episode_steps", max_episode_steps, minimum=1)
         if vectorized and (n_workers or on_worker_failure == "restart"):
             raise ValueError(
                 f"vectorized=True with n_workers={n_workers}, "
@@ -163,6 +161,8 @@ class HostEnvironment:
         self.max_episode_steps = adapter.max_episode_steps
         if max_episode_steps is not None:
             self.max_episode_steps = max_episode_steps
+        if self.max_episode_steps is not None:
+            check_integer("max_episode_steps", self.max_episode_steps, minimum=1)
         self.teams = adapter.teams if teams is None else list(teams)
         _check_teams(self.teams, self.n_actors)
         self._space = adapter.arrays.space

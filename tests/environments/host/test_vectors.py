@@ -161,9 +161,13 @@ def test_integers_are_rewards_and_flags():
     assert not frame["truncated"].any()
 
 
-def make_cartpoles(n_envs):
-    mode = "vector_entry_point"
-    return gymnasium.make_vec("CartPole-v1", n_envs, vectorization_mode=mode, max_episode_steps=7)
+def make_cartpoles(n_envs, max_episode_steps=7):
+    return gymnasium.make_vec(
+        "CartPole-v1",
+        n_envs,
+        vectorization_mode="vector_entry_point",
+        max_episode_steps=max_episode_steps,
+    )
 
 
 def test_the_time_limit_is_the_one_that_the_vector_was_made_with():
@@ -210,6 +214,16 @@ class Silent(SyncVectorEnv):
         (lambda: vectorized(n_workers=2), "leave these out"),
         (lambda: vectorized(on_worker_failure="restart"), "leave these out"),
         (lambda: ja.make("gymnasium/Pendulum-v1", vectorized=True), "cannot be made"),
+        (
+            lambda: ja.make("gymnasium/CartPole-v1", vectorized=True, max_episode_steps=-1),
+            "max_episode_steps=-1 is too small",
+        ),
+        (
+            lambda: ja.HostEnvironment(
+                functools.partial(make_cartpoles, max_episode_steps=-1), vectorized=True
+            ),
+            "max_episode_steps=-1 is too small",
+        ),
         (lambda: ja.make("gymnasium/phys2d/CartPole-v1", vectorized=True), "calls jax"),
         (
             lambda: ja.DiscreteIPPO(
@@ -220,7 +234,16 @@ class Silent(SyncVectorEnv):
             "max_episode_steps=9 cannot end episodes of a vector",
         ),
     ],
-    ids=["autoreset mode", "workers", "restarts", "no vector", "jax", "limit"],
+    ids=[
+        "autoreset mode",
+        "workers",
+        "restarts",
+        "no vector",
+        "no limit by id",
+        "no limit",
+        "jax",
+        "limit",
+    ],
 )
 def test_what_a_vector_cannot_do_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
