@@ -661,9 +661,15 @@ class Agent(Frozen, abc.ABC):
             runner: As for `policy`.
 
         Raises:
+            TypeError: it is no episode.
             ValueError: the episode is another environment's; or there is no runner.
         """
         runner = self._runner_or_collected(runner)
+        if not isinstance(episode, Episode):
+            raise TypeError(
+                f"episode is {type(episode).__name__}; pass an Episode, one of those that record "
+                "returns."
+            )
         seen = [leaf.shape[1:] for leaf in jax.tree.leaves(episode.observation)]
         expected = [leaf.shape for leaf in jax.tree.leaves(self.environments.observation)]
         if seen != expected:

@@ -54,6 +54,13 @@ def test_lives_begin_within_an_episode_where_actors_come_back():
     np.testing.assert_allclose(episode.observation.features[..., -1] * 7, ages, atol=1e-5)
 
 
+@pytest.mark.parametrize("episode", [None, []])
+def test_what_is_no_episode_is_refused(episode):
+    agent = shared_agent(Returning(), observe_time=False)
+    with pytest.raises(TypeError, match=f"episode is {type(episode).__name__}; pass an Episode"):
+        agent.view(episode, opinionated_runner(agent))
+
+
 def test_another_environments_episode_is_refused():
     agent, other = shared_agent(Returning(), observe_time=False), shared_agent(Chords())
     episode = played(other, opinionated_runner(other))
