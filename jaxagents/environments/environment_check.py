@@ -85,6 +85,9 @@ def _findings(
         return jax.device_get(compiled(batch, n_steps, rng_env, rng_action, at_bounds))
 
     play = played(rng_env)
+    if not play.step.active.any():
+        yield _error(f"no actor is alive in any of {n_steps:,} steps; begin episodes with some.")
+        return
     start = time.perf_counter()
     again = played(rng_env)
     seconds = (time.perf_counter() - start) / n_steps

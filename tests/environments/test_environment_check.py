@@ -10,6 +10,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.environments import environment_check
+from tests.environments.host.probes import Party
 
 
 class Walk(ja.Environment):
@@ -354,3 +355,11 @@ def test_the_step_in_which_a_vector_resets_belongs_to_no_episode():
 def test_no_step_is_too_few():
     with pytest.raises(ValueError, match="n_steps=0; play at least 1 step"):
         ja.check_environment(Walk(), n_steps=0)
+
+
+def test_an_environment_without_living_agents_is_an_error():
+    env = ja.HostEnvironment(lambda: Party([()]), n_workers=0)
+    findings = ja.check_environment(env, n_steps=5)
+    assert [(each.level, each.text) for each in findings] == [
+        ("error", "no actor is alive in any of 5 steps; begin episodes with some.")
+    ]

@@ -1,6 +1,7 @@
 """Environments of Gymnasium and PettingZoo, each as arrays with an axis of actors. Numpy only."""
 
 import abc
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, final
 
@@ -21,6 +22,8 @@ from jaxagents.environments.host.tuples import TupleAgents, is_of_agents
 from jaxagents.environments.spaces import teams_by_name
 
 _FRAMES_PER_SECOND = 10.0  # of environments that do not say
+_OF_RESET = ("observation", "info")
+_OF_STEP = ("observation", "reward", "terminated", "truncated", "info")
 _REWARD = np.dtype(np.float32)
 _ONE = (np.zeros(1, bool), np.ones(1, bool))  # False and True of a single actor
 
@@ -164,13 +167,13 @@ class GymnasiumAdapter(Adapter):
 
     def reset(self, seed: int | None) -> tuple[HostObservation, np.ndarray]:
         """Start an episode; see `Adapter.reset`."""
-        observation, info = self._env.reset(seed=seed)
+        observation, info = _expect(_OF_RESET, self._env.reset(seed=seed))
         return self._observation({0: observation}, {0: info}, _ONE[True]), np.ones(1, bool)
 
     def step(self, action: np.ndarray) -> Outcome:
         """Step; see `Adapter.step`."""
-        observation, reward, terminated, truncated, info = self._env.step(
-            self.arrays.action(0, action[0])
+        observation, reward, terminated, truncated, info = _expect(
+            _OF_STEP, self._env.step(self.arrays.action(0, action[0]))
         )
         is_over = _as_flag("terminated", terminated)
         is_cut = _as_flag("truncated", truncated) and not is_over
@@ -203,7 +206,7 @@ class PettingZooAdapter(Adapter):
         unwrapped = getattr(env, "unwrapped", env)
         self.name = str(metadata.get("name", type(unwrapped).__name__))
         limit = metadata.get("max_cycles", getattr(unwrapped, "max_cycles", None))
-        self.max_episode_steps = None if limit is None else int(limit)
+        self.max_episode_steps = None if limit in (None, math.inf) else int(limit)
         names = getattr(env, "possible_agents", None)
         if not names:
             env.reset(seed=0)
@@ -234,7 +237,7 @@ class PettingZooAdapter(Adapter):
 
     def reset(self, seed: int | None) -> tuple[HostObservation, np.ndarray]:
         """Start an episode; see `Adapter.reset`."""
-        observations, infos = self._env.reset(seed=seed)
+        observations, infos = _by_agent(_OF_RESET, self._env.reset(seed=seed))
         self._position, self._all_ended, self._went_on = {}, False, False
         self._is_new[:] = False
         self._seat(list(self._env.agents))
@@ -248,8 +251,8 @@ class PettingZooAdapter(Adapter):
         own, acted = self.arrays.actions(action), self._position
         ended = self._ended()
         had_ended = {name for name, at in acted.items() if ended[at] and not self._is_new[at]}
-        observations, rewards, terminations, truncations, infos = self._env.step(
-            {name: own[position] for name, position in acted.items()}
+        observations, rewards, terminations, truncations, infos = _by_agent(
+            _OF_STEP, self._env.step({name: own[position] for name, position in acted.items()})
         )
         agents = list(self._env.agents)
         reward = np.zeros(len(self._names), np.float32)
@@ -319,6 +322,9 @@ class PettingZooAdapter(Adapter):
         observations: Mapping[Any, Any],
         infos: Mapping[Any, Any],
     ) -> HostObservation:
+        for name, at in position.items():
+            if name not in observations and acts[at]:
+                raise WrongValueError(f"returned no observation for agent {name!r}, which is alive")
         seen, told = _by_position(observations, position), _by_position(infos, position)
         if self._turns is None:
             return self._observation(seen, told, acts)
@@ -435,6 +441,28 @@ def _aec_wrapper_of(env: Any) -> Any:
     """
     wrappers = (each for each in layers_of(env) if "aec_env" in getattr(each, "__dict__", {}))
     return next(wrappers, None)
+
+
+def _expect(names: Sequence[str], returned: Any) -> Sequence[Any]:
+    """Return the values of a reset or a step, if there are as many as the library has names."""
+    n_values = len(returned) if isinstance(returned, tuple | list) else 1
+    if n_values != len(names):
+        raise WrongValueError(
+            f"returned {n_values} value{'s' * (n_values != 1)}; the library's interface has "
+            f"{len(names)}: {', '.join(names)}"
+        )
+    return returned
+
+
+def _by_agent(names: Sequence[str], returned: Any) -> Sequence[Mapping[Any, Any]]:
+    """Return the values of a reset or a step of PettingZoo, which are dictionaries."""
+    values = _expect(names, returned)
+    for name, value in zip(names, values, strict=True):
+        if not isinstance(value, Mapping):
+            raise WrongValueError(
+                f"returned {type(value).__name__} as {name}, not a dictionary by agent"
+            )
+    return values
 
 
 def _as_reward(reward: Any) -> float:

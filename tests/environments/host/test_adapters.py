@@ -13,6 +13,10 @@ from tests.environments.host.probes import Observed, Party, Stairs
 ALL = ("host_0", "host_1", "guest_0")
 
 
+def party():
+    return Party([ALL, ALL])
+
+
 def explored(env):
     adapter = adapt(env)
     adapter.explore(32)
@@ -56,10 +60,11 @@ def test_the_time_limit_is_read_from_gymnasiums_spec_and_from_max_cycles():
     assert adapt(wrapped).max_episode_steps == 50
     assert adapt(gymnasium.wrappers.OrderEnforcing(wrapped)).max_episode_steps == 50
     assert adapt(gymnasium.wrappers.TimeLimit(wrapped, 1000)).max_episode_steps == 50
-    party = Party([ALL])
-    assert adapt(party).max_episode_steps is None
-    party.metadata = {"max_cycles": 7}
-    assert adapt(party).max_episode_steps == 7
+    guests = Party([ALL])
+    assert adapt(guests).max_episode_steps is None
+    for limit, expected in ((7, 7), (float("inf"), None)):
+        guests.metadata = {"max_cycles": limit}
+        assert adapt(guests).max_episode_steps == expected
 
 
 class Hasty(gymnasium.Wrapper):
@@ -288,7 +293,7 @@ def test_the_global_state_is_the_environments_own():
         (3, np.zeros(2), r"truncated that is array\(\[0., 0.\]\), neither True nor False"),
     ],
 )
-@pytest.mark.parametrize("make_env", [Stairs, lambda: Party([ALL, ALL])], ids=["one", "several"])
+@pytest.mark.parametrize("make_env", [Stairs, party], ids=["one", "several"])
 def test_rewards_and_ends_of_another_kind_are_faults(make_env, position, value, text):
     env = make_env()
     adapter, step = explored(env), env.step
@@ -303,6 +308,36 @@ def test_rewards_and_ends_of_another_kind_are_faults(make_env, position, value, 
     adapter.reset(0)
     with pytest.raises(WrongValueError, match=f"^returned {text}$"):
         adapter.step(np.zeros(adapter.arrays.n_actors, int))
+
+
+STEP = "observation, reward, terminated, truncated, info"
+
+
+@pytest.mark.parametrize(
+    ("make_env", "method", "changed", "text"),
+    [
+        (Stairs, "reset", lambda both: both[0], "1 value; .* has 2: observation, info"),
+        (Stairs, "step", lambda five: five[:4], f"4 values; .* has 5: {STEP}"),
+        (party, "reset", lambda both: both[0], "1 value; .* has 2: observation, info"),
+        (party, "step", lambda five: five[:4], f"4 values; .* has 5: {STEP}"),
+        (party, "step", lambda five: (*five[:4], []), "list as info, not a dictionary by agent"),
+        (
+            party,
+            "step",
+            lambda five: ({"host_0": np.zeros(2)}, *five[1:]),
+            "no observation for agent 'host_1', which is alive",
+        ),
+    ],
+)
+def test_what_a_reset_or_a_step_leaves_out_is_named(make_env, method, changed, text):
+    env = make_env()
+    adapter, right = explored(env), getattr(env, method)
+    adapter.reset(0)
+    setattr(env, method, lambda *args, **kwargs: changed(right(*args, **kwargs)))
+    with pytest.raises(WrongValueError, match=f"^returned {text}$"):
+        adapter.reset(0) if method == "reset" else adapter.step(
+            np.zeros(adapter.arrays.n_actors, int)
+        )
 
 
 @pytest.mark.parametrize(
