@@ -15,6 +15,7 @@ from jaxagents.environments.protocol import (
     is_step_overridden,
     numbers_in,
 )
+from jaxagents.environments.protocol_check import check_flags
 from jaxagents.environments.spaces import Box, as_space
 from jaxagents.types import Observation, PyTree
 
@@ -48,7 +49,8 @@ class ActionRepeat(Environment):
         n_steps: Steps for which an action lasts, at least 1.
 
     Raises:
-        TypeError: the environment is not an `Environment`, or overrides `step` or `reset`.
+        TypeError: the environment is not an `Environment`, or overrides `step` or `reset`; or, once
+            it is played, rewards or ends are not one per actor.
         ValueError: ``n_steps`` is not a whole number from 1 on; or, once it is played, actors take
             turns, come back within an episode, or have masked actions, which may be unavailable at
             the next step.
@@ -109,6 +111,8 @@ class ActionRepeat(Environment):
             observation, state, reward, terminated, truncated, info = self.env.step_env(
                 rng, state, action, params
             )
+            earned = {"reward": reward, "terminated": terminated, "truncated": truncated}
+            check_flags(f"{self._env_name}.step_env", {**earned, "info": info}, self.n_actors)
             if ACTS_NEXT in info:
                 raise ValueError(
                     f"actors of {self._env_name} come back within an episode, so their "

@@ -1,7 +1,7 @@
 """Checks of the environment protocol, by tracing a reset and a step without running them."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -83,7 +83,7 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
     _check_observation(source, step["observation"], n_actors, space)
     _check_alike(source, "an observation", step["observation"], observation)
     _check_alike(source, "a state", step["state"], state)
-    _check_flags(source, step, n_actors)
+    check_flags(source, step, n_actors)
     if not resets_as_batch:
         _check_final_observation(source, step["info"], observation)
     reported = numbers_in(step["info"], n_actors)
@@ -135,7 +135,17 @@ def _traced(
         raise
 
 
-def _check_flags(source: str, step: dict[str, Any], n_actors: int) -> None:
+def check_flags(source: str, step: Mapping[str, Any], n_actors: int) -> None:
+    """Check a step's rewards and ends, and that it has infos.
+
+    Args:
+        source: The function that returned them, for errors.
+        step: They are ``reward``, ``terminated``, ``truncated`` and ``info``.
+        n_actors: The number of actors.
+
+    Raises:
+        TypeError: one is of another shape or type.
+    """
     if not isinstance(step["info"], dict):
         kind = type(step["info"]).__name__
         raise TypeError(f"{source} returns {kind} as info; it must be a dict.")

@@ -201,6 +201,16 @@ class Tenfold(Relay):
         return observation, state, 10 * reward, *rest
 
 
+class Together(Relay):
+    """Both actors earn one number, and both end at once."""
+
+    def step_env(self, rng, state, action, params):
+        observation, step, scores, _, truncated, infos = super().step_env(
+            rng, state, action, params
+        )
+        return observation, step, scores.sum(), truncated, truncated, infos
+
+
 def test_what_cannot_be_repeated_is_refused():
     with pytest.raises(TypeError, match=r"needs a jaxagents\.Environment, and object is none"):
         ja.ActionRepeat(object(), 2)
@@ -213,6 +223,8 @@ def test_what_cannot_be_repeated_is_refused():
         play(ja.ActionRepeat(Masked(), 2), 1)
     with pytest.raises(ValueError, match="in TakingTurns actors take turns, so its actions"):
         play(ja.ActionRepeat(TakingTurns(), 2), 1)
+    with pytest.raises(TypeError, match=r"Together\.step_env returns reward of shape \(\); it"):
+        play(ja.ActionRepeat(Together(), 2), 1)
     with pytest.raises(TypeError, match="Tenfold overrides step or reset, which ActionRepeat does"):
         ja.ActionRepeat(Tenfold(), 2)
 
