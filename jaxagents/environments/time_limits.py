@@ -105,13 +105,18 @@ def time_limit_of(
             in the configuration.
 
     Raises:
-        ValueError: time is to be observed, but the limit is unknown; or the environment's
-            ``time_limits`` is not a known kind.
+        ValueError: time is to be observed, but the limit is unknown; or the environment's own
+            limit is less than 1; or its ``time_limits`` is not a known kind.
     """
     own: Any = getattr(env, "max_episode_steps", None)
     own = own(env_params) if callable(own) else own
     known: list[Any] = [limit for limit in (own, max_episode_steps) if limit is not None]
     shortest = min(known, default=math.inf)
+    if shortest < 1:
+        raise ValueError(
+            f"{type(env).__name__}.max_episode_steps is {own}; it must be at least 1, or None if "
+            "it is unknown."
+        )
     n_steps = int(shortest) if math.isfinite(shortest) else None
     own_kind = getattr(env, "time_limits", "bootstrap")
     if own_kind not in get_args(TimeLimits):

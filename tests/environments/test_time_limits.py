@@ -65,6 +65,12 @@ def test_a_users_limit_may_be_a_number_or_infinite(own, n_steps):
     assert limit_of(SimpleNamespace(max_episode_steps=own), max_episode_steps=5).n_steps == 5
 
 
+@pytest.mark.parametrize("own", [0, -1])
+def test_a_users_limit_below_one_step_is_refused(own):
+    with pytest.raises(ValueError, match=f"max_episode_steps is {own}; it must be at least 1, or"):
+        limit_of(SimpleNamespace(max_episode_steps=own))
+
+
 def test_a_kind_of_limit_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match=r"time_limits is 'Terminal'; it must be 'bootstrap' or"):
         limit_of(SimpleNamespace(time_limits="Terminal"))
