@@ -125,10 +125,16 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
         environments outside of JAX.
 
     Raises:
+        TypeError: the id is no text.
         ValueError: the id is unknown or not supported, or the constructor refuses the arguments;
             or jax lacks the platform that ``JAX_PLATFORMS`` names.
         EntryPointError: the package that provides the environment cannot be used.
     """
+    if not isinstance(env_id, str):
+        raise TypeError(
+            f"env_id={env_id!r} is no id, such as 'gymnax/CartPole-v1'; agents take your own "
+            "environments as they are."
+        )
     library, _, name = env_id.partition("/")
     with _explaining_platform():
         if library in _MAKERS and env_id not in ENVIRONMENTS:

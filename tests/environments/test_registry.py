@@ -112,6 +112,12 @@ def test_unknown_ids_are_refused_with_the_nearest_ids_and_the_command(env_id, ne
     assert "`jaxagents envs`" in str(refusal.value)
 
 
+@pytest.mark.parametrize("env_id", [None, 3, object])
+def test_what_is_no_id_is_refused(env_id):
+    with pytest.raises(TypeError, match=r"is no id, such as 'gymnax/CartPole-v1'; agents take"):
+        make(env_id)
+
+
 def test_ids_unlike_any_other_are_refused_with_the_command_alone():
     with pytest.raises(ValueError, match=r"'\?\?\?'\. The command `jaxagents envs` lists all"):
         make("???")

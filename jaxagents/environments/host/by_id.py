@@ -165,7 +165,9 @@ def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
             f"pettingzoo/{name} names no package; write pettingzoo/mpe2:simple_spread_v3, the "
             "environment's package and its module."
         )
-    _import_parts(package, module)
+    found = _import_parts(package, module)
+    if not (hasattr(found, "parallel_env") or hasattr(found, "env")):
+        raise ValueError(f"{package}:{module} has neither parallel_env nor env; name another.")
     library, wrapping, settings = _split(env_kwargs)
     settings.setdefault("time_limits", "terminal" if package in _TERMINAL else "bootstrap")
     # The checking wrappers clip continuous actions; other wrappers need the parallel API inside.
@@ -206,7 +208,7 @@ def _import_parts(package: str, module: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing == f"{package}.{module}":
-            found = pkgutil.iter_modules(sys.modules[package].__path__)
+            found = pkgutil.iter_modules(getattr(sys.modules[package], "__path__", []))
             names = [each.name for each in found if re.search(r"_v\d+$", each.name)]
             suggestion = did_you_mean(module, names)
             raise ValueError(f"{package} has no environment {module!r}.{suggestion}") from error

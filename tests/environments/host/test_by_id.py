@@ -178,6 +178,8 @@ def test_weights_that_do_not_fit_are_refused(weights, message):
         (f"gymnasium/{__name__}:CONSTANT", "is 3, neither a registered id nor a constructor"),
         ("gymnasium/:CartPole-v1", "gymnasium/:CartPole-v1 names no module before the colon"),
         ("pettingzoo/:simple_spread_v3", "pettingzoo/:simple_spread_v3 names no package"),
+        (f"pettingzoo/{PROBES}:Party", f"{PROBES} has no environment 'Party'"),
+        ("pettingzoo/tests.environments.host:probes", "probes has neither parallel_env nor env"),
     ],
 )
 def test_an_unknown_id_is_explained(env_id, message):
