@@ -186,7 +186,7 @@ def failure_of(error: BaseException, env: int | None) -> Failure:
     """Describe an error, and the environment that it belongs to, if that is known."""
     if isinstance(error, WrongValueError):
         return Failure(env, str(error), error=error)
-    text = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
+    text = f"raised {type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     if _is_unregistered(error):
         text += _REGISTRATION_REMEDY
     return Failure(env, text, traceback.format_exc(), error)

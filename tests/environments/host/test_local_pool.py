@@ -14,6 +14,7 @@ import pytest
 import jaxagents as ja
 from jaxagents.environments.host import HostEnvironmentError
 from jaxagents.environments.host.sharing import RESET, STEP
+from jaxagents.environments.host.stepper import failure_of
 from tests.agents import FAST, assert_trees_equal, tiny
 from tests.environments.host.probes import Echo, Faulty, Party, Stairs, Unstartable
 from tests.environments.host.processes import workers
@@ -71,6 +72,10 @@ def test_a_fault_names_the_environment_and_the_step(fault, text):
     assert str(refusal.value).startswith("environment 1 at step 2 ")
     assert isinstance(refusal.value.__cause__, ZeroDivisionError) == (fault == "raise")
     assert not pool.is_open
+
+
+def test_an_error_without_a_message_is_named():
+    assert failure_of(AssertionError(), 0).text == "raised AssertionError"
 
 
 def test_an_environment_that_cannot_be_made_is_an_error(tmp_path):
