@@ -1,8 +1,10 @@
 """Some actors of an environment, as an agent learns to play them."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
+from jaxagents.config import check_integer
 from jaxagents.environments.sides.opponents import Opponent, Scripted
 from jaxagents.types import PyTree
 
@@ -38,7 +40,7 @@ class Side:
 
     Raises:
         ValueError: ``actors`` are not some of the environment's, or no opponent plays evaluations.
-        TypeError: an opponent is neither an `Opponent` nor a function.
+        TypeError: an opponent is neither an `Opponent` nor a function, or a number is no integer.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class Side:
         prioritized: bool = False,
     ):
         n_actors = env.n_actors
-        self.actors = tuple(int(actor) for actor in actors)
+        self.actors = tuple(operator.index(actor) for actor in actors)
         self.others = tuple(actor for actor in range(n_actors) if actor not in self.actors)
         if not self.actors or not self.others or not set(self.actors) < set(range(n_actors)):
             raise ValueError(
@@ -73,8 +75,8 @@ class Side:
         self.time_limits = getattr(env, "time_limits", "bootstrap")
 
     def _check(self, past_selves: PastSelves, opponents: Any) -> None:
-        if past_selves.every < 1 or past_selves.n_members < 1:
-            raise ValueError(f"{past_selves} is out of range; both numbers are at least 1.")
+        for name in PastSelves._fields:
+            check_integer(f"past_selves.{name}", getattr(past_selves, name), minimum=1)
         if not opponents:
             raise ValueError(
                 "past_selves needs opponents as well, against which evaluations are played; give "
@@ -112,7 +114,7 @@ def as_opponents(
 def _as_opponent(given: Opponent | Callable[..., Any]) -> Opponent:
     if isinstance(given, Opponent):
         return given
-    if callable(given):
+    if callable(given) and not isinstance(given, type):
         return Scripted(given)
     raise TypeError(
         f"opponents holds {given!r}, which is neither an Opponent, such as FrozenPolicies, nor a "

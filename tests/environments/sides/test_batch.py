@@ -133,7 +133,18 @@ def test_a_side_without_opponents_cannot_be_played_alone():
         (
             {"actors": [0], "opponents": [heads], "past_selves": ja.PastSelves(0)},
             ValueError,
-            "both numbers are at least 1",
+            "past_selves.every=0 is too small",
+        ),
+        (
+            {"actors": [0], "opponents": [heads], "past_selves": ja.PastSelves(2, 1.5)},
+            TypeError,
+            "past_selves.n_members=1.5 is not an integer",
+        ),
+        ({"actors": [0.5]}, TypeError, "'float' object cannot be interpreted as an integer"),
+        (
+            {"actors": [0], "opponents": ja.RandomOpponent},
+            TypeError,
+            "RandomOpponent'>, which is neither an Opponent, such as",
         ),
     ],
 )
