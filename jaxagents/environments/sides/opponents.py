@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxagents.environments.spaces import ActionSpace, Box, Discrete
+from jaxagents.environments.spaces import ActionSpace, Box, Discrete, action_shape
 from jaxagents.types import Observation, PyTree
 
 _FORGET = 0.99  # share of earlier games that still counts after each game against a member
@@ -115,7 +115,15 @@ class Scripted(Opponent):
         """Call the function for each environment."""
         del params
         rngs = jax.random.split(rng, len(member))
-        return jax.vmap(self._function)(rngs, of_actors(observation, seats.actors)), memory
+        action = jax.vmap(self._function)(rngs, of_actors(observation, seats.actors))
+        wanted = (len(seats.actors), *action_shape(seats.space))
+        shape = getattr(action, "shape", (type(action).__name__,))[1:]
+        if shape != wanted:
+            raise ValueError(
+                f"{self.names[0]} returns actions of shape {shape}; it must be {wanted}, an action "
+                f"for each of the actors {list(seats.actors)}."
+            )
+        return action, memory
 
 
 @final

@@ -153,6 +153,20 @@ def test_wrong_sides_are_refused(arguments, error, message):
         ja.Side(Pennies(), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("actions", "shape"),
+    [(jnp.zeros(2, jnp.int32), r"\(2,\)"), (0, r"\(\)"), (None, r"\(\)")],
+)
+def test_a_function_that_returns_too_few_or_too_many_actions_is_refused(actions, shape):
+    def wrong(rng, observation):
+        return actions
+
+    batch = make_batch(ja.Side(Pennies(), [0], opponents=[wrong]))
+    message = rf"wrong returns actions of shape {shape}; it must be \(1,\), .* the actors \[1\]"
+    with pytest.raises(ValueError, match=message):
+        play(batch, [0])
+
+
 def test_past_selves_need_sides_of_equal_size():
     with pytest.raises(
         ValueError, match="cannot play 2 actors, because the agent learns to play 1"
