@@ -25,6 +25,12 @@ def _check_choice(name: str, value: Any, hint: Any) -> None:
         raise ValueError(f"{name}={value!r} is unknown; choose {text} or {choices[-1]!r}.")
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Raise TypeError if a value is neither True nor False; any text would count as True."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} is neither True nor False.")
+
+
 def check_integer(name: str, value: Any, minimum: int) -> None:
     """Check that a value is an integer, and large enough.
 
@@ -371,6 +377,15 @@ class AgentConfig:
             _check_choice(name, getattr(self, name), hints[name])
         for name in ("actor_network", "critic_network"):
             object.__setattr__(self, name, _as_network(name, getattr(self, name)))
+        for name, hint in hints.items():
+            value = getattr(self, name)
+            if hint is bool or (name == "observe_time" and value is not None):
+                check_flag(name, value)
+        if isinstance(self.optimizer, optax.GradientTransformation):
+            raise TypeError(
+                "optimizer is an optax.GradientTransformation; give a function that builds it from "
+                "a network's OptimizerParams: lambda params: optax.adam(params.learning_rate)."
+            )
         if not callable(self.optimizer):
             _check_choice("optimizer", self.optimizer, Literal["clipped_adam", "adam"])
         self._check_memory()

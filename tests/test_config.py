@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import numpy as np
+import optax
 import pytest
 
 from jaxagents.config import AgentConfig, Layers
@@ -408,3 +409,21 @@ def test_an_unknown_optimizer_is_an_error_that_lists_the_known_ones():
     message = "^optimizer='sgd' is unknown; choose 'clipped_adam' or 'adam'.$"
     with pytest.raises(ValueError, match=message):
         AgentConfig(n_steps=1, optimizer="sgd")
+
+
+def test_an_optimizer_that_is_built_already_is_an_error_with_the_remedy():
+    with pytest.raises(TypeError, match="give a function that builds it from a network's Opt"):
+        AgentConfig(n_steps=1, optimizer=optax.adam(1e-3))
+
+
+@pytest.mark.parametrize("value", ["no", 1, None])
+@pytest.mark.parametrize("name", ["normalize_values", "anneal_learning_rate", "progress_bar"])
+def test_a_flag_is_true_or_false(name, value):
+    with pytest.raises(TypeError, match=f"^{name}={value!r} is neither True nor False.$"):
+        AgentConfig(**{"n_steps": 1, name: value})
+
+
+def test_observing_the_time_is_a_flag_or_left_to_the_environment():
+    assert AgentConfig(n_steps=1, observe_time=None).observe_time is None
+    with pytest.raises(TypeError, match=r"^observe_time='yes' is neither True nor False.$"):
+        AgentConfig(n_steps=1, observe_time="yes")
