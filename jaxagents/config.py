@@ -27,7 +27,7 @@ def _check_choice(name: str, value: Any, hint: Any) -> None:
 
 def check_flag(name: str, value: Any) -> None:
     """Raise TypeError if a value is neither True nor False; any text would count as True."""
-    if not isinstance(value, bool):
+    if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name}={value!r} is neither True nor False.")
 
 

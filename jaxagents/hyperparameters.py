@@ -159,6 +159,14 @@ def per_policy(hyperparams: HyperParameters, n_policies: int) -> HyperParameters
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_policies,)), hyperparams)
 
 
+def check_is_hyperparams(hyperparams: Any) -> None:
+    """Raise TypeError if a value is not `HyperParameters`."""
+    if not isinstance(hyperparams, HyperParameters):
+        raise TypeError(
+            f"hyperparams is {type(hyperparams).__name__}; pass jaxagents.HyperParameters."
+        )
+
+
 def check_hyperparams(hyperparams: HyperParameters, n_policies: int) -> None:
     """Check every concrete leaf; leaves that `jax.vmap` sweeps are not checked.
 
@@ -166,10 +174,7 @@ def check_hyperparams(hyperparams: HyperParameters, n_policies: int) -> None:
         TypeError: not `HyperParameters`, or a value is not a number.
         ValueError: a value is out of range, or neither a scalar nor one value per policy.
     """
-    if not isinstance(hyperparams, HyperParameters):
-        raise TypeError(
-            f"hyperparams is {type(hyperparams).__name__}; pass jaxagents.HyperParameters."
-        )
+    check_is_hyperparams(hyperparams)
     for name in OPTIMIZERS:
         if not isinstance(getattr(hyperparams, name), OptimizerParams):
             raise TypeError(
@@ -186,7 +191,7 @@ def _check_leaf(name: str, value: Any, n_policies: int) -> None:
         values = np.asarray(value)
     except (TypeError, ValueError):  # lists of unequal lengths
         values = np.asarray(None)
-    if not jnp.issubdtype(values.dtype, jnp.number):
+    if not jnp.issubdtype(values.dtype, jnp.number) or np.iscomplexobj(values):
         raise TypeError(f"{name}={value!r} is not a number or one number per policy.")
     values = values.astype(np.float32)
     if values.shape not in ((), (n_policies,)):

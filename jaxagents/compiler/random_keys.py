@@ -9,6 +9,7 @@ Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3",
 https://doi.org/10.1145/2063384.2063405.
 """
 
+import contextlib
 import math
 from typing import Any
 
@@ -41,7 +42,8 @@ def as_key(rng: Any) -> Key[Array, "*batch"]:
     if is_key(rng):
         return rng
     if getattr(rng, "dtype", None) == jnp.uint32:
-        return jax.random.wrap_key_data(rng)
+        with contextlib.suppress(TypeError):  # of another shape
+            return jax.random.wrap_key_data(rng)
     raise TypeError(f"rng={rng!r} is not a random key; pass jax.random.key(seed).")
 
 

@@ -102,6 +102,7 @@ class EnvironmentBatch(abc.ABC):
         teams: Each actor's team, or None.
         rewards_after_death: True if dead actors earn rewards until the end of the episode.
         has_shaped_reward: True if steps return a shaped reward.
+        returns_tuples: True if the environment's own observations are tuples of arrays.
         has_hidden_infos: True if episodes have infos that stay on the host.
         has_idle_steps: True if a reset can take a step of its own, in which no actor is active.
         time_limit: What truncation means, and whether the time is observed.
@@ -116,6 +117,7 @@ class EnvironmentBatch(abc.ABC):
     entity_kinds: Mapping[str, EntityKind] | None = None
     rewards_after_death: bool = False
     has_shaped_reward: bool = False
+    returns_tuples: bool = False
     has_hidden_infos: bool = False
     has_idle_steps: bool = False
     can_be_vmapped: bool = True
@@ -273,9 +275,7 @@ class EnvironmentBatch(abc.ABC):
             ValueError: the observation has another shape; or the time is observed, and the
                 observation does not hold it.
         """
-        if isinstance(observation, dict):
-            observation = as_flat_observation(observation, n_batch_axes=1)
-        observation = as_observation(observation)
+        observation = self.as_flat(observation, n_batch_axes=1)
         self._check_shape(observation.features.shape)
         if observation.elapsed is None and self.time_limit.is_observed:
             raise ValueError(
@@ -285,24 +285,67 @@ class EnvironmentBatch(abc.ABC):
             )
         return self._prepare(observation, observation.elapsed, observation.age)
 
+    def as_flat(self, observation: PyTree | Observation, n_batch_axes: int) -> Observation:
+        """Flatten a dictionary, or a tuple if the environment returns them, to vectors.
+
+        Args:
+            observation: As the environment returns it.
+            n_batch_axes: Axes before each actor's own: ``[*batch, actors]``.
+        """
+        features = observation.features if isinstance(observation, Observation) else observation
+        if isinstance(features, (dict, tuple, list) if self.returns_tuples else dict):
+            return as_flat_observation(observation, n_batch_axes)
+        return as_observation(observation)
+
     def as_prepared(self, observation: Array | Observation) -> Observation:
         """Prepare an observation ``[*batch, actors, *obs]``, unless this batch returned it."""
         observation, template = as_observation(observation), self.observation
-        axes = template.features.ndim
-        is_prepared = observation.features.shape[-axes:] == template.features.shape
+        is_prepared = self._is_prepared(observation.features.shape)
         if is_prepared and (observation.global_state is None) == (template.global_state is None):
             return observation._replace(elapsed=None, age=None)
         return self.prepare(observation)
 
     def check_mask(self, observation: Array | np.ndarray | Observation) -> None:
-        """Raise `ValueError` if the environment has masks and the observation has none."""
+        """Raise `ValueError` if the environment has masks, and the observation has none like it."""
         if self.own_observation.action_mask is None:
             return
-        if as_observation(observation).action_mask is None:
+        features, mask, *_ = as_observation(observation)
+        if mask is None:
             raise ValueError(
                 "the observation has no action mask, which this environment's observations have; "
                 "give jaxagents.Observation(features, action_mask) as the environment returned it."
             )
+        shape = jnp.shape(features)
+        like = self.observation if self._is_prepared(shape) else self.own_observation
+        batch_shape = shape[: len(shape) - like.features.ndim + 1]
+        expected = (*batch_shape, self.own_observation.action_mask.shape[-1])
+        if jnp.shape(mask) != expected:
+            raise ValueError(
+                f"the action mask has shape {jnp.shape(mask)}, and the observation {shape}; give a "
+                f"mask of shape {expected}: True where an actor may choose an action."
+            )
+
+    def check_shape(
+        self, name: str, observation: Array | np.ndarray | Observation, batch_shape: tuple[int, ...]
+    ) -> None:
+        """Raise `ValueError` if an observation is not of all actors, in a batch of this shape.
+
+        Args:
+            name: The observation's name in the error.
+            observation: As the environment or as this batch returns it.
+            batch_shape: The axes before the actors.
+        """
+        shape = tuple(as_observation(observation).features.shape)
+        own, prepared = self.own_observation.features.shape, self.observation.features.shape
+        if shape not in ((*batch_shape, *own), (*batch_shape, *prepared)):
+            raise ValueError(
+                f"the {name} has shape {shape}; the agent was built for {(*batch_shape, *own)}: "
+                f"{'environments, ' if batch_shape else ''}actors and the features of one."
+            )
+
+    def _is_prepared(self, shape: tuple[int, ...]) -> bool:
+        prepared = self.observation.features.shape
+        return shape[-len(prepared) :] == prepared
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         # Policies may be applied to more or fewer actors, so only the features' axes must agree.
@@ -397,6 +440,7 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         self._keeps_keys = interface.keeps_keys
         self._whole_numbers = interface.whole_numbers
         self.has_shaped_reward = interface.has_shaped_reward
+        self.returns_tuples = interface.returns_tuples
         self.rewards_after_death = getattr(env, "rewards_after_death", False)
         self.success = getattr(env, "success", None)
         if isinstance(env, Environment):

@@ -34,6 +34,7 @@ class Interface(NamedTuple):
     space: ActionSpace  # one actor's
     whole_numbers: np.dtype | None  # of actions, in a Box of integers
     observation: Observation  # shapes and dtypes, [actors, *obs]
+    returns_tuples: bool  # observations are tuples of arrays before they are flattened
     has_shaped_reward: bool
     keeps_keys: bool  # True if the state contains random keys
 
@@ -69,6 +70,8 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
     source, names = f"{name}.{reset_name}", ("observation", "state")
     returned = _traced(source, names, getattr(env, reset_name), rng, env_params)
     observation, state = _expect(source, returned, ", ".join(names))
+    features = observation.features if isinstance(observation, Observation) else observation
+    returns_tuples = isinstance(features, tuple | list)
     observation = _as_observation(observation)
     _check_observation(source, observation, n_actors, space)
     shape = (n_actors, *action_shape(space))
@@ -93,6 +96,7 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
         space=space,
         whole_numbers=whole,
         observation=observation,
+        returns_tuples=returns_tuples,
         has_shaped_reward="shaped_reward" in step["info"],
         keeps_keys=any(map(is_key, jax.tree.leaves(state))),
     )

@@ -2,6 +2,7 @@
 
 import abc
 import logging
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from jaxagents.hyperparameters import (
     HyperParameters,
     as_arrays,
     check_hyperparams,
+    check_is_hyperparams,
     flat_items,
 )
 from jaxagents.ippo.actor_critic import ActorCritic
@@ -52,7 +54,7 @@ from jaxagents.ippo.rollout import (
     check_rollout,
     with_structure,
 )
-from jaxagents.ippo.runners import Runners, check_can_train
+from jaxagents.ippo.runners import Runners, check_can_train, check_is_runner, check_is_single
 from jaxagents.ippo.training_run import TrainingRun
 from jaxagents.ippo.vmapped_training import check_can_be_traced, train_under_vmap
 from jaxagents.networks.network import Network
@@ -125,6 +127,11 @@ class Agent(Frozen, abc.ABC):
             raise ValueError(
                 "jax_enable_x64 is on, and agents learn in float32; switch it off, by "
                 'jax.config.update("jax_enable_x64", False) or without JAX_ENABLE_X64.'
+            )
+        if not isinstance(config, AgentConfig):
+            raise TypeError(
+                f"config is {type(config).__name__}; give {type(self).__name__} the environment, "
+                "its parameters (or None), then a jaxagents.AgentConfig."
             )
         own, silent = dict(vars(self)), replace(config, **_OF_RECORDER)
 
@@ -471,6 +478,9 @@ class Agent(Frozen, abc.ABC):
             ValueError: the rollout is complete, or the observation has another shape.
         """
         check_can_train(runner)
+        check_is_single(runner)
+        observation = self.environments.as_flat(observation, n_batch_axes=2)
+        self.environments.check_shape("observation", observation, (self.config.batch_size,))
         self.environments.check_mask(observation)
         observation = self.environments.as_prepared(observation)
         acting: Acting = self._begin_rollout(runner) if carry is None else carry
@@ -587,12 +597,11 @@ class Agent(Frozen, abc.ABC):
             ``[n_evals]``, if the environment has one, see `Success`.
 
         Raises:
+            TypeError: ``n_evals`` is not an integer.
             ValueError: ``n_evals`` is below 1; or no runner is given and no training collected.
             HostEnvironmentError: an environment outside of JAX failed.
         """
-        n_evals = self.config.n_evals if n_evals is None else n_evals
-        if n_evals < 1:
-            raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
+        n_evals = self._checked_n_evals(n_evals)
         runner = self._runner_or_collected(runner)
         actor = self.networks.actor_of(runner)
         with self.runners.explaining(runner), self.environments.raising_faults():
@@ -615,9 +624,7 @@ class Agent(Frozen, abc.ABC):
             ValueError: ``n_evals`` is below 1.
             HostEnvironmentError: an environment outside of JAX failed.
         """
-        n_evals = self.config.n_evals if n_evals is None else n_evals
-        if n_evals < 1:
-            raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
+        n_evals = self._checked_n_evals(n_evals)
         with self.environments.raising_faults():
             return self.player.evaluate_random(as_key(rng), n_evals, max_steps)
 
@@ -741,6 +748,8 @@ class Agent(Frozen, abc.ABC):
         """
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)
+        observation = self.environments.as_flat(observation, n_batch_axes=1)
+        self._check_actors(observation)
         self.environments.check_mask(observation)
         rng = None if rng is None else as_key(rng)
         actor, critic = self.networks.actor_of(runner), self.networks.critic_of(runner)
@@ -768,6 +777,8 @@ class Agent(Frozen, abc.ABC):
         """
         runner = self._runner_or_collected(runner)
         carry = self._checked_carry(carry)
+        observation = self.environments.as_flat(observation, n_batch_axes=1)
+        self._check_actors(observation)
         critic = self.networks.critic_of(runner)
         with self.runners.explaining(runner):
             return self.player.value(critic, runner.normalizers.value, observation, carry)
@@ -792,18 +803,28 @@ class Agent(Frozen, abc.ABC):
         )
 
     def collect_training(self, runner: Runner, metrics: Metrics | Leaves | None = None) -> None:
-        """Keep the result of `train` for `eval`, `record`, `policy` and `value`."""
+        """Keep the result of `train` for `eval`, `record`, `policy` and `value`.
+
+        Raises:
+            TypeError: ``runner`` is not a runner.
+        """
+        check_is_runner(runner)
         self._collected = (runner, metrics or {})
 
     def member(self, tree: Any, index: int) -> Any:
         """Return one member's part of a population's runner or metrics, ``[members, ...]``.
 
         Raises:
+            TypeError: the index is not an integer.
             ValueError: the tree is the runner of a single agent.
             IndexError: there is no such member.
         """
         if not all(map(jnp.ndim, jax.tree.leaves(tree))):
             raise ValueError("this is a single agent's, and only populations have members.")
+        try:
+            index = operator.index(index)
+        except TypeError:
+            raise TypeError(f"index={index!r} is not an integer; members count from 0.") from None
         n_members = len(jax.tree.leaves(tree)[0])
         if not 0 <= index < n_members:
             raise IndexError(f"member {index} of a population of {n_members}; they begin with 0.")
@@ -862,7 +883,7 @@ class Agent(Frozen, abc.ABC):
         if member is None:
             return runner, metrics
         index = best_member(metrics, mode) if member == "best" else member
-        if not isinstance(index, int):
+        if not isinstance(index, int | np.integer):
             raise ValueError(f"member={member!r} is unknown; give a number, or 'best'.")
         return self.member(runner, index), self.member(metrics, index)
 
@@ -874,12 +895,24 @@ class Agent(Frozen, abc.ABC):
 
         Returns:
             Numbers, or lists of one per policy, by dotted name.
+
+        Raises:
+            TypeError: ``hyperparams`` is not `HyperParameters`.
         """
+        check_is_hyperparams(hyperparams)
         values = flat_items(hyperparams)
         items = {name: np.asarray(value).tolist() for name, value in values.items()}
         for name, value in items.items():
             _logger.info("%s = %s", name, value)
         return items
+
+    def _checked_n_evals(self, n_evals: int | None) -> int:
+        n_evals = self.config.n_evals if n_evals is None else n_evals
+        if not isinstance(n_evals, int | np.integer):
+            raise TypeError(f"n_evals={n_evals!r} is not an integer.")
+        if n_evals < 1:
+            raise ValueError(f"n_evals={n_evals} episodes; evaluate at least 1.")
+        return int(n_evals)
 
     def checked(self, hyperparams: HyperParameters) -> HyperParameters:
         """Check hyperparameters, and return them as arrays."""
@@ -895,6 +928,11 @@ class Agent(Frozen, abc.ABC):
             warn_of_short_episodes(self.environments.time_limit, discounts)
         warn_of_measured_losses(getattr(self.env, "name", None), self.config, hyperparams)
         return as_arrays(hyperparams)
+
+    def _check_actors(self, observation: Observation | Array) -> None:
+        """Raise ValueError where policies of several actors observe fewer actors, or more."""
+        if self.policies.n_policies > 1:  # one policy may play in other teams
+            self.environments.check_shape("observation", observation, ())
 
     def _checked_carry(self, carry: Memory | None) -> Memory:
         if self.config.recurrent is None and carry is not None:
@@ -916,15 +954,8 @@ class Agent(Frozen, abc.ABC):
                 "no training is collected; call collect_training(runner, metrics) or restore() "
                 "first, or pass a runner."
             )
-        if not isinstance(runner, Runner):
-            raise TypeError(
-                f"runner is {type(runner).__name__}; pass a Runner, which train returns first."
-            )
-        if np.ndim(runner.n_updates_done):
-            raise ValueError(
-                f"the runner is of a population of {len(runner.n_updates_done)}; choose one by "
-                "agent.member(runner, index), or restore(member=index)."
-            )
+        check_is_runner(runner)
+        check_is_single(runner)
         return runner
 
 

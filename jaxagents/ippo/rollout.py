@@ -175,6 +175,7 @@ def check_rollout(
         action_shape: Shape of one actor's action, as sampled.
 
     Raises:
+        TypeError: it is not a rollout.
         ValueError: a shape is wrong; or log probabilities, final observations or recurrent states
             are missing.
     """
@@ -213,8 +214,20 @@ def check_shapes(
     """Check the shapes of a rollout; see `check_rollout`.
 
     Raises:
+        TypeError: it is not a rollout.
         ValueError: a shape is wrong.
     """
+    if not isinstance(rollout, Rollout):
+        raise TypeError(
+            f"rollout is {type(rollout).__name__}; pass a jaxagents.Rollout, as "
+            "Rollout.from_records returns it."
+        )
+    batch = (config.batch_size,)
+    rollout_shape = (config.rollout_length, *batch)
+    environments.check_shape("rollout's observation", rollout.observation, rollout_shape)
+    environments.check_shape("rollout's last_observation", rollout.last_observation, batch)
+    if (final := rollout.final_observation) is not None:
+        environments.check_shape("rollout's final_observation", final, rollout_shape)
     environments.check_mask(rollout.observation)
     has_turns = environments.own_observation.has_turn is not None
     if has_turns and as_observation(rollout.observation).has_turn is None:

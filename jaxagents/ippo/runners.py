@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import jax
@@ -278,28 +279,34 @@ class Runners(Frozen):
             n_members: Number of members of a population; None: the runner is of a single run.
 
         Raises:
-            ValueError: its arrays have other shapes than this agent's.
+            TypeError: it is not a runner.
+            ValueError: it is of a population, or its arrays have other shapes than this agent's.
             MemoryError: the device's memory is exhausted.
         """
+        check_is_runner(runner)
+        if n_members is None:
+            check_is_single(runner)
         try:
             with explaining_exhausted_memory():
                 yield
         except (AttributeError, TypeError, ValueError, FlaxError) as error:
-            own = self.shapes(n_members)
-            if (foreign := foreign_part(_parts_of(own), _parts_of(runner))) is not None:
+            parts = partial(_parts_of, has_optimizers=is_resumable(runner))
+            if (foreign := foreign_part(parts(self.shapes(n_members)), parts(runner))) is not None:
                 raise ValueError(foreign) from error
             raise
 
 
-def _parts_of(runner: Runner) -> dict[str, PyTree]:
-    """Return a runner's parameters, statistics and states of optimizers by name."""
-    return {
+def _parts_of(runner: Runner, has_optimizers: bool) -> dict[str, PyTree]:
+    """Return a runner's parameters and statistics by name, and its optimizers' states if any."""
+    parts = {
         "actor": runner.actor.params,
         "critic": runner.critic.params,
         "normalizers": runner.normalizers,
-        "opt_state.actor": runner.actor.opt_state,
-        "opt_state.critic": runner.critic.opt_state,
     }
+    if has_optimizers:
+        parts["opt_state.actor"] = runner.actor.opt_state
+        parts["opt_state.critic"] = runner.critic.opt_state
+    return parts
 
 
 def foreign_part(own: Mapping[str, PyTree], given: Mapping[str, PyTree]) -> str | None:
@@ -336,8 +343,31 @@ def misfits_of(own: Mapping[str, PyTree], given: Mapping[str, PyTree]) -> list[M
     return [each for each in pairs if each.own != each.given]
 
 
+def check_is_runner(runner: Any) -> None:
+    """Raise TypeError if a value is not a runner, but all that `train` returned, for instance."""
+    if not isinstance(runner, Runner):
+        raise TypeError(
+            f"runner is {type(runner).__name__}; pass a Runner, which train returns first."
+        )
+
+
+def check_is_single(runner: Runner) -> None:
+    """Raise ValueError if a runner is of a population."""
+    if np.ndim(runner.n_updates_done):
+        raise ValueError(
+            f"the runner is of a population of {len(runner.n_updates_done)}; choose one by "
+            "agent.member(runner, index), or restore(member=index)."
+        )
+
+
 def check_can_train(runner: Runner) -> None:
-    """Raise ValueError if a runner is a policy alone, as an entry of the zoo is."""
+    """Check that a runner has the state of a training, unlike an entry of the zoo.
+
+    Raises:
+        TypeError: it is not a runner.
+        ValueError: it is a policy alone.
+    """
+    check_is_runner(runner)
     if not is_resumable(runner):
         raise ValueError(
             "the runner is a policy without the state of its training; begin a new one from it by "

@@ -58,6 +58,7 @@ class Constant(nn.Module):
             "shaped_reward_steps=9, but Walk has no shaped reward; leave it None",
         ),
         (lambda: ja.DiscreteIPPO(object(), None, TINY), TypeError, "has no n_actors"),
+        (lambda: ja.DiscreteIPPO(WALK, TINY, None), TypeError, "config is NoneType; give Disc"),
     ],
 )
 def test_an_agent_that_does_not_fit_its_environment_is_refused_at_construction(
@@ -202,9 +203,54 @@ def test_a_runner_of_another_batch_size_is_not_continued():
             use()
 
 
-def test_what_is_no_runner_is_refused():
-    with pytest.raises(TypeError, match="runner is int; pass a Runner"):
-        shared_agent().policy(5, jnp.zeros((2, 3)))
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda agent, given: agent.policy(given, jnp.zeros((2, 2))),
+        lambda agent, given: agent.train(None, FAST, runner=given),
+        lambda agent, given: agent.step(given),
+        lambda agent, given: agent.act(given, jnp.zeros((4, 2, 2))),
+        lambda agent, given: agent.collect_training(given),
+    ],
+    ids=["policy", "train", "step", "act", "collect_training"],
+)
+def test_what_is_no_runner_is_refused(use):
+    with pytest.raises(TypeError, match=r"^runner is tuple; pass a Runner, which train returns"):
+        use(shared_agent(), (1, {}))
+
+
+def test_what_is_no_rollout_is_refused():
+    agent = shared_agent()
+    with pytest.raises(TypeError, match=r"^rollout is dict; pass a jaxagents.Rollout"):
+        agent.update(begin(agent), {})
+
+
+def test_what_are_no_hyperparameters_is_refused():
+    for use in (shared_agent().log_hyperparams, lambda each: begin_with(each)):
+        with pytest.raises(
+            TypeError, match=r"^hyperparams is dict; pass jaxagents.HyperParameters"
+        ):
+            use({"gamma": 0.9})
+    with pytest.raises(TypeError, match=r"gamma=\(1\+2j\) is not a number"):
+        begin_with(FAST.replace(gamma=1 + 2j))
+
+
+def begin_with(hyperparams):
+    return shared_agent().init(jax.random.key(0), hyperparams)
+
+
+def test_the_runner_of_a_population_is_refused_with_the_remedy():
+    agent = shared_agent()
+    population = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), begin(agent))
+    for use in (
+        lambda: agent.step(population),
+        lambda: agent.act(population, jnp.zeros((4, 2, 2))),
+    ):
+        with pytest.raises(ValueError, match=r"population of 2; choose one by agent.member"):
+            use()
+    assert int(agent.member(population, np.argmax([0, 1])).n_updates_done) == 0
+    with pytest.raises(TypeError, match=r"^index='best' is not an integer; members count from 0.$"):
+        agent.member(population, "best")
 
 
 def test_methods_that_need_a_training_say_so():
@@ -216,6 +262,11 @@ def test_methods_that_need_a_training_say_so():
             entry()
     with pytest.raises(ValueError, match="mode='newest'"):
         agent.restore(mode="newest")
+
+
+def test_an_evaluation_takes_a_whole_number_of_episodes():
+    with pytest.raises(TypeError, match=r"^n_evals=2\.5 is not an integer\.$"):
+        shared_agent().eval(jax.random.key(0), 2.5)
 
 
 @pytest.mark.parametrize("n_evals", [0, -1])
@@ -241,12 +292,37 @@ def test_an_observation_of_another_width_is_refused_by_its_shape(method, shape):
     )
 
 
+@pytest.mark.parametrize("method", ["policy", "value"])
+def test_policies_of_several_actors_observe_all_of_them(method):
+    agent = shared_agent(parameter_sharing="independent")
+    with pytest.raises(
+        ValueError, match=r"has shape \(1, 2\); the agent was built for \(2, 2\): act"
+    ):
+        getattr(agent, method)(begin(agent), jnp.zeros((1, 2)))
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2, 2), (4, 1, 2)])
+def test_a_step_by_hand_observes_all_environments_and_actors(shape):
+    agent = shared_agent()
+    with pytest.raises(
+        ValueError, match=r"the agent was built for \(4, 2, 2\): environments, actors"
+    ):
+        agent.act(begin(agent), jnp.zeros(shape))
+
+
 def test_agent_id_and_time_are_no_part_of_the_given_observation():
     agent = shared_agent(agent_id=True, max_episode_steps=5, observe_time=True)
     runner = agent.init(jax.random.key(0), FAST)
     prepared = jnp.zeros(agent.environments.observation.features.shape)
     with pytest.raises(ValueError, match=r"has shape \(2, 5\); the agent was built for \(2, 2\)"):
         agent.policy(runner, ja.Observation(prepared, elapsed=jnp.array(0)))
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_whole_numbers_of_another_shape_are_no_key(shape):
+    with pytest.raises(TypeError, match=r"is not a random key; pass jax.random.key") as raised:
+        shared_agent(WALK).init(jnp.zeros(shape, jnp.uint32), FAST)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_runner_begins_with_one_key():

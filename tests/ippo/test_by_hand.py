@@ -177,6 +177,11 @@ def test_truncated_steps_bootstrap_from_the_given_final_observations():
         ({"action": np.zeros((*SHAPE, 1))}, r"action has shape \(6, 4, 2, 1\)"),
         ({"log_prob": np.zeros((5, 4, 2))}, r"log_prob has shape \(5, 4, 2\)"),
         ({"episode_over": np.zeros(SHAPE)}, r"episode_over has shape .* from \(6, 4\)"),
+        (
+            {"observation": np.zeros((6, 3, 2, 2))},
+            r"'s observation has shape .* for \(6, 4, 2, 2\)",
+        ),
+        ({"last_observation": np.zeros((4, 2, 5))}, r"last_observation has .* for \(4, 2, 2\)"),
     ],
 )
 def test_wrong_shapes_are_refused_with_both(changes, message):
@@ -220,3 +225,64 @@ def test_a_runner_keeps_only_what_the_agent_uses(options):
     agent, other = shared_agent(), shared_agent(**options)
     runner, _ = agent.step(begin(other))
     assert jax.tree.structure(runner) == jax.tree.structure(begin(agent))
+
+
+class Parts(ja.Environment):
+    """Two actors observe several arrays, and may choose one action."""
+
+    n_actors = 2
+
+    def __init__(self, parts, masked):
+        self._parts, self._masked = parts, masked
+
+    def action_space(self, params):
+        return ja.Discrete(3)
+
+    def _observe(self):
+        mask = jnp.arange(3) == jnp.array([[1], [2]])
+        return ja.Observation(self._parts, action_mask=mask) if self._masked else self._parts
+
+    def reset_env(self, rng, params):
+        return self._observe(), jnp.zeros(())
+
+    def step_env(self, rng, state, action, params):
+        ended = jnp.ones(2, bool)
+        return self._observe(), state, jnp.zeros(2), ended, ~ended, {}
+
+
+MASKED = Parts(jnp.zeros((2, 2)), masked=True)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"b": jnp.array([[1.0, 2.0], [3.0, 4.0]]), "a": jnp.array([5.0, 6.0])},
+        (jnp.array([5.0, 6.0]), jnp.array([[1.0, 2.0], [3.0, 4.0]])),
+        (jnp.array([5.0, 6.0]), jnp.array([1.0, 3.0])),
+    ],
+    ids=["dictionary", "tuple", "tuple of equal shapes"],
+)
+def test_dictionaries_and_tuples_are_acted_on_as_the_environment_returns_them(parts, masked):
+    env = Parts(parts, masked)
+    agent = shared_agent(env, n_evals=0)
+    runner = opinionated_runner(agent)
+    observation, _ = env.reset(jax.random.key(0), None)
+    flat = ja.Observation(runner.observation.features[0])
+    if masked:
+        flat = flat._replace(action_mask=runner.observation.action_mask[0])
+        np.testing.assert_array_equal(agent.policy(runner, observation), [1, 2])
+    for apply in (agent.policy, agent.value):
+        np.testing.assert_array_equal(apply(runner, observation), apply(runner, flat))
+    several = jax.tree.map(lambda leaf: jnp.stack([leaf] * 4), observation)
+    _, record = agent.act(runner, several)
+    _, expected = agent.act(runner, runner.observation)
+    assert_trees_equal(record, expected)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 4)])
+def test_a_mask_of_another_shape_is_refused(shape):
+    agent = shared_agent(MASKED)
+    observation = ja.Observation(jnp.zeros((2, 2)), jnp.ones(shape, bool))
+    with pytest.raises(ValueError, match=r"mask has shape \(.* give a mask of shape \(2, 3\)"):
+        agent.policy(opinionated_runner(agent), observation)
