@@ -854,6 +854,7 @@ class Agent(Frozen, abc.ABC):
             ValueError: there is no checkpoint, or it belongs to an agent of another structure; the
                 mode is unknown; "best" without evaluations; or ``best_fn`` returned an index out
                 of range.
+            TypeError: ``best_fn`` returned no index.
         """
         if mode not in ("best", "last"):
             raise ValueError(f"mode={mode!r} is unknown; choose 'best' or 'last'.")

@@ -1,6 +1,7 @@
 """A saved run: the contents of an agent's checkpoints, and the choices that they depend on."""
 
 import json
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -262,7 +263,14 @@ def _best_step(steps: Sequence[int], history: Leaves, best_fn: BestFn) -> int:
             f"none of the checkpoints, of updates {list(steps)}, was evaluated; restore "
             "mode='last'."
         )
-    row = int(best_fn({name: values[rows] for name, values in history.items()}))
+    returned = best_fn({name: values[rows] for name, values in history.items()})
+    try:
+        row = operator.index(returned)
+    except TypeError:
+        raise TypeError(
+            f"best_fn returned {type(returned).__name__}; return the index of a row, as numpy's "
+            "argmax does."
+        ) from None
     if not 0 <= row < len(rows):
         raise ValueError(
             f"best_fn returned row {row} of {len(rows)} kept checkpoints; return an index below "

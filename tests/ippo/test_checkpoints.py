@@ -81,6 +81,9 @@ def test_best_fn_chooses_a_row_of_the_kept_checkpoints(trained):
     assert len(history["n_updates_done"]) == 5
     with pytest.raises(ValueError, match=r"row 9 of \d kept checkpoints"):
         agent.restore(best_fn=lambda metrics: 9)
+    for value in (None, 1.5, np.zeros(2)):
+        with pytest.raises(TypeError, match=r"^best_fn returned \w+; return the index of a row"):
+            agent.restore(best_fn=lambda metrics, value=value: value)
 
 
 def test_restoring_reads_only_one_runner(trained, monkeypatch):
