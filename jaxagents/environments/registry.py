@@ -116,9 +116,10 @@ def make(env_id: str, **env_kwargs: Any) -> tuple[Any, Any]:
             EnvPool.
         env_kwargs: Arguments of the library's constructor; ``wrappers``, each a name
             ``module:name`` or a mapping from it to keyword arguments, such as
-            ``{"jaxagents:ActionRepeat": {"n_steps": 4}}``; with Gymnasium and PettingZoo also
-            ``n_workers``, ``timeout``, ``on_worker_failure``, ``teams``, ``time_limits`` and
-            ``vectorized`` of `HostEnvironment`, and ``reward_weights`` of vectors of rewards.
+            ``{"jaxagents:ActionRepeat": {"n_steps": 4}}``; with Gymnasium and PettingZoo also the
+            arguments of `HostEnvironment` except ``max_episode_steps``, which goes to the library,
+            and ``make_drawn``; and ``reward_weights`` of vectors of rewards. EnvPool takes only
+            some of these.
 
     Returns:
         The environment and its default parameters, which are the library's own; None for

@@ -31,6 +31,7 @@ _SETTINGS = (
     "scale_images",
     "vectorized",
     "infos",
+    "success",
     "explored_steps",
 )
 _WRAPPING = ("wrappers", "reward_weights")

@@ -12,7 +12,9 @@ import numpy as np
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.errors import did_you_mean, pip_install
 
-_SETTINGS = ("time_limits", "image_size", "grayscale", "scale_images", "infos", "explored_steps")
+_SETTINGS = (
+    "time_limits", "image_size", "grayscale", "scale_images", "infos", "success", "explored_steps",
+)  # fmt: skip
 _REFUSED = (
     "n_workers", "timeout", "on_worker_failure", "teams", "vectorized", "wrappers",
     "reward_weights", "num_envs", "batch_size", "seed", "env_seed",

@@ -55,6 +55,11 @@ def test_a_constructor_draws_if_it_takes_a_render_mode():
     assert ja.make(f"gymnasium/{PROBES}:Stairs")[0].picture is None
 
 
+def test_an_id_can_be_given_a_success():
+    success = ja.Success("height", "heights", "count")
+    assert ja.make(f"gymnasium/{PROBES}:Stairs", success=success)[0].success == success
+
+
 def test_registered_ids_come_before_constructors(monkeypatch):
     monkeypatch.setattr(sys.modules[PROBES], "Clash-v0", Stairs, raising=False)
     gymnasium.register("Clash-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
