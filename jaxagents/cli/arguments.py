@@ -54,14 +54,26 @@ def add_config(command: argparse.ArgumentParser) -> None:
     command.set_defaults(takes_overrides=True)
 
 
-def add_run(command: argparse.ArgumentParser) -> None:
-    """Add the argument RUN."""
-    command.add_argument("run", metavar="RUN", help="the directory of a run, or zoo:ID")
+def add_run(command: argparse.ArgumentParser, or_entry: bool = True) -> None:
+    """Add the argument RUN.
+
+    Args:
+        command: The command.
+        or_entry: True if it also takes an entry of the zoo.
+    """
+    entry = ", or zoo:ID" if or_entry else ""
+    command.add_argument("run", metavar="RUN", help=f"the directory of a run{entry}")
 
 
-def add_runs(command: argparse.ArgumentParser) -> None:
-    """Add the arguments RUN..."""
-    command.add_argument("runs", metavar="RUN", nargs="+", help="directories of runs, or zoo:ID")
+def add_runs(command: argparse.ArgumentParser, or_entries: bool = True) -> None:
+    """Add the arguments RUN...
+
+    Args:
+        command: The command.
+        or_entries: True if it also takes entries of the zoo.
+    """
+    entries = ", or zoo:ID" if or_entries else ""
+    command.add_argument("runs", metavar="RUN", nargs="+", help=f"directories of runs{entries}")
 
 
 def add_mode(command: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ def add_result_commands(commands: Commands) -> None:
 
 def _add_plot(commands: Commands) -> None:
     command = add_command(commands, "plot", plot)
-    add_runs(command)
+    add_runs(command, or_entries=False)
     command.add_argument(
         "--metrics",
         metavar="NAME,...",
@@ -78,7 +78,7 @@ def _add_plot(commands: Commands) -> None:
 
 def _add_compare(commands: Commands) -> None:
     command = add_command(commands, "compare", _compare)
-    add_runs(command)
+    add_runs(command, or_entries=False)
     command.add_argument(
         "--labels",
         metavar="NAME=LABEL,...",

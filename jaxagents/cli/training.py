@@ -69,7 +69,7 @@ def _add_resume(commands: Commands) -> None:
     command = add_command(
         commands, "resume", resume, usage="RUN [--quiet] [--KEY VALUE ...]", takes_overrides=True
     )
-    add_run(command)
+    add_run(command, or_entry=False)
     add_quiet(command)
     add_processes(command)
 

@@ -29,7 +29,7 @@ def _add_add(actions: Commands) -> None:
     command = add_command(
         actions, "add", _add, usage="RUN [options]", prog="jaxagents zoo add", of="zoo"
     )
-    add_run(command)
+    add_run(command, or_entry=False)
     command.add_argument("--id", metavar="ID", help="the entry's id; by default the environment's")
     command.add_argument("--to", metavar="FOLDER", help="folder of the zoo; by default the zoo's")
     command.add_argument(
@@ -49,8 +49,8 @@ def _zoo(parsed: argparse.Namespace) -> None:
     """List trained policies, add one, or evaluate them again.
 
     Without an action it lists all: the return of each actor with its 95 % interval over episodes.
-    zoo:ID can stand for RUN in eval, replay, export, crossplay and exploit. JAXAGENTS_ZOO names the
-    folder of another zoo.
+    zoo:ID can stand for RUN in eval, replay, export, report, crossplay and exploit. JAXAGENTS_ZOO
+    names the folder of another zoo.
     """
     from jaxagents.evaluation.zoo import entry_ids, read_card, size_of, zoo_folder
 

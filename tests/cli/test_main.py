@@ -676,6 +676,17 @@ def test_every_command_takes_modules_to_import(capsys):
         assert "--import MODULE" in command.format_help()
 
 
+def test_only_commands_that_play_or_show_a_policy_name_entries_of_the_zoo_for_a_run():
+    commands = cli._make_parser()._subparsers._group_actions[0].choices
+    named = {
+        name
+        for name, command in commands.items()
+        for action in command._actions
+        if action.metavar == "RUN" and not action.option_strings and "zoo:ID" in action.help
+    }
+    assert named == {"eval", "replay", "export", "report", "crossplay", "exploit"}
+
+
 def test_an_interruption_outside_of_training_names_the_command_to_resume_too(
     tmp_path, monkeypatch, capsys
 ):
