@@ -128,7 +128,9 @@ def _add_check(commands: Commands) -> None:
 
 def _add_config(commands: Commands) -> None:
     command = add_command(commands, "config", config)
-    command.add_argument("env", metavar="ENV", help="an id listed by `jaxagents envs`")
+    command.add_argument(
+        "env", metavar="ENV", help="an id as for `ja.make`; `jaxagents envs` lists most"
+    )
     command.add_argument("--to", metavar="FILE", help="write a new file instead")
 
 

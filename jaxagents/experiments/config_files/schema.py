@@ -169,7 +169,8 @@ class ExperimentConfig:
 
     Attributes:
         name: Name of the run; its directory is runs_dir/name-time-code.
-        env: Id of the environment; `jaxagents envs` lists them all.
+        env: Id of the environment: one that `jaxagents envs` lists; or gymnasium/, pettingzoo/ or
+            envpool/ and the library's id, see `jaxagents.make`.
         agent: The agent.
         preset: "textbook": PPO as published and as its reference implementations run it, see
             `jaxagents.textbook_ppo`. It changes the defaults of agent and hyperparams; keys that
