@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 import jaxagents as ja
-from jaxagents.environments.batch import JaxEnvironmentBatch
+from jaxagents.environments.jax_batch import JaxEnvironmentBatch
 
 ENV_IDS = ("jaxmarl/MPE_simple_spread_v3", "jaxmarl/HeuristicEnemySMAX", "gymnax/CartPole-v1")
 N_ENVS = (16, 256)

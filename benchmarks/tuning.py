@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 import jaxagents as ja
 from jaxagents.compiler import batch_parts, jit, random_keys, tuned_forms
-from jaxagents.environments import batch
+from jaxagents.environments import jax_batch
 from jaxagents.ippo import actor_critic, base, distributions, training_run
 from jaxagents.networks import recurrent
 from jaxagents.ppo import finiteness, optimization
@@ -85,9 +85,9 @@ FORMS: dict[str, Form] = {
     "sums over actions as products": Form("sum_last_axis", tuned_forms, (distributions,)),
     "gradient norm as a row": Form("global_norm", tuned_forms, (optimization,)),
     "finiteness as a row": Form("nan_unless_finite", tuned_forms, (finiteness,)),
-    "unrolled Threefry": Form("to_draw", random_keys, (base, batch)),
+    "unrolled Threefry": Form("to_draw", random_keys, (base, jax_batch)),
     "gradients in parts": Form("run_epoch", optimization, (base,)),
-    "resets where needed": Form("apply_where", batch_parts, (batch,)),
+    "resets where needed": Form("apply_where", batch_parts, (jax_batch,)),
     "bootstrap values where needed": Form("apply_where", batch_parts, (actor_critic,)),
 }
 

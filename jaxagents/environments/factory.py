@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from jaxagents.environments.batch import EnvironmentBatch, JaxEnvironmentBatch
+from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.host.batch import HostEnvironmentBatch
 from jaxagents.environments.host.environment import HostEnvironment
+from jaxagents.environments.jax_batch import JaxEnvironmentBatch
 from jaxagents.environments.sides.batch import SideBatch
 from jaxagents.environments.sides.side import Side
 from jaxagents.environments.sides.whole import WholeBatch

@@ -11,8 +11,8 @@ import jaxmarl
 import numpy as np
 import pytest
 
-from jaxagents.environments.batch import JaxEnvironmentBatch
 from jaxagents.environments.gymnax import GymnaxEnvironment
+from jaxagents.environments.jax_batch import JaxEnvironmentBatch
 from jaxagents.environments.protocol import Environment
 from jaxagents.environments.spaces import Box, Discrete, MultiDiscrete, as_space
 from jaxagents.types import Observation

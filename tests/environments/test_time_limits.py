@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.environments.batch import JaxEnvironmentBatch
+from jaxagents.environments.jax_batch import JaxEnvironmentBatch
 from jaxagents.environments.time_limits import TimeLimit, time_limit_of, warn_of_short_episodes
 from tests.probes import Clock, Team, Walk
 

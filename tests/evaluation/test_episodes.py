@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxagents.environments.batch import JaxEnvironmentBatch
+from jaxagents.environments.jax_batch import JaxEnvironmentBatch
 from jaxagents.environments.protocol import Environment
 from jaxagents.environments.spaces import Discrete
 from jaxagents.evaluation.episodes import play_episodes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxagents as ja
-from jaxagents.environments.batch import JaxEnvironmentBatch
+from jaxagents.environments.jax_batch import JaxEnvironmentBatch
 from jaxagents.evaluation.episodes import begin_play, record_episodes, record_step
 from tests.probes import Team, Walk
 
