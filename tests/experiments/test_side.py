@@ -64,7 +64,7 @@ def test_a_run_plays_against_another_runs_policies(prey, tmp_path):
         ("side: {actors: [0], opponents: []}", "side: opponents is empty"),
         (
             "side: {actors: [0], past_selves_every: 0}",
-            "side: PastSelves.* is out of range; both numbers are at least 1",
+            "side: past_selves.every=0 is too small; it must be at least 1",
         ),
     ],
 )
