@@ -20,6 +20,7 @@ from jaxagents.evaluation.bootstrap import (
 )
 from jaxagents.evaluation.runs import Run
 from jaxagents.evaluation.success_rates import comparable, success_of_members
+from jaxagents.evaluation.zoo import is_policy_alone
 
 SIGNIFICANCE = 0.05
 TASK = ("env_kwargs", "env_params", "side", "agent.max_episode_steps")
@@ -235,6 +236,11 @@ def make_group(label: str, runs: Sequence[Run]) -> Group:
 def final_return(run: Run) -> float:
     """Return a run's final mean return, averaged over its actors."""
     if run.final_summary is None:
+        if is_policy_alone(run.directory):
+            raise ExperimentError(
+                f"{run.directory} is a policy without its training; compare runs. `jaxagents zoo` "
+                "lists what the zoo's policies earn."
+            )
         no_summary = run.summary is None
         reason = "has no summary.json" if no_summary else "was trained on after its summary"
         raise ExperimentError(

@@ -19,8 +19,9 @@ from jaxagents.cli.zoo import _rows
 from jaxagents.environments.registry import ids_of_extras
 from jaxagents.errors import CheckpointError, ExperimentError
 from jaxagents.evaluation import zoo as folder_of_zoo
+from jaxagents.evaluation.comparison import final_return
 from jaxagents.evaluation.run_files import read_records
-from jaxagents.evaluation.runs import read_config
+from jaxagents.evaluation.runs import read_config, read_run
 from jaxagents.evaluation.zoo import CARD, directory_of, entry_ids, predictions, read_card
 from jaxagents.experiments import zoo
 from jaxagents.experiments.config_files.file import load_config
@@ -283,6 +284,11 @@ def test_without_a_zoo_one_line_says_what_to_do(monkeypatch, tmp_path, capsys):
     assert "there is no zoo" in error
     assert "Clone the repository" in error
     assert "JAXAGENTS_ZOO" in error
+
+
+def test_an_entry_is_not_compared_because_its_training_is_not_there(in_zoo):
+    with pytest.raises(ExperimentError, match="is a policy without its training; compare runs"):
+        final_return(read_run(in_zoo / ID))
 
 
 def test_the_names_of_files_are_those_that_are_written():
