@@ -344,7 +344,7 @@ def misfits_of(own: Mapping[str, PyTree], given: Mapping[str, PyTree]) -> list[M
 
 
 def check_is_runner(runner: Any) -> None:
-    """Raise TypeError if a value is not a runner, but all that `train` returned, for instance."""
+    """Raise TypeError if a value is not a runner, such as the pair that `train` returns."""
     if not isinstance(runner, Runner):
         raise TypeError(
             f"runner is {type(runner).__name__}; pass a Runner, which train returns first."
