@@ -445,6 +445,8 @@ def _aec_wrapper_of(env: Any) -> Any:
 
 def _expect(names: Sequence[str], returned: Any) -> Sequence[Any]:
     """Return the values of a reset or a step, if there are as many as the library has names."""
+    if type(returned) is tuple and len(returned) == len(names):
+        return returned
     n_values = len(returned) if isinstance(returned, tuple | list) else 1
     if n_values != len(names):
         raise WrongValueError(
@@ -480,8 +482,8 @@ def _as_reward(reward: Any) -> float:
 
 def _as_flag(name: str, flag: Any) -> bool:
     """Return an end, which may be a number."""
-    if isinstance(flag, bool | np.bool_):
-        return bool(flag)
+    if type(flag) is bool:
+        return flag
     value = np.asarray(flag)
     if value.size != 1 or value.item() not in (0, 1):
         raise WrongValueError(f"returned {name} that is {flag!r}, neither True nor False")
