@@ -25,7 +25,7 @@ def _check_choice(name: str, value: Any, hint: Any) -> None:
         raise ValueError(f"{name}={value!r} is unknown; choose {text} or {choices[-1]!r}.")
 
 
-def check_flag(name: str, value: Any) -> None:
+def _check_flag(name: str, value: Any) -> None:
     """Raise TypeError if a value is neither True nor False; any text would count as True."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name}={value!r} is neither True nor False.")
@@ -60,10 +60,10 @@ def check_seed(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value} is too large; it must be below 2**32 = {2**32}.")
 
 
-def use_python_integers(config: Any) -> None:
-    """Replace NumPy's integers in a frozen dataclass with Python's, which files can hold."""
+def use_python_values(config: Any) -> None:
+    """Replace NumPy's integers and flags in a frozen dataclass with Python's, which files hold."""
     for name, value in vars(config).items():
-        if isinstance(value, np.integer):
+        if isinstance(value, np.integer | np.bool_):
             object.__setattr__(config, name, value.item())
 
 
@@ -108,7 +108,7 @@ class Layers:
             for size in sizes:
                 check_integer(name, size, minimum=1)
             object.__setattr__(self, name, tuple(map(int, sizes)))
-        use_python_integers(self)
+        use_python_values(self)
         for name in ("memory_size", "stride"):
             check_integer(name, getattr(self, name), minimum=1)
         if self.activation is not None:
@@ -360,7 +360,7 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         """Check all that is known without the environment."""
-        use_python_integers(self)
+        use_python_values(self)
         for name in _SIZES:
             check_integer(name, getattr(self, name), minimum=1)
         for name in ("n_evals", "keep_best", "replay_updates", "warmup_updates"):
@@ -379,8 +379,8 @@ class AgentConfig:
             object.__setattr__(self, name, _as_network(name, getattr(self, name)))
         for name, hint in hints.items():
             value = getattr(self, name)
-            if hint is bool or (name == "observe_time" and value is not None):
-                check_flag(name, value)
+            if hint is bool or (hint == bool | None and value is not None):
+                _check_flag(name, value)
         if isinstance(self.optimizer, optax.GradientTransformation):
             raise TypeError(
                 "optimizer is an optax.GradientTransformation; give a function that builds it from "

@@ -423,6 +423,11 @@ def test_a_flag_is_true_or_false(name, value):
         AgentConfig(**{"n_steps": 1, name: value})
 
 
+def test_a_flag_of_numpy_becomes_one_of_python_which_files_hold():
+    assert AgentConfig(n_steps=1, normalize_values=np.False_).normalize_values is False
+    assert Layers(layer_norm=np.True_).layer_norm is True
+
+
 def test_observing_the_time_is_a_flag_or_left_to_the_environment():
     assert AgentConfig(n_steps=1, observe_time=None).observe_time is None
     with pytest.raises(TypeError, match=r"^observe_time='yes' is neither True nor False.$"):

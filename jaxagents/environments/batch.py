@@ -21,10 +21,7 @@ from jaxagents.environments.observation_features import (
     for_each_actor,
     joint_features,
 )
-from jaxagents.environments.protocol import (
-    as_flat_observation,
-    as_observation,
-)
+from jaxagents.environments.protocol import as_flat_observation, as_observation
 from jaxagents.environments.spaces import ActionSpace, Discrete
 from jaxagents.environments.success import Success
 from jaxagents.environments.time_limits import TimeLimit

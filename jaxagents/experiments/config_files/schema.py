@@ -19,7 +19,7 @@ from jaxagents.config import (
     NetworkChoice,
     OptimizerChoice,
     check_seed,
-    use_python_integers,
+    use_python_values,
 )
 from jaxagents.hyperparameters import HyperParameters, PerPolicy, with_both_rates
 from jaxagents.ippo.population.selection import PopulationBasedTraining
@@ -62,7 +62,7 @@ class EvaluationConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        use_python_integers(self)
+        use_python_values(self)
         if self.n_evals < 1:
             raise ValueError(f"n_evals={self.n_evals} is too small; evaluate at least 1 episode.")
         check_seed("seed", self.seed)
@@ -89,7 +89,7 @@ class SideConfig:
     prioritized: bool = False
 
     def __post_init__(self) -> None:
-        use_python_integers(self)
+        use_python_values(self)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class PopulationBasedTrainingConfig:
     factors: tuple[float, ...] = (0.8, 1.25)
 
     def __post_init__(self) -> None:
-        use_python_integers(self)
+        use_python_values(self)
         object.__setattr__(self, "vary", with_both_rates(self.vary))
         self.rule(0)
 
@@ -146,7 +146,7 @@ class TrackingConfig:
     film_frequency: int = 0
 
     def __post_init__(self) -> None:
-        use_python_integers(self)
+        use_python_values(self)
         if self.film_frequency < 0:
             raise ValueError(
                 f"film_frequency={self.film_frequency} is negative; give a number of evaluations, "
@@ -218,7 +218,7 @@ class ExperimentConfig:
     runs_dir: str = "runs"
 
     def __post_init__(self) -> None:
-        use_python_integers(self)
+        use_python_values(self)
         check_parts("init_parts", self.init_parts)
         if self.init_from is None and set(self.init_parts) != set(PARTS):
             raise ValueError(
