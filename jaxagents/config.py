@@ -399,6 +399,8 @@ class AgentConfig:
                 "anneal_learning_rate=True means learning_rate_schedule='linear', but "
                 f"learning_rate_schedule={self.learning_rate_schedule!r}; remove one."
             )
+        if not isinstance(self.checkpoint_dir, str | PathLike | None):
+            raise TypeError(f"checkpoint_dir={self.checkpoint_dir!r} is no path.")
         if not isinstance(self.parameter_sharing, str):
             # A list, as from a configuration file, would make the configuration unhashable.
             object.__setattr__(self, "parameter_sharing", _as_indices(self.parameter_sharing))

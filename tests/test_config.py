@@ -432,3 +432,8 @@ def test_observing_the_time_is_a_flag_or_left_to_the_environment():
     assert AgentConfig(n_steps=1, observe_time=None).observe_time is None
     with pytest.raises(TypeError, match=r"^observe_time='yes' is neither True nor False.$"):
         AgentConfig(n_steps=1, observe_time="yes")
+
+
+def test_a_directory_is_a_path():
+    with pytest.raises(TypeError, match=r"^checkpoint_dir=3 is no path\.$"):
+        AgentConfig(n_steps=1, checkpoint_dir=3)

@@ -6,6 +6,7 @@ vmapped by ``jax_batch``; those of other libraries are in the package ``host``.
 
 import abc
 import contextlib
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -117,7 +118,7 @@ class EnvironmentBatch(abc.ABC):
         self.own_observation = observation
         self.n_actors: int = observation.features.shape[0]
         self.space = space
-        self.teams = teams
+        self.teams = None if teams is None else _as_teams(teams, self.n_actors)
         self.time_limit = time_limit
         self._agent_id = agent_id
         self._global_state = global_state
@@ -379,3 +380,13 @@ class EnvironmentBatch(abc.ABC):
                 "returned, not its features alone."
             )
         return for_each_actor(state, template.ndim, self.n_actors)
+
+
+def _as_teams(teams: Any, n_actors: int) -> list[int]:
+    try:
+        numbers = [operator.index(team) for team in teams]
+    except TypeError as error:
+        raise TypeError(f"teams={teams!r} is no list of whole numbers, one per actor.") from error
+    if len(numbers) != n_actors:
+        raise ValueError(f"teams={teams!r} names {len(numbers)} actors; there are {n_actors}.")
+    return numbers

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxagents.compiler.random_keys import is_key
@@ -157,6 +158,8 @@ def check_flags(source: str, step: Mapping[str, Any], n_actors: int) -> None:
     if "shaped_reward" in step["info"]:
         values["shaped_reward"] = step["info"]["shaped_reward"]
     for name, value in values.items():
+        if jnp.iscomplexobj(value):
+            raise TypeError(f"{source} returns {name} of dtype {value.dtype}; it must be real.")
         shape = getattr(value, "shape", type(value).__name__)
         if shape != (n_actors,):
             raise TypeError(

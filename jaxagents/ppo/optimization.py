@@ -163,8 +163,26 @@ OPTIMIZERS = {"clipped_adam": clipped_adam, "adam": adam}
 
 
 def optimizer_of(config: AgentConfig) -> MakeOptimizer:
-    """Return the function that builds the configured optimizer of a network."""
-    return config.optimizer if callable(config.optimizer) else OPTIMIZERS[config.optimizer]
+    """Return the function that builds the configured optimizer of a network.
+
+    Raises:
+        TypeError: it does not take a network's `OptimizerParams`, or returns no optimizer.
+    """
+    if not callable(config.optimizer):
+        return OPTIMIZERS[config.optimizer]
+    try:
+        made = config.optimizer(OptimizerParams())
+    except TypeError as error:
+        raise TypeError(
+            "optimizer is a function of a network's OptimizerParams, such as "
+            f"lambda params: optax.adam(params.learning_rate); called so, it fails: {error}."
+        ) from error
+    if not isinstance(made, optax.GradientTransformation):
+        raise TypeError(
+            f"optimizer returns {made!r}, which is no optax.GradientTransformation; return one, "
+            "such as optax.adam(params.learning_rate)."
+        )
+    return config.optimizer
 
 
 # Steps and epochs.

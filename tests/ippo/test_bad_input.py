@@ -59,6 +59,16 @@ class Constant(nn.Module):
         ),
         (lambda: ja.DiscreteIPPO(object(), None, TINY), TypeError, "has no n_actors"),
         (lambda: ja.DiscreteIPPO(WALK, TINY, None), TypeError, "config is NoneType; give Disc"),
+        (
+            lambda: ja.DiscreteIPPO(WALK, None, tiny(optimizer=lambda: optax.sgd(0.1))),
+            TypeError,
+            "optimizer is a function of a network's OptimizerParams, .* it fails: .* 0 positional",
+        ),
+        (
+            lambda: ja.DiscreteIPPO(WALK, None, tiny(optimizer=lambda params: None)),
+            TypeError,
+            "optimizer returns None, which is no optax.GradientTransformation; return one",
+        ),
     ],
 )
 def test_an_agent_that_does_not_fit_its_environment_is_refused_at_construction(
@@ -109,10 +119,11 @@ def test_a_learning_rate_of_both_replaces_no_rate_of_one():
 
 
 class Returning(ja.Environment):
-    """An environment whose number of actors, width of observations and info are given."""
+    """An environment of which all that agents check is given."""
 
-    def __init__(self, n_actors=1, width=2, n_actions=2, info=None):
-        self.n_actors, self.info = n_actors, info or {}
+    def __init__(self, n_actors=1, width=2, n_actions=2, info=None, teams=None, reward=1.0):
+        self.n_actors, self.info, self.teams = n_actors, info or {}, teams
+        self._reward = jnp.full(1, reward)
         self._width, self._n_actions = width, n_actions
 
     def action_space(self, params):
@@ -123,7 +134,7 @@ class Returning(ja.Environment):
 
     def step_env(self, rng, state, action, params):
         observation, state = self.reset_env(rng, params)
-        return observation, state, jnp.zeros(1), jnp.ones(1, bool), jnp.zeros(1, bool), self.info
+        return observation, state, self._reward, jnp.ones(1, bool), jnp.zeros(1, bool), self.info
 
 
 @pytest.mark.parametrize(
@@ -134,8 +145,11 @@ class Returning(ja.Environment):
         ({"n_actors": 0}, TypeError, "n_actors is 0; it must be"),
         ({"width": 0}, ValueError, r"actors observe nothing: observations have shape \(1, 0\)"),
         ({"n_actions": 0}, ValueError, r"Discrete\(n=0\) has no action to choose"),
+        ({"reward": 1j}, TypeError, "step_env returns reward of dtype complex64; it must be real"),
+        ({"teams": 1}, TypeError, "teams=1 is no list of whole numbers, one per actor"),
+        ({"teams": ["red"]}, TypeError, r"teams=\['red'\] is no list of whole numbers"),
+        ({"teams": (0, 1)}, ValueError, r"teams=\(0, 1\) names 2 actors; there are 1"),
     ],
-    ids=["text", "no number", "no actor", "no feature", "no action"],
 )
 def test_an_environment_without_something_to_trace_or_to_learn_is_refused(returned, error, message):
     with pytest.raises(error, match=message) as raised:

@@ -4,6 +4,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
+import numpy as np
+
 from jaxagents.config import check_integer
 from jaxagents.environments.sides.opponents import Opponent, Scripted
 from jaxagents.types import PyTree
@@ -52,6 +54,8 @@ class Side:
         prioritized: bool = False,
     ):
         n_actors = env.n_actors
+        if not isinstance(actors, Sequence | np.ndarray):
+            raise TypeError(f"actors={actors!r} is no list of actors, such as [0].")
         self.actors = tuple(operator.index(actor) for actor in actors)
         self.others = tuple(actor for actor in range(n_actors) if actor not in self.actors)
         if not self.actors or not self.others or not set(self.actors) < set(range(n_actors)):
@@ -75,6 +79,8 @@ class Side:
         self.time_limits = getattr(env, "time_limits", "bootstrap")
 
     def _check(self, past_selves: PastSelves, opponents: Any) -> None:
+        if not isinstance(past_selves, PastSelves):
+            raise TypeError(f"past_selves={past_selves!r} is no jaxagents.PastSelves.")
         for name in PastSelves._fields:
             check_integer(f"past_selves.{name}", getattr(past_selves, name), minimum=1)
         if not opponents:

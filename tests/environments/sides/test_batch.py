@@ -123,6 +123,8 @@ def test_a_side_without_opponents_cannot_be_played_alone():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        ({"actors": 0}, TypeError, r"actors=0 is no list of actors, such as \[0\]"),
+        ({"actors": [0], "past_selves": 3}, TypeError, "past_selves=3 is no jaxagents.PastSelves"),
         ({"actors": []}, ValueError, "is no side of an environment with 2 actors"),
         ({"actors": [0, 1]}, ValueError, "is no side of an environment with 2 actors"),
         ({"actors": [2]}, ValueError, "is no side of an environment with 2 actors"),
