@@ -158,14 +158,14 @@ def check_flags(source: str, step: Mapping[str, Any], n_actors: int) -> None:
     if "shaped_reward" in step["info"]:
         values["shaped_reward"] = step["info"]["shaped_reward"]
     for name, value in values.items():
-        if jnp.iscomplexobj(value):
-            raise TypeError(f"{source} returns {name} of dtype {value.dtype}; it must be real.")
         shape = getattr(value, "shape", type(value).__name__)
         if shape != (n_actors,):
             raise TypeError(
                 f"{source} returns {name} of shape {shape}; it must be ({n_actors},), one value "
                 "per actor."
             )
+        if jnp.iscomplexobj(value):
+            raise TypeError(f"{source} returns {name} of dtype {value.dtype}; it must be real.")
     acts_next = step["info"].get(ACTS_NEXT)
     if acts_next is None:
         return
