@@ -400,7 +400,7 @@ class AgentConfig:
                 f"learning_rate_schedule={self.learning_rate_schedule!r}; remove one."
             )
         if not isinstance(self.checkpoint_dir, str | PathLike | None):
-            raise TypeError(f"checkpoint_dir={self.checkpoint_dir!r} is no path.")
+            raise TypeError(f"checkpoint_dir={self.checkpoint_dir!r} is no path, and not None.")
         if not isinstance(self.parameter_sharing, str):
             # A list, as from a configuration file, would make the configuration unhashable.
             object.__setattr__(self, "parameter_sharing", _as_indices(self.parameter_sharing))

@@ -435,5 +435,5 @@ def test_observing_the_time_is_a_flag_or_left_to_the_environment():
 
 
 def test_a_directory_is_a_path():
-    with pytest.raises(TypeError, match=r"^checkpoint_dir=3 is no path\.$"):
+    with pytest.raises(TypeError, match=r"^checkpoint_dir=3 is no path, and not None\.$"):
         AgentConfig(n_steps=1, checkpoint_dir=3)

@@ -4,8 +4,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
-import numpy as np
-
 from jaxagents.config import check_integer
 from jaxagents.environments.sides.opponents import Opponent, Scripted
 from jaxagents.types import PyTree
@@ -54,9 +52,11 @@ class Side:
         prioritized: bool = False,
     ):
         n_actors = env.n_actors
-        if not isinstance(actors, Sequence | np.ndarray):
-            raise TypeError(f"actors={actors!r} is no list of actors, such as [0].")
-        self.actors = tuple(operator.index(actor) for actor in actors)
+        try:
+            self.actors = tuple(operator.index(actor) for actor in actors)
+        except TypeError as error:
+            message = f"actors={actors!r} is no list of whole numbers, such as [0]."
+            raise TypeError(message) from error
         self.others = tuple(actor for actor in range(n_actors) if actor not in self.actors)
         if not self.actors or not self.others or not set(self.actors) < set(range(n_actors)):
             raise ValueError(
@@ -80,7 +80,9 @@ class Side:
 
     def _check(self, past_selves: PastSelves, opponents: Any) -> None:
         if not isinstance(past_selves, PastSelves):
-            raise TypeError(f"past_selves={past_selves!r} is no jaxagents.PastSelves.")
+            raise TypeError(
+                f"past_selves={past_selves!r} is no jaxagents.PastSelves, such as PastSelves(10)."
+            )
         for name in PastSelves._fields:
             check_integer(f"past_selves.{name}", getattr(past_selves, name), minimum=1)
         if not opponents:

@@ -123,8 +123,8 @@ def test_a_side_without_opponents_cannot_be_played_alone():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"actors": 0}, TypeError, r"actors=0 is no list of actors, such as \[0\]"),
-        ({"actors": [0], "past_selves": 3}, TypeError, "past_selves=3 is no jaxagents.PastSelves"),
+        ({"actors": 0}, TypeError, r"actors=0 is no list of whole numbers, such as \[0\]"),
+        ({"actors": [0], "past_selves": 3}, TypeError, "past_selves=3 is no jaxagents.Past"),
         ({"actors": []}, ValueError, "is no side of an environment with 2 actors"),
         ({"actors": [0, 1]}, ValueError, "is no side of an environment with 2 actors"),
         ({"actors": [2]}, ValueError, "is no side of an environment with 2 actors"),
@@ -142,7 +142,7 @@ def test_a_side_without_opponents_cannot_be_played_alone():
             TypeError,
             "past_selves.n_members=1.5 is not an integer",
         ),
-        ({"actors": [0.5]}, TypeError, "'float' object cannot be interpreted as an integer"),
+        ({"actors": [0.5]}, TypeError, r"actors=\[0.5\] is no list of whole numbers"),
         (
             {"actors": [0], "opponents": ja.RandomOpponent},
             TypeError,
