@@ -229,6 +229,7 @@ class EntityPolicy(nn.Module):
         entities: The parts of an observation that describe entities.
         size: Units of an entity's embedding.
         activation: Applied to the embeddings.
+        scale: Scale of the initial weights that the outputs are proportional to.
     """
 
     READS_FEATURES = True
@@ -237,6 +238,7 @@ class EntityPolicy(nn.Module):
     entities: Entities
     size: int
     activation: Activation
+    scale: float = POLICY_SCALE
 
     @nn.compact
     def __call__(
@@ -252,12 +254,12 @@ class EntityPolicy(nn.Module):
         n_own = self.n_outputs - self.entities.n_directed_actions
         outputs = jnp.zeros((*hidden.shape[:-1], 0))
         if n_own:
-            outputs = dense(n_own, POLICY_SCALE)(hidden)
+            outputs = dense(n_own, self.scale)(hidden)
         for first_action, name, kind in self.entities.by_first_action:
             each, _ = entities_in(kind, features.astype(jnp.float32))
             key_layer = dense(self.size, HIDDEN_SCALE, name=f"{name}_key")
             keys = self.activation(_apply_to_each(key_layer, each))
-            query = dense(self.size, POLICY_SCALE, name=f"{name}_query")(hidden)
+            query = dense(self.size, self.scale, name=f"{name}_query")(hidden)
             logits = jnp.moveaxis(query * keys @ jnp.ones(self.size), 0, -1)
             before, after = jnp.split(outputs, [first_action], axis=-1)
             outputs = jnp.concatenate([before, logits, after], axis=-1)
@@ -267,6 +269,7 @@ class EntityPolicy(nn.Module):
 def _entity_network(
     make_encoder: Callable[[Entities, Activation, DTypeLike], nn.Module],
     size: int,
+    policy_scale: float,
     n_outputs: int | None,
     context: NetworkContext,
 ) -> nn.Module:
@@ -290,7 +293,7 @@ def _entity_network(
     def with_head(before: nn.Module) -> nn.Module:
         if n_outputs is None:
             return ValueNetwork(before)
-        return EntityPolicy(n_outputs, before, entities, size, activation)
+        return EntityPolicy(n_outputs, before, entities, size, activation, policy_scale)
 
     if context.recurrent is None:
         return with_head(torso)
@@ -298,13 +301,18 @@ def _entity_network(
     return RecurrentNetwork(context.recurrent, layers.memory_size, torso, after)
 
 
-def deep_sets(n_outputs: int | None, context: NetworkContext, size: int = 32) -> nn.Module:
+def deep_sets(
+    n_outputs: int | None,
+    context: NetworkContext,
+    size: int = 32,
+    policy_scale: float = POLICY_SCALE,
+) -> nn.Module:
     """Build the network "deep_sets": see `DeepSets`."""
 
     def encoder(entities: Entities, activation: Activation, dtype: DTypeLike) -> nn.Module:
         return DeepSets(entities, size, activation, dtype)
 
-    return _entity_network(encoder, size, n_outputs, context)
+    return _entity_network(encoder, size, policy_scale, n_outputs, context)
 
 
 def attention(
@@ -312,6 +320,7 @@ def attention(
     context: NetworkContext,
     size: int = 32,
     heads: int = 2,
+    policy_scale: float = POLICY_SCALE,
 ) -> nn.Module:
     """Build the network "attention": see `EntityAttention`."""
     if size % heads:
@@ -320,4 +329,4 @@ def attention(
     def encoder(entities: Entities, activation: Activation, dtype: DTypeLike) -> nn.Module:
         return EntityAttention(entities, size, activation, heads, dtype)
 
-    return _entity_network(encoder, size, n_outputs, context)
+    return _entity_network(encoder, size, policy_scale, n_outputs, context)

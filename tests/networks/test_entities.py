@@ -32,12 +32,12 @@ def layout(n_allies: int = 2, n_enemies: int = 3) -> Entities:
     return Entities.of(kinds, 2 + 2 * (n_allies + n_enemies), 2 + n_enemies)
 
 
-def network(make, entities, recurrent=None):
+def network(make, entities, recurrent=None, **arguments):
     context = NetworkContext(
         (entities.observation_size,), entities, SMALL, recurrent, "float32", False
     )
     n_outputs = 2 + dict(entities.kinds)["enemies"].count
-    return make(n_outputs, context, size=8)
+    return make(n_outputs, context, size=8, **arguments)
 
 
 def with_larger_logits(params):
@@ -88,6 +88,17 @@ def test_an_absent_entity_is_as_none_so_parameters_fit_every_number(make, recurr
     )
     of_nothing = apply(params, jnp.zeros_like(filled), *others)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(of_nothing))
+
+
+@pytest.mark.parametrize("make", [pytest.param(deep_sets, marks=pytest.mark.slow), attention])
+def test_initial_logits_are_proportional_to_the_policys_scale(make):
+    features = jax.random.normal(jax.random.key(0), (4, layout().observation_size))
+    logits = {}
+    for scale in (0.01, 0.5):
+        module = network(make, layout(), policy_scale=scale)
+        logits[scale], _ = jax.jit(module.init_with_output)(jax.random.key(1), features)
+    np.testing.assert_allclose(logits[0.5], 50 * logits[0.01], rtol=1e-4, atol=1e-6)
+    assert np.std(np.asarray(logits[0.5])) > 0.1
 
 
 def test_attention_to_nobody_sees_zeros():
