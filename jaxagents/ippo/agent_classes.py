@@ -34,6 +34,11 @@ class DiscreteIPPO(IPPOBase):
                 f"DiscreteIPPO plays discrete actions, but {type(self.env).__name__} has a Box of "
                 f"shape {space.shape}; use jaxagents.ContinuousIPPO."
             )
+        if self.config.squash:
+            raise ValueError(
+                f"squash=True bounds continuous actions, but {type(self.env).__name__} has {space}; "
+                "use squash=False."
+            )
         if isinstance(space, Discrete):
             return Categorical(space)
         return CategoricalProduct(space)

@@ -33,6 +33,11 @@ class Constant(nn.Module):
             "use squash=False",
         ),
         (
+            lambda: ja.DiscreteIPPO(WALK, None, tiny(squash=True)),
+            ValueError,
+            "squash=True bounds continuous actions, but Walk has .*; use squash=False",
+        ),
+        (
             lambda: ja.DiscreteIPPO(WALK, None, tiny(parameter_sharing=(0, 1, 1))),
             ValueError,
             "names 3 actors, but the environment has 2",
