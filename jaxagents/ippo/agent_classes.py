@@ -36,8 +36,8 @@ class DiscreteIPPO(IPPOBase):
             )
         if self.config.squash:
             raise ValueError(
-                f"squash=True bounds continuous actions, but {type(self.env).__name__} has {space}; "
-                "use squash=False."
+                f"squash=True bounds continuous actions, but {type(self.env).__name__} has "
+                f"{space}; use squash=False."
             )
         if isinstance(space, Discrete):
             return Categorical(space)
