@@ -5,7 +5,7 @@ import difflib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.machinery import PathFinder
 from typing import Any, Generic, TypeVar, final
 
@@ -39,6 +39,21 @@ def pip_install(extra: str = "") -> str:
     """Say how to install this package, with an extra if one is named."""
     extras = f'".[{extra}]"' if extra else "."
     return f"pip install -c constraints.txt -e {extras} in the repository of jaxagents"
+
+
+def import_extra(name: str, what: str, extra: str, kind: type[Exception] = ImportError) -> Any:
+    """Import a package of an extra, or raise an error that names the extra.
+
+    Args:
+        name: The package.
+        what: Who needs it, with the verb, such as "sweeps need".
+        extra: The extra that installs it.
+        kind: Class of the error.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise kind(f"{what} {name}, which is not installed: {pip_install(extra)}.") from error
 
 
 def how_to_import(error: ImportError) -> str:

@@ -65,7 +65,7 @@ def _run(arguments: Sequence[str] | None, command: list[str]) -> int:
         parsed.overrides = overrides
         with (
             _warnings_in_one_line(),
-            ending_stuck_calls(INTERRUPTED, _complain_of_ctrl_c),
+            ending_stuck_calls(INTERRUPTED, lambda: complain("interrupted", INTERRUPTED)),
             importing(parsed.imports),
         ):
             status = parsed.command(parsed) or 0
@@ -106,10 +106,6 @@ def _about_jax(error: Exception) -> str:
         except ValueError as of_platform:
             return str(of_platform)
     return ""
-
-
-def _complain_of_ctrl_c() -> int:
-    return complain("interrupted", INTERRUPTED)
 
 
 def _check_is_one_run(

@@ -521,7 +521,7 @@ class Experiment:
         Returns:
             Plain data: the run, the checkpoint, the evaluation's settings, statistics of
             ``returns`` per actor, and means over episodes of the other evaluation metrics. For a
-            population see `summaries.combine`; for population-based training, `summaries.of_best`.
+            population see `MemberRuns.evaluate`.
 
         Raises:
             ExperimentError: there is no such checkpoint; or elsewhere, its policies do not fit.

@@ -23,7 +23,6 @@ from jaxagents.experiments.summaries import (
     RandomReturns,
     combine,
     evaluate_runner,
-    of_best,
     write_summary,
 )
 from jaxagents.hyperparameters import HyperParameters, flat_items, with_items
@@ -191,7 +190,10 @@ class MemberRuns:
         return metrics["returns"][:, -1]
 
     def evaluate(self, agent: "IPPOBase", how: EvaluationConfig) -> dict[str, Any]:
-        """Play episodes with the policies of each member's checkpoint; see `combine`, `of_best`.
+        """Play episodes with the policies of each member's checkpoint; see `combine`.
+
+        With a selection, the members are not independent: the result is the best one's, with its
+        index, ``best_member``, and the evaluations of all ``members``.
 
         Raises:
             ExperimentError: there is no such checkpoint.
@@ -204,7 +206,8 @@ class MemberRuns:
             return combine(evaluations)
         from jaxagents.ippo.population.members import best_member
 
-        return of_best(evaluations, best_member(metrics, how.mode))
+        best = best_member(metrics, how.mode)
+        return {**evaluations[best], "best_member": best, "members": evaluations}
 
     def summarize(
         self,

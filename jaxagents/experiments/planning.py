@@ -183,7 +183,9 @@ def plan(
         device=jax.devices()[0].device_kind,
         n_devices=n_devices,
         n_updates=config.n_steps,
-        n_evaluations=_n_evaluations(config),
+        n_evaluations=len(block_sizes(0, config, config.initial_evaluation))
+        if config.n_evals
+        else 0,
         steps_per_update=config.steps_per_update,
         estimated_memory=estimated,
         memory_limit=limit,
@@ -305,9 +307,3 @@ def _estimated_memory(share: IPPOBase, limit: int | None) -> float:
     if limit is None or not limit / _MOST_OF_ESTIMATED <= estimated <= _FAR_BEYOND * limit:
         return estimated
     return memory_of_update(share) or estimated
-
-
-def _n_evaluations(config: AgentConfig) -> int:
-    if not config.n_evals:
-        return 0
-    return len(block_sizes(0, config, config.initial_evaluation))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxagents.errors import pip_install
+from jaxagents.errors import import_extra
 from jaxagents.ippo.distributions import UNAVAILABLE
 from jaxagents.networks.network import KERNEL_SIZE
 from jaxagents.training.named_arrays import Leaves
@@ -43,13 +43,7 @@ def onnx_model(description: dict[str, Any], tensors: Leaves) -> bytes:
             f"ONNX is written for configured layers only, not for {description['module']}; export "
             "this network without it."
         )
-    try:
-        import onnx  # pyright: ignore[reportMissingImports] -- an extra
-    except ImportError as error:
-        raise ImportError(
-            f"the export to ONNX needs onnx, which is not installed: {pip_install('onnx')}."
-        ) from error
-    graph = _Graph(onnx)
+    graph = _Graph(import_extra("onnx", "the export to ONNX needs", "onnx"))
     policy_of_actor = description["policy_of_actor"]
     # A policy that all actors share is stored once, and broadcast.
     own = {

@@ -69,16 +69,6 @@ def evaluate_runner(
     }
 
 
-def of_best(evaluations: Sequence[dict[str, Any]], index: int) -> dict[str, Any]:
-    """Return the evaluation of a population whose members are not independent: the best one's.
-
-    Returns:
-        An evaluation as of a single run, with the member's index, ``best_member``, and the
-        evaluations of all ``members``.
-    """
-    return {**evaluations[index], "best_member": index, "members": list(evaluations)}
-
-
 def combine(evaluations: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Combine the evaluations of all members.
 

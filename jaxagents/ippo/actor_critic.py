@@ -21,7 +21,7 @@ from jaxagents.ippo.freezing import frozen_normalizers, without_frozen
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.networks.entities import NetworkContext
 from jaxagents.networks.network import Network, PolicyNetwork, Stack, ValueNetwork, torso_of
-from jaxagents.networks.recurrent import make_module
+from jaxagents.networks.recurrent import CellName, make_module
 from jaxagents.networks.registry import chosen_module
 from jaxagents.ppo.batches import Valuation
 from jaxagents.ppo.normalization import normalize_features
@@ -75,12 +75,18 @@ class ActorCritic(Frozen):
         )
         names_networks = config.actor_network is not None or config.critic_network is not None
         entities = environments.entities if names_networks else None
-        self.actor: Network = _make_actor(config, features, distribution.n_outputs, entities)
+        self.actor: Network = _make_network(
+            config, "actor", features, distribution.n_outputs, config.recurrent, entities
+        )
         self.torso: Network | None = None
         if config.shared_torso:
             self.torso, critic_features = torso_of(self.actor)
         of_critic = None if config.centralized_critic or config.shared_torso else entities
-        self.critic: Network = _make_critic(config, critic_features, of_critic)
+        has_memory = config.recurrent_critic and not config.shared_torso
+        cell = config.recurrent if has_memory else None
+        self.critic: Network = _make_network(
+            config, "critic", critic_features, None, cell, of_critic
+        )
         self.value: Network | Stack = Stack(self.torso, self.critic) if self.torso else self.critic
         self._frozen_paths = config.freeze
         self.frozen_normalizers: frozenset[str] = frozen_normalizers(config.freeze, self.critic)
@@ -352,38 +358,25 @@ class ActorCritic(Frozen):
         return batch._replace(critic_features=hidden)
 
 
-def _make_actor(
+def _make_network(
     config: AgentConfig,
+    name: str,
     features: jax.ShapeDtypeStruct,
-    n_outputs: int,
+    n_outputs: int | None,
+    cell: CellName | None,
     entities: Entities | None,
 ) -> Network:
-    cell, layers, dtype = config.recurrent, config.actor_layers, config.compute_dtype or "float32"
-    shape, normalizes = features.shape, config.normalize_observations
-    context = NetworkContext(shape, entities, layers, cell, dtype, normalizes)
-    module = chosen_module("actor_network", config.actor_network, n_outputs, context)
-    module = module or make_module(shape, layers, cell, partial(PolicyNetwork, n_outputs), dtype)
+    """Build the "actor", or the "critic", which has values in place of ``n_outputs``."""
+    given, layers = getattr(config, f"{name}_network"), getattr(config, f"{name}_layers")
+    shape, dtype = features.shape, config.compute_dtype or "float32"
+    context = NetworkContext(shape, entities, layers, cell, dtype, config.normalize_observations)
+    module = chosen_module(f"{name}_network", given, n_outputs, context)
+    make_head = ValueNetwork if n_outputs is None else partial(PolicyNetwork, n_outputs)
+    module = module or make_module(shape, layers, cell, make_head, dtype)
     network = Network(module, features, recurrent=cell is not None)
-    network.check("actor_network", (n_outputs,))
-    if config.actor_network is None:
-        _warn_of_large_images(network, "actor_layers")
-    return network
-
-
-def _make_critic(
-    config: AgentConfig, features: jax.ShapeDtypeStruct, entities: Entities | None
-) -> Network:
-    has_memory = config.recurrent_critic and not config.shared_torso
-    cell = config.recurrent if has_memory else None
-    layers, dtype = config.critic_layers, config.compute_dtype or "float32"
-    shape, normalizes = features.shape, config.normalize_observations
-    context = NetworkContext(shape, entities, layers, cell, dtype, normalizes)
-    module = chosen_module("critic_network", config.critic_network, None, context)
-    module = module or make_module(shape, layers, cell, ValueNetwork, dtype)
-    network = Network(module, features, recurrent=cell is not None)
-    network.check("critic_network", ())
-    if config.critic_network is None:
-        _warn_of_large_images(network, "critic_layers")
+    network.check(f"{name}_network", () if n_outputs is None else (n_outputs,))
+    if given is None:
+        _warn_of_large_images(network, f"{name}_layers")
     return network
 
 

@@ -359,7 +359,6 @@ class Agent(Frozen, abc.ABC):
             raise ValueError("selection needs a population to select among; give a key per member.")
         self.run.check()
         if runner is None:
-            self.devices.check()
             return self.run.train(self.init(rng, hyperparams), 0, initial)
         rng = key_of(runner.rng, self.config.prng_impl)
         runner = runner.replace(rng=rng, hyperparams=self.checked(hyperparams))
@@ -390,7 +389,7 @@ class Agent(Frozen, abc.ABC):
             n_members = self.recorder.saved.n_members()
             if n_members is not None:
                 return resume_population(self, n_members, hyperparams, selection)
-            runner, history = self.recorder.restore_to_resume(self.runners.shapes())
+            runner, history = self.recorder.saved.read_to_resume(self.runners.shapes())
             if hyperparams is not None:
                 runner = runner.replace(hyperparams=self.checked(hyperparams))
             n_updates_done = int(runner.n_updates_done)

@@ -80,10 +80,6 @@ class Cloning(Frozen):
             rollouts: The experience.
             hyperparams: One value per policy.
             n_epochs: Passes over all of it.
-
-        Raises:
-            ValueError: as for `IPPOBase.pretrain`.
-            NonFiniteError: as for `IPPOBase.pretrain`.
         """
         if n_epochs < 1:
             raise ValueError(f"n_epochs={n_epochs}; pretrain for at least 1.")

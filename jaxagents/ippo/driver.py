@@ -127,7 +127,7 @@ def _ends(learners: Learners, state: Any, rows: Sequence[Mapping[str, Any]]) -> 
         stop |= recorder.call_back(agent, own)
     interruption = learners.recorders[0].interruption
     if n_processes() > 1:
-        interruption.adopt(largest(interruption.signal_number))
+        interruption.signal_number = largest(interruption.signal_number)
         stop = bool(largest(stop))
     return stop or interruption.requested
 

@@ -21,11 +21,6 @@ def without_frozen(params: PyTree, network: str, freeze: Iterable[str]) -> PyTre
     """Replace the frozen parameters of one network with None.
 
     Gradients, their norm, the optimizer and its state then cover only the others.
-
-    Args:
-        params: All parameters.
-        network: "actor" or "critic".
-        freeze: The frozen paths.
     """
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: None if _is_frozen(_name(network, path), freeze) else leaf, params
@@ -53,10 +48,6 @@ def frozen_normalizers(freeze: Collection[str], critic: Network) -> frozenset[st
     The last layer of a default critic is rescaled when the statistics of values change. If it is
     frozen, so are these statistics and the scale of rewards. A user's own critic has no known last
     layer: the statistics are frozen if all of its parameters are.
-
-    Args:
-        freeze: The frozen paths.
-        critic: The critics' network.
     """
     if not freeze:
         return frozenset()

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxagents.environments.host.actor_arrays import ActorArrays
 from jaxagents.environments.spaces import ActionSpace, Box
-from jaxagents.errors import pip_install
+from jaxagents.errors import import_extra
 from jaxagents.ippo.agent import Agent
 from jaxagents.ippo.rollout import Rollout
 from jaxagents.types import Observation
@@ -38,12 +38,7 @@ def rollouts_from_minari(dataset: Any, agent: Agent) -> list[Rollout]:
         FileNotFoundError: there is no dataset of this name on this machine.
         ValueError: the dataset's spaces are not those of the agent's environment, or it is empty.
     """
-    try:
-        import minari  # an extra
-    except ImportError as error:
-        raise ImportError(
-            f"Minari's datasets need minari, which is not installed: {pip_install('minari')}."
-        ) from error
+    minari = import_extra("minari", "Minari's datasets need", "minari")
     if isinstance(dataset, str):
         dataset = minari.load_dataset(dataset)
     if not isinstance(dataset, minari.MinariDataset):

@@ -12,7 +12,7 @@ from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.sides.opponents import Opponent, Seats, of_actors, unique
 from jaxagents.environments.sides.side import Side
 from jaxagents.ippo.actor_critic import ActorCritic
-from jaxagents.ippo.population.members import member_of
+from jaxagents.ippo.population.members import member_of, stack
 from jaxagents.ippo.runners import Runners, foreign_part
 from jaxagents.types import NetworkParams, Observation, PyTree, Runner
 
@@ -160,7 +160,7 @@ class FrozenPolicies(Policies):
         for name, actor in zip(names, actors, strict=True):
             if (foreign := foreign_part(_named(own), _named(actor))) is not None:
                 raise ValueError(f"opponent {name!r}: {foreign}")
-        self._params = jax.device_get(jax.tree.map(lambda *leaves: jnp.stack(leaves), *actors))
+        self._params = jax.device_get(stack(actors))
 
     def params(self) -> PyTree:
         """Return the parameters, ``[members, ...]``."""

@@ -120,12 +120,7 @@ class Player(Frozen):
         return results
 
     def infos(self, metrics: Metrics, is_divided: bool = False) -> dict[str, Any]:
-        """Return the infos of episodes that stay on the host, as metrics.
-
-        Args:
-            metrics: The episodes' metrics.
-            is_divided: As for `EnvironmentBatch.infos_of_episodes`.
-        """
+        """Return the infos of episodes that stay on the host, as metrics."""
         if not self._environments.has_hidden_infos:
             return {}
         wait_for(metrics)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from jaxagents.config import AgentConfig
-from jaxagents.errors import pip_install
+from jaxagents.errors import import_extra
 from jaxagents.ippo.actor_critic import ActorCritic
 from jaxagents.ippo.frozen import Frozen
 from jaxagents.ppo.batches import Valuation, beside
@@ -65,20 +65,9 @@ class Replay(Frozen):
     """
 
     def __init__(self, config: AgentConfig, networks: ActorCritic, policies: PolicyMap):
-        """Check that flashbax is installed.
-
-        Raises:
-            ImportError: it is not.
-        """
-        try:
-            from flashbax import make_item_buffer  # an extra
-        except ImportError as error:
-            raise ImportError(
-                f"replay_updates={config.replay_updates} needs flashbax, which is not installed: "
-                f"{pip_install('replay')}."
-            ) from error
         n_rollouts = config.replay_updates
-        self._buffer: Any = make_item_buffer(n_rollouts, n_rollouts, n_rollouts)
+        flashbax = import_extra("flashbax", f"replay_updates={n_rollouts} needs", "replay")
+        self._buffer: Any = flashbax.make_item_buffer(n_rollouts, n_rollouts, n_rollouts)
         self._warmup_updates = config.warmup_updates
         self._n_chunks = config.n_chunks
         self._networks = networks

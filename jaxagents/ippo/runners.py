@@ -41,17 +41,7 @@ _MOST_MISFITS = 3  # in an error message
 
 @final
 class Runners(Frozen):
-    """Builds an agent's runners, and recognises them.
-
-    Args:
-        config: The agent's.
-        environments: The agent's.
-        policies: The agent's.
-        networks: The agent's.
-        collector: The agent's.
-        replay: The agent's.
-        hyperparams: Any with the structure of the agent's hyperparameters.
-    """
+    """Builds an agent's runners, and recognises them."""
 
     def __init__(
         self,
@@ -69,7 +59,7 @@ class Runners(Frozen):
         self._networks = networks
         self._collector = collector
         self._replay = replay
-        self._hyperparams = hyperparams
+        self._hyperparams = hyperparams  # any with the structure of the agent's
         self._normalizers: Normalizers = jax.eval_shape(self._initial_normalizers)
         self._shapes: dict[int | None, Runner] = {}  # by the number of members
         self._freeze()
@@ -310,12 +300,7 @@ def _parts_of(runner: Runner, has_optimizers: bool) -> dict[str, PyTree]:
 
 
 def foreign_part(own: Mapping[str, PyTree], given: Mapping[str, PyTree]) -> str | None:
-    """Name the first array whose shape is not the agent's, with both shapes; None: all fit.
-
-    Args:
-        own: The agent's arrays, or their shapes, by name.
-        given: Those of a runner.
-    """
+    """Name the first array whose shape is not the agent's, with both shapes; None: all fit."""
     for name, here, there in misfits_of(own, given)[:1]:
         return (
             f"the runner is of another agent: {name} is {there} there and {here} in this "

@@ -196,7 +196,7 @@ class _Group(Frozen):
         """Read the last checkpoint that all agents have, and their metrics."""
         recorders = {name: agent.recorder for name, agent in self.agents.items()}
         while True:
-            kept = [set(recorder.kept_steps()) for recorder in recorders.values()]
+            kept = [set(recorder.saved.checkpoints.steps()) for recorder in recorders.values()]
             if not (steps := set.intersection(*kept)):
                 folders = [str(agent.config.checkpoint_dir) for agent in self.agents.values()]
                 raise CheckpointError(

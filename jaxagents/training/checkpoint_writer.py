@@ -79,10 +79,6 @@ class CheckpointWriter:
         )
         self._latest: Future[None] | None = None
 
-    def check(self) -> None:
-        """Check that the directory is still there; see `HeldDirectory.check`."""
-        self._held.check()
-
     def save(self, checkpoint: Checkpoint, max_wait: float = 0.0) -> None:
         """Hand a checkpoint to the thread, after waiting for the previous one.
 
@@ -92,11 +88,11 @@ class CheckpointWriter:
                 took longer to write.
 
         Raises:
-            CheckpointError: As for `check`.
+            CheckpointError: As for `HeldDirectory.check`.
         """
         if self._latest is not None:
             wait([self._latest])
-        self.check()
+        self._held.check()
         self._latest = self._thread.submit(self._try_to_write, checkpoint)
         if self._seconds < max_wait:
             wait([self._latest], timeout=max_wait)

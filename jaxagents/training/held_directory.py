@@ -22,9 +22,6 @@ class HeldDirectory:
 
     It may be entered again while it is open, also by other threads; the directory is free once all
     have left, or once this process ends, however it ends.
-
-    Args:
-        directory: The directory.
     """
 
     def __init__(self, directory: Path):

@@ -68,11 +68,13 @@ class Interruption:
 
     Attributes:
         has_results: False as long as the run has nothing to save: a signal then ends it at once.
+        signal_number: The number of the signal that has arrived, here or in another process; 0:
+            none.
     """
 
     def __init__(self) -> None:
         self.has_results: bool = True
-        self._signal_number: int | None = None
+        self.signal_number: int = 0
         self._at_once: int | None = None  # the signal that ends the run without waiting for it
         self._answered_at = -math.inf  # when a handler has run
         self._abandoned: list[Any] = []  # results of programs that were left running
@@ -80,17 +82,7 @@ class Interruption:
     @property
     def requested(self) -> bool:
         """True after a signal: the run should end soon."""
-        return self._signal_number is not None
-
-    @property
-    def signal_number(self) -> int:
-        """The number of the signal that has arrived; 0: none."""
-        return self._signal_number or 0
-
-    def adopt(self, signal_number: int) -> None:
-        """Treat a signal that another process has received as one of this process; 0: none."""
-        if signal_number:
-            self._signal_number = signal_number
+        return self.signal_number > 0
 
     @contextlib.contextmanager
     def handling(self, has_results: bool = True) -> Iterator[None]:
@@ -106,7 +98,7 @@ class Interruption:
         from jaxagents.compiler.waiting import interruptible  # commands import this before jax
 
         self.wait_for_abandoned_work()
-        self._signal_number, self._at_once, self.has_results = None, None, has_results
+        self.signal_number, self._at_once, self.has_results = 0, None, has_results
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -127,8 +119,8 @@ class Interruption:
         finally:
             for number in ours:
                 signal.signal(number, before[number])
-        if self._signal_number is not None:
-            raise Interrupted(self._signal_number, at_once=False)
+        if self.requested:
+            raise Interrupted(self.signal_number, at_once=False)
 
     def wait_for_abandoned_work(self) -> None:
         """Wait for programs that a second signal left running."""
@@ -155,12 +147,12 @@ class Interruption:
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         """Handle a signal."""
         self._answered_at = time.monotonic()
-        if number in _HANGUPS and number == self._signal_number:
+        if number in _HANGUPS and number == self.signal_number:
             return  # the shell and the kernel each send one when a terminal closes
-        if self._signal_number is not None or not self.has_results:
-            self._at_once = self._signal_number = number
+        if self.requested or not self.has_results:
+            self._at_once = self.signal_number = number
             raise Interrupted(number, at_once=True)
-        self._signal_number = number
+        self.signal_number = number
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         with contextlib.suppress(OSError, ValueError):  # the terminal may be closed
             text = "the training ends after the next evaluation; a second signal ends it at once."

@@ -232,8 +232,7 @@ class Recorder:
         if not self._is_recording:
             return np.bool_(True)
         try:
-            if self._writer is not None:
-                self._writer.check()
+            self.check_directory()
             row = {name: values.copy() for name, values in metrics.items()}
             self._rows.append(row)
             self.interruption.has_results = True
@@ -300,23 +299,6 @@ class Recorder:
         now = time.perf_counter()
         self._writer.save(checkpoint, max_wait=_SHARE_OF_WAITING * (now - self._block_started))
         self._block_started = now
-
-    def restore_to_resume(self, template: Runner) -> tuple[Runner, Leaves]:
-        """Read the last checkpoint, after waiting for an interrupted run to end.
-
-        Raises:
-            ValueError: As for `SavedRun.read_to_resume`.
-        """
-        self.interruption.wait_for_abandoned_work()
-        return self.saved.read_to_resume(template)
-
-    def kept_steps(self) -> list[int]:
-        """List the updates after which there is a checkpoint.
-
-        Waits for an interrupted run to end.
-        """
-        self.interruption.wait_for_abandoned_work()
-        return self.saved.checkpoints.steps()
 
     def _evaluation_of(self, runner: PyTree, row: Mapping[str, np.ndarray]) -> Evaluation:
         n_updates_done = _updates_done(runner)

@@ -76,12 +76,7 @@ def limited_to(trained: Trained, parts: Sequence[str], is_centralized: bool) -> 
 
 
 def begun_from(trained: Trained, normalizers: Any) -> Any:
-    """Return a trained part's normalizers; those that it lacks come from the new runner.
-
-    Args:
-        trained: The trained part.
-        normalizers: The new runner's.
-    """
+    """Return a trained part's normalizers; those that it lacks come from the new runner."""
     taken = {name: each for name, each in trained.normalizers._asdict().items() if each is not None}
     if "reward" in taken:
         discounted_return = normalizers.reward.discounted_return

@@ -166,9 +166,6 @@ class JsonLines(Tracker):
             _warn_of_deleted(self.path, evaluation)
         append_line(self.path, evaluation.record())
 
-    def close(self) -> None:
-        """Do nothing: the file is closed between lines."""
-
 
 def _warn_of_deleted(path: Path, evaluation: Evaluation) -> None:
     _logger.warning(

@@ -46,9 +46,6 @@ class BoxActions:
 
     For integer dtypes, they are rounded to the nearest integer, halves to the even one. Actions are
     finite even where the bounds are not.
-
-    Args:
-        space: The Box.
     """
 
     def __init__(self, space: Any):

@@ -8,7 +8,6 @@ import random
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, final, get_args
 
 import numpy as np
@@ -298,12 +297,7 @@ class HostEnvironment:
     def __enter__(self) -> "HostEnvironment":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.close()
 
     def layout(self, has_state: bool, n_drawn: int = 0) -> Layout:

@@ -27,11 +27,6 @@ class EnvPoolVector:
     """A batch of EnvPool's environments, as a `gymnasium.vector.VectorEnv`.
 
     EnvPool takes seeds only when a pool is made, so a reset with a seed makes a new pool.
-
-    Args:
-        name: EnvPool's id.
-        env_kwargs: Arguments of ``envpool.make_gymnasium``.
-        num_envs: Number of environments.
     """
 
     def __init__(self, name: str, env_kwargs: Mapping[str, Any], num_envs: int):

@@ -27,9 +27,6 @@ class StepCounts:
     """Steps that Gymnasium's TimeLimit wrappers count for each step of the agent.
 
     A wrapper around a TimeLimit may take several of its steps at a time, or some at a reset.
-
-    Args:
-        env: The environment.
     """
 
     def __init__(self, env: Any):

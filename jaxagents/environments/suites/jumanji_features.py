@@ -67,12 +67,6 @@ def features_of(name: str, fields: Sequence[Field], observation: Any, n_actors: 
 
     Grids become images, with the kinds of cells as channels. Everything that fits no image becomes
     one vector.
-
-    Args:
-        name: The environment's class.
-        fields: From `observed_fields`.
-        observation: The library's.
-        n_actors: Number of actors.
     """
     if name in _OWN:
         return _OWN[name](observation, n_actors)

@@ -69,10 +69,6 @@ def config_of(source: Source) -> ExperimentConfig:
 def locating_errors(path: str | PathLike[str], overrides: Sequence[str] = ()) -> Iterator[None]:
     """Prefix errors found after loading with the location of the wrong value.
 
-    Args:
-        path: As for `load_config`.
-        overrides: As for `load_config`.
-
     Raises:
         ExperimentError: in place of a `TypeError` or `ValueError`.
     """

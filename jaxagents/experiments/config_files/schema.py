@@ -27,7 +27,6 @@ from jaxagents.training.saved_policy import PARTS, check_parts
 
 NOT_VARIED = ("name", "seed", "seeds", "runs_dir")
 """Keys that a sweep or a study cannot choose to vary."""
-_NOT_IN_FILES = ("checkpoint_dir",)
 _TYPE_NAMES = {
     bool: "true or false",
     int: "an integer",
@@ -35,11 +34,11 @@ _TYPE_NAMES = {
     str: "text",
     type(None): "null",
 }
-_IN_FILES = (
-    (PerPolicy, float | list[float]),
-    (NetworkChoice, str | dict[str, Any] | None),
-    (OptimizerChoice, Literal["clipped_adam", "adam"]),
-)
+_IN_FILES: dict[Any, Any] = {
+    PerPolicy: float | list[float],
+    NetworkChoice: str | dict[str, Any] | None,
+    OptimizerChoice: Literal["clipped_adam", "adam"],
+}
 """Types of fields, and of their values in files."""
 
 
@@ -231,8 +230,10 @@ class ExperimentConfig:
         if self.seeds < 1:
             raise ValueError(f"seeds={self.seeds} trains nothing; give at least 1.")
         check_seed("seed", self.seed + self.seeds - 1)
-        for name in changed_fields_not_in_files(self.agent):
-            raise ValueError(f"agent.{name} cannot be saved to a file; leave it at its default.")
+        if self.agent.checkpoint_dir is not None:
+            raise ValueError(
+                "agent.checkpoint_dir cannot be saved to a file; leave it at its default."
+            )
         for name in ("actor_network", "critic_network"):
             if not isinstance(network := getattr(self.agent, name), NamedNetwork | None):
                 raise ValueError(
@@ -248,20 +249,14 @@ class ExperimentConfig:
             raise ValueError(
                 f"stop_at_return={self.stop_at_return} is not a return; give a number."
             )
-        if self.population_based_training.vary and not self.agent.n_evals:
-            raise ValueError(
-                "population_based_training needs evaluations during training, but agent.n_evals=0."
-            )
-        if self.tracking.film_frequency and not self.agent.n_evals:
-            raise ValueError(
-                f"tracking.film_frequency={self.tracking.film_frequency} needs evaluations during "
-                "training, but agent.n_evals=0."
-            )
-        if self.stop_at_return is not None and not self.agent.n_evals:
-            raise ValueError(
-                f"stop_at_return={self.stop_at_return} needs evaluations during training, but "
-                "agent.n_evals=0."
-            )
+        film_frequency, target = self.tracking.film_frequency, self.stop_at_return
+        for name, is_set in (
+            ("population_based_training", bool(self.population_based_training.vary)),
+            (f"tracking.film_frequency={film_frequency}", film_frequency > 0),
+            (f"stop_at_return={target}", target is not None),
+        ):
+            if is_set and not self.agent.n_evals:
+                raise ValueError(f"{name} needs evaluations during training, but agent.n_evals=0.")
 
     @property
     def n_environment_steps(self) -> int:
@@ -325,15 +320,13 @@ def fields_of(cls: Any) -> list[ConfigField]:
     meanings = {each.arg_name: each.description or "" for each in parse(cls.__doc__ or "").params}
     fields = []
     for each in dataclasses.fields(cls):
-        if each.name in _NOT_IN_FILES:
+        if each.name == "checkpoint_dir":  # each run has its own
             continue
         factory = each.default_factory
         fields.append(
             ConfigField(
                 each.name,
-                next(
-                    (hint for own, hint in _IN_FILES if own == hints[each.name]), hints[each.name]
-                ),
+                _IN_FILES.get(hints[each.name], hints[each.name]),
                 each.default if factory is dataclasses.MISSING else factory(),
                 _in_words_of_yaml(meanings.get(each.name, "")),
             )
@@ -348,15 +341,6 @@ def keys_of(cls: Any, prefix: str = "") -> Iterator[tuple[str, ConfigField]]:
         yield f"{prefix}{field.name}", field
         if field.is_group:
             yield from keys_of(field.hint, f"{prefix}{field.name}.")
-
-
-def changed_fields_not_in_files(config: Any) -> list[str]:
-    """List the fields that no file can set and that differ from their defaults."""
-    return [
-        each.name
-        for each in dataclasses.fields(config)
-        if each.name in _NOT_IN_FILES and getattr(config, each.name) is not each.default
-    ]
 
 
 def type_text(hint: Any) -> str:

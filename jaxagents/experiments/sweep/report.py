@@ -125,10 +125,7 @@ def _draw(sweep: Sweep) -> list[tuple[Path, str]]:
     from optuna.visualization import matplotlib as drawn
 
     study = sweep.study.optuna
-
-    def importances(study: Any) -> Any:
-        return drawn.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
-
+    importances = partial(drawn.plot_param_importances, evaluator=PedAnovaImportanceEvaluator())
     kinds: list[tuple[str, str, Callable[[Any], Any]]] = [
         (
             "parallel_coordinates",

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
-from jaxagents.errors import ExperimentError, pip_install
+from jaxagents.errors import ExperimentError, import_extra
 from jaxagents.experiments.sweep.search_space import Choices, Space, Values, as_choice
 
 Sampler = Literal["tpe", "random", "grid"]
@@ -56,6 +56,7 @@ class Study:
 
     Attributes:
         n_trials: Number of trials in all.
+        optuna: The study itself, for optuna's pictures.
 
     Args:
         directory: The sweep's directory, which exists.
@@ -90,24 +91,24 @@ class Study:
         self._lock = directory / LOCK
         self._opened = time.time()
         with _locked(self._lock):
-            self._study, is_new = self._open(directory, storage, sampler)
+            self.optuna, is_new = self._open(directory, storage, sampler)
             if not is_new:
                 self._wait_until_queued()
             self._check(definition)
-            if not self._study.user_attrs.get(_QUEUED):
+            if not self.optuna.user_attrs.get(_QUEUED):
                 self._queue(sampler, n_trials, seed)
             self._requeue_of_dead()
-        self.n_trials: int = self._study.user_attrs[_QUEUED]
+        self.n_trials: int = self.optuna.user_attrs[_QUEUED]
 
     def ask(self, n_trials: int) -> list[tuple[Any, Values]]:
         """Begin at most this many trials; none once all of the study's trials have begun."""
         trials: list[tuple[Any, Values]] = []
         with _locked(self._lock):
             while len(trials) < n_trials and self._n_open() > 0:
-                trial = self._study.ask(self._distributions)
+                trial = self.optuna.ask(self._distributions)
                 trial.set_user_attr(_OWNER, _this_process())
                 if self._is_surplus(trial.number):
-                    self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+                    self.optuna.tell(trial, state=self._optuna.trial.TrialState.FAIL)
                     break
                 trials.append((trial, self._decoded(trial.params)))
         return trials
@@ -143,7 +144,7 @@ class Study:
         def beat() -> None:
             for number in itertools.count():
                 with contextlib.suppress(Exception):  # the database may be busy
-                    self._study.set_user_attr(name, number)
+                    self.optuna.set_user_attr(name, number)
                 if is_over.wait(_SECONDS_BETWEEN_BEATS):
                     return
 
@@ -170,10 +171,10 @@ class Study:
         other: dict[str, Any] = {}
         while is_first is None:
             with _locked(self._lock):
-                other = self._study.user_attrs.get(_CONCLUDED_BY) or {}
+                other = self.optuna.user_attrs.get(_CONCLUDED_BY) or {}
                 is_first = not other or self._may_conclude_after(other, me)
                 if is_first:
-                    self._study.set_user_attr(_CONCLUDED_BY, me)
+                    self.optuna.set_user_attr(_CONCLUDED_BY, me)
             if is_first is None:
                 if report_once:
                     report_once.pop()(f"waiting for a sign of {_name_of(other)}")
@@ -187,7 +188,7 @@ class Study:
                 yield ""
             ended = {**me, "ended": time.time()}
         finally:
-            self._study.set_user_attr(_CONCLUDED_BY, ended)
+            self.optuna.set_user_attr(_CONCLUDED_BY, ended)
 
     def _may_conclude_after(self, other: Mapping[str, Any], me: Mapping[str, Any]) -> bool | None:
         if "ended" in other:
@@ -199,7 +200,7 @@ class Study:
         if owner["host"] == socket.gethostname():
             return not _is_alive(owner)
         name, now = _beat_of(owner), time.monotonic()
-        beat = self._study.user_attrs.get(name)
+        beat = self.optuna.user_attrs.get(name)
         before, since = self._beats.setdefault(name, (beat, now))
         if beat != before:
             self._beats[name] = (beat, now)
@@ -210,7 +211,7 @@ class Study:
         """Describe which process trains which trials."""
         running = (self._optuna.trial.TrialState.RUNNING,)
         of_owner: dict[str, list[str]] = {}
-        for trial in self._study.get_trials(deepcopy=False, states=running):
+        for trial in self.optuna.get_trials(deepcopy=False, states=running):
             owner = trial.user_attrs.get(_OWNER)
             if owner == _this_process():
                 continue
@@ -231,17 +232,17 @@ class Study:
             as dead.
         """
         states = self._optuna.trial.TrialState
-        if self._study.get_trials(deepcopy=False)[trial.number].state != states.RUNNING:
+        if self.optuna.get_trials(deepcopy=False)[trial.number].state != states.RUNNING:
             return False
         trial.set_user_attr("scores", [float(score) for score in scores])
         score = float(np.mean(scores))
         if not np.isfinite(score):
-            self._study.tell(trial, state=states.FAIL)
+            self.optuna.tell(trial, state=states.FAIL)
         elif n_updates is None:
-            self._study.tell(trial, score)
+            self.optuna.tell(trial, score)
         else:
             trial.report(score, n_updates)
-            self._study.tell(trial, state=states.PRUNED)
+            self.optuna.tell(trial, state=states.PRUNED)
         return True
 
     def results(self) -> list[Result]:
@@ -256,14 +257,9 @@ class Study:
                 trial.user_attrs["scores"],
                 trial.last_step,
             )
-            for trial in self._study.get_trials(states=ended)
+            for trial in self.optuna.get_trials(states=ended)
             if "scores" in trial.user_attrs
         ]
-
-    @property
-    def optuna(self) -> Any:
-        """The study itself, for optuna's pictures."""
-        return self._study
 
     def _open(self, directory: Path, storage: str | None, sampler: Sampler) -> tuple[Any, bool]:
         """Create the study or load it; also return whether it is new."""
@@ -298,9 +294,9 @@ class Study:
 
     def _check(self, definition: Mapping[str, Any]) -> None:
         now = json.loads(json.dumps(definition))
-        before = self._study.user_attrs.get(_DEFINITION)
+        before = self.optuna.user_attrs.get(_DEFINITION)
         if before is None:
-            self._study.set_user_attr(_DEFINITION, now)
+            self.optuna.set_user_attr(_DEFINITION, now)
             return
         for name in now:
             if now[name] != before.get(name):
@@ -318,11 +314,11 @@ class Study:
         else:
             trials = []
         # A process may have died after it had queued some.
-        queued = [each.user_attrs.get(_PARAMS) for each in self._study.get_trials(deepcopy=False)]
+        queued = [each.user_attrs.get(_PARAMS) for each in self.optuna.get_trials(deepcopy=False)]
         for params in trials:
             if params not in queued:
-                self._study.enqueue_trial(params, user_attrs={_PARAMS: params})
-        self._study.set_user_attr(_QUEUED, len(trials) or n_trials)
+                self.optuna.enqueue_trial(params, user_attrs={_PARAMS: params})
+        self.optuna.set_user_attr(_QUEUED, len(trials) or n_trials)
 
     def _random(self, n_trials: int, seed: int) -> list[Values]:
         """Draw different values; fewer if the space has too few."""
@@ -354,33 +350,33 @@ class Study:
     def _wait_until_queued(self) -> None:
         """Wait for the process that has created the study; continue without it if it has died."""
         deadline = time.monotonic() + _SECONDS_TO_QUEUE
-        while not self._study.user_attrs.get(_QUEUED) and time.monotonic() < deadline:
+        while not self.optuna.user_attrs.get(_QUEUED) and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def _is_surplus(self, number: int) -> bool:
         """Return True if all of the study's trials had begun before this one."""
         before = [each for each in self._begun() if each.number < number]
-        return len(before) >= self._study.user_attrs[_QUEUED]
+        return len(before) >= self.optuna.user_attrs[_QUEUED]
 
     def _requeue_of_dead(self) -> None:
         """Queue the trials of processes that have died."""
         states = self._optuna.trial.TrialState
-        for trial in self._study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+        for trial in self.optuna.get_trials(deepcopy=False, states=(states.RUNNING,)):
             owner = trial.user_attrs.get(_OWNER)
             if owner is None and _seconds_since(trial.datetime_start) < _SECONDS_TO_OWN:
                 continue
             if owner is not None and not self._has_died(owner):
                 continue
             with contextlib.suppress(ValueError, RuntimeError):  # another machine has done so
-                self._study.tell(trial.number, state=states.FAIL)
+                self.optuna.tell(trial.number, state=states.FAIL)
                 # A process may have died before the trial had all of its values.
                 planned = trial.user_attrs.get(_PARAMS)
                 attributes = None if planned is None else {_PARAMS: planned}
-                self._study.enqueue_trial(planned or trial.params, user_attrs=attributes)
+                self.optuna.enqueue_trial(planned or trial.params, user_attrs=attributes)
 
     def _n_open(self) -> int:
         """Return how many trials have not begun."""
-        return self._study.user_attrs[_QUEUED] - len(self._begun())
+        return self.optuna.user_attrs[_QUEUED] - len(self._begun())
 
     def _begun(self) -> list[Any]:
         """List the trials that have begun, except those of dead processes."""
@@ -388,7 +384,7 @@ class Study:
         begun = (states.RUNNING, states.COMPLETE, states.PRUNED)
         return [
             each
-            for each in self._study.get_trials(deepcopy=False)
+            for each in self.optuna.get_trials(deepcopy=False)
             if each.state in begun or (each.state == states.FAIL and "scores" in each.user_attrs)
         ]
 
@@ -408,13 +404,7 @@ def import_optuna() -> Any:
     Raises:
         ExperimentError: it is not installed.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise ExperimentError(
-            f"sweeps need optuna, which is not installed: {pip_install('sweep')}."
-        ) from error
-    return optuna
+    return import_extra("optuna", "sweeps need", "sweep", ExperimentError)
 
 
 def _seconds_since(start: datetime.datetime) -> float:

@@ -75,12 +75,7 @@ class Selection(Protocol):
 
 
 def applied(decision: Decision, training: Training) -> Training:
-    """Return the members' trainings after a decision; each keeps its own random key.
-
-    Args:
-        decision: The decision.
-        training: ``[members, ...]``.
-    """
+    """Return the members' trainings after a decision; each keeps its own random key."""
     own = np.arange(len(decision.parents))
     has_ended = decision.parents == ENDED
     parents = np.where(has_ended, own, decision.parents)

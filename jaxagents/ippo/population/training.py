@@ -106,7 +106,7 @@ def resume_population(
     """Continue the population in the agent's directory; see `IPPOBase.resume`."""
     population = Population(agent, n_members, selection)
     recorder = population.recorder
-    runner, history = recorder.restore_to_resume(agent.runners.shapes(n_members))
+    runner, history = recorder.saved.read_to_resume(agent.runners.shapes(n_members))
     if hyperparams is not None:
         own = "agent.restore('last')[0].hyperparams"
         _refuse_to_level(selection, hyperparams, runner.hyperparams, own)
