@@ -5,6 +5,7 @@ kernel, bias, ...]``, of dense layers with tanh between them; a Gaussian actor's
 standard deviation.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -49,6 +50,10 @@ def gradients_of(arrays: Arrays, inputs: list[np.ndarray], slope: np.ndarray) ->
     return gradients
 
 
+def norm_of(gradients: Arrays) -> float:
+    return np.sqrt(sum(np.sum(each**2) for each in gradients))
+
+
 class Optimizer(NamedTuple):
     """A network, Adam's moments of its gradients, and the steps taken."""
 
@@ -57,9 +62,11 @@ class Optimizer(NamedTuple):
     second: Arrays
     n_steps: int
 
-    def step(self, gradients: Arrays, params: Any) -> tuple["Optimizer", float, float]:
+    def step(
+        self, gradients: Arrays, params: Any, largest_size: float = 1.0
+    ) -> tuple["Optimizer", float, float]:
         """Take a clipped step of Adam; return the gradient's norm and the unclipped step's size."""
-        norm = np.sqrt(sum(np.sum(each**2) for each in gradients))
+        norm = norm_of(gradients)
         gradients = [each * min(1.0, params.grad_clip / norm) for each in gradients]
         n_steps = self.n_steps + 1
         first = [0.9 * m + 0.1 * g for m, g in zip(self.first, gradients, strict=True)]
@@ -69,7 +76,7 @@ class Optimizer(NamedTuple):
             for m, v in zip(first, second, strict=True)
         ]
         size = np.sqrt(np.mean(np.concatenate([each.ravel() for each in steps]) ** 2))
-        rate = params.learning_rate * min(1.0, 1.0 / size)  # no step is larger than the rate
+        rate = params.learning_rate * min(1.0, largest_size / size)
         arrays = [array - rate * each for array, each in zip(self.arrays, steps, strict=True)]
         return Optimizer(arrays, first, second, n_steps), norm, size
 
@@ -298,6 +305,56 @@ def update(
         value_statistics,
         scale,
     )
+
+
+def textbook_update(
+    actor: Optimizer,
+    critic: Optimizer,
+    samples: Samples,
+    hyperparams: Any,
+    minibatches: Drawn,
+) -> dict[str, Fit]:
+    """Do one update of PPO as published: one loss, one clip of its gradient, and Adam.
+
+    Args:
+        actor: Before the update.
+        critic: Before the update.
+        samples: The experience.
+        hyperparams: Floats; the actor's clip of gradients is that of both networks.
+        minibatches: The steps ``[time * envs]`` of each epoch's.
+    """
+    value, next_value = (
+        outputs_of(critic.arrays, features)[0][..., 0]
+        for features in (samples.features, samples.next_features)
+    )
+    advantage = advantages_of(samples, value, next_value, hyperparams.gamma, hyperparams.gae_lambda)
+    networks, behaviour = {"actor": actor, "critic": critic}, actor.arrays
+    norms: list[float] = []
+    sizes: dict[str, list[float]] = {name: [] for name in networks}
+    flat = (_by_step(each) for each in (*samples, advantage, advantage + value))
+    *of_samples, advantage, target = flat
+    for steps in itertools.chain(*minibatches):
+        batch = _minibatch(Samples(*of_samples), steps, behaviour, advantage, target)
+        mean, std = batch.advantage.mean(), batch.advantage.std()
+        batch = batch._replace(advantage=(batch.advantage - mean) / (std + 1e-8))
+        gradients = {
+            "actor": actor_gradients(networks["actor"].arrays, batch, hyperparams, 1.0)[0],
+            "critic": critic_gradients(networks["critic"].arrays, batch, hyperparams.vf_coeff)[0],
+        }
+        norms.append(norm_of([each for own in gradients.values() for each in own]))
+        factor = min(1.0, hyperparams.actor_optimizer_params.grad_clip / norms[-1])
+        for name, own in gradients.items():
+            params = getattr(hyperparams, f"{name}_optimizer_params").replace(grad_clip=np.inf)
+            networks[name], _, size = networks[name].step(
+                [factor * each for each in own], params, largest_size=np.inf
+            )
+            sizes[name].append(size)
+    return {name: Fit(networks[name], {}, norms, sizes[name]) for name in networks}
+
+
+def _by_step(leaf: np.ndarray | None) -> Any:
+    """Turn ``[time, envs, ...]`` into ``[1, time * envs, ...]``."""
+    return None if leaf is None else leaf.reshape(1, -1, *leaf.shape[2:])
 
 
 def _minibatch(

@@ -13,12 +13,14 @@ from jaxagents.ppo.normalization import RunningStatistics
 from tests.agents import opinionated_runner, tiny
 from tests.ippo.float64_update import (
     Drawn,
+    Fit,
     Optimizer,
     Samples,
     Update,
     ValueStatistics,
     arrays_of,
     outputs_of,
+    textbook_update,
     update,
 )
 from tests.probes import RealWalk, Walk
@@ -58,10 +60,8 @@ STEPS_BEFORE = {"actor": 0, "critic": 2_000}
 class Case:
     """An agent's update from a rollout, and the same in float64."""
 
-    def __init__(self, name: str):
-        agent_class, env, changes = CASES[name]
-        layers = {"actor_layers": LAYERS, "critic_layers": LAYERS}
-        self.agent = agent_class(env, None, tiny(**layers, **changes))
+    def __init__(self, agent_class: type[ja.IPPOBase], env: ja.Environment, config: ja.AgentConfig):
+        self.agent = agent_class(env, None, config)
         self.runner = self._begin()
         self.rollout = self._collect()
         self.learnt, self.metrics = self.agent.update(self.runner, self.rollout)
@@ -120,8 +120,8 @@ class Case:
             return value
         return VALUED["mean"] + np.sqrt(VALUED["variance"]) * value
 
-    def expected(self, policy: int) -> Update:
-        """Update one policy in float64."""
+    def networks(self, policy: int) -> dict[str, Optimizer]:
+        """Return one policy's networks before the update."""
         networks = {}
         for name in ("actor", "critic"):
             network = getattr(self.runner, name)
@@ -129,13 +129,22 @@ class Case:
             moments = (arrays_of(moment, policy) for moment in (adam.mu, adam.nu))
             arrays = arrays_of(network.params, policy)
             networks[name] = Optimizer(arrays, *moments, n_steps=int(adam.count[policy]))
+        return networks
+
+    @property
+    def hyperparams(self) -> ja.HyperParameters:
+        """The hyperparameters as floats."""
+        return jax.tree.map(float, self.runner.hyperparams)
+
+    def expected(self, policy: int) -> Update:
+        """Update one policy in float64."""
         value = self.runner.normalizers.value
         if value is not None:
             value = ValueStatistics(*(float(leaf[policy]) for leaf in value))
         return update(
-            **networks,
+            **self.networks(policy),
             samples=self.samples(policy),
-            hyperparams=jax.tree.map(float, self.runner.hyperparams),
+            hyperparams=self.hyperparams,
             minibatches=self.minibatches(policy),
             value_statistics=value,
         )
@@ -181,6 +190,13 @@ class Case:
         mean, std = np.array(OBSERVED["mean"]), np.sqrt(OBSERVED["variance"])
         return (features - mean) / std
 
+    def assert_learnt(self, expected: dict[str, Fit], policy: int) -> None:
+        """Compare one policy's parameters after the update with those in float64."""
+        for name, fit in expected.items():
+            learnt = arrays_of(getattr(self.learnt, name).params, policy)
+            for array, its_expected in zip(learnt, fit.network.arrays, strict=True):
+                np.testing.assert_allclose(array, its_expected, rtol=0, atol=1e-5)
+
     def minibatches(self, policy: int) -> dict[str, Drawn]:
         """Draw the environments of each epoch's minibatches from the update's own keys."""
         config, keys = self.agent.config, self.agent.split_key(self.runner)
@@ -204,17 +220,14 @@ class Case:
     ],
 )
 def test_an_update_equals_the_same_in_float64(name):
-    case = Case(name)
+    agent_class, env, changes = CASES[name]
+    case = Case(agent_class, env, tiny(actor_layers=LAYERS, critic_layers=LAYERS, **changes))
     ends = (case.rollout.terminated, case.rollout.truncated, ~case.rollout.active)
     assert all(np.any(each) for each in ends)
     for policy in range(case.agent.policies.n_policies):
         expected = case.expected(policy)
         assert_every_rule_is_at_work(expected)
-        fits = ((case.learnt.actor, expected.actor), (case.learnt.critic, expected.critic))
-        for network, fit in fits:
-            learnt = arrays_of(network.params, policy)
-            for array, its_expected in zip(learnt, fit.network.arrays, strict=True):
-                np.testing.assert_allclose(array, its_expected, rtol=0, atol=1e-5)
+        case.assert_learnt({"actor": expected.actor, "critic": expected.critic}, policy)
         for key, number in case.metrics_of(expected).items():
             np.testing.assert_allclose(case.metrics[key][policy], number, rtol=1e-4, err_msg=key)
         if expected.value_statistics is not None:
@@ -229,3 +242,42 @@ def assert_every_rule_is_at_work(expected: Update) -> None:
     assert max(expected.actor.norms) > HYPERPARAMS.actor_optimizer_params.grad_clip
     assert max(expected.critic.norms) > HYPERPARAMS.critic_optimizer_params.grad_clip
     assert max(expected.actor.sizes) < 1.0 < max(expected.critic.sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "sharing"),
+    [
+        ("squashed", "independent"),
+        pytest.param("discrete", "shared", marks=pytest.mark.slow),
+        pytest.param("masked", "independent", marks=pytest.mark.slow),
+    ],
+)
+def test_a_textbook_update_equals_the_same_in_float64(name, sharing):
+    env = (RealWalk if name == "squashed" else Walk)(DEATHS, LIMIT, masked=name == "masked")
+    config, _ = ja.textbook_ppo(
+        n_steps=1,
+        batch_size=4,
+        rollout_length=6,
+        n_minibatches=2,
+        parameter_sharing=sharing,
+        squash=name == "squashed",
+        actor_layers=LAYERS,
+        critic_layers=LAYERS,
+        progress_bar=False,
+    )
+    case = Case(ja.ContinuousIPPO if config.squash else ja.DiscreteIPPO, env, config)
+    epochs, n_steps = config.actor_epochs, config.rollout_length * config.batch_size
+    for policy in range(case.agent.policies.n_policies):
+        rng, minibatches = case.agent.split_key(case.runner).actor[policy], []
+        for _ in range(epochs):
+            rng, rng_epoch = jax.random.split(rng)
+            order = np.asarray(jax.random.permutation(rng_epoch, n_steps))
+            minibatches.append(np.split(order, config.n_minibatches))
+        samples, networks = case.samples(policy), case.networks(policy)
+        expected = textbook_update(
+            **networks, samples=samples, hyperparams=case.hyperparams, minibatches=minibatches
+        )
+        case.assert_learnt(expected, policy)
+        norms, sizes = expected["critic"].norms, expected["critic"].sizes
+        assert min(norms) > HYPERPARAMS.actor_optimizer_params.grad_clip
+        assert max(sizes) > 1.0  # larger than the learning rate, which only the default clips
