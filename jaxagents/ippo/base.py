@@ -301,10 +301,10 @@ class IPPOBase(Agent):
             loss, stats = self.actor_loss(params, minibatch, hyperparams)
             return loss * minibatch.loss_scale, stats
 
-        losses = {
-            "actor": scaled_actor_loss,
-            "critic": partial(self.critic_loss, hyperparams=hyperparams),
-        }
+        def critic_loss(params: PyTree, minibatch: Batch) -> Any:
+            return self.critic_loss(params, minibatch, hyperparams)
+
+        losses = {"actor": scaled_actor_loss, "critic": critic_loss}
         weights = {"actor": "weight", "critic": "value_weight"}
         params = {name: getattr(hyperparams, f"{name}_optimizer_params") for name in networks}
         if len(networks) > 1:  # their gradients are clipped by the common norm

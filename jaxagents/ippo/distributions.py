@@ -223,6 +223,25 @@ class NormalParams(NamedTuple):
         return sum_last_axis(values)
 
 
+@jax.custom_vjp
+def _bounded(log_std: Array) -> Array:
+    """Bound a log standard deviation; gradients pass unless a descent leads beyond the bounds."""
+    return jnp.clip(log_std, *LOG_STD_BOUNDS)
+
+
+def _bounded_forward(log_std: Array) -> tuple[Array, Array]:
+    return _bounded(log_std), log_std
+
+
+def _bounded_backward(log_std: Array, gradient: Array) -> tuple[Array]:
+    low, high = LOG_STD_BOUNDS
+    leaves = ((log_std >= high) & (gradient < 0)) | ((log_std <= low) & (gradient > 0))
+    return (jnp.where(leaves, 0.0, gradient),)
+
+
+_bounded.defvjp(_bounded_forward, _bounded_backward)
+
+
 class DiagonalGaussian(Distribution):
     """Independent normal distributions whose log standard deviation is a parameter, not an output.
 
@@ -250,12 +269,9 @@ class DiagonalGaussian(Distribution):
         action_mask: Bool[Array, "*batch dimensions"] | None,
     ) -> NormalParams:
         """Take the outputs as means, and bound the log standard deviation."""
-        log_std = params["log_std"]
-        # The gradient ignores the bounds, so that a parameter beyond them can return.
-        bounded = log_std + jax.lax.stop_gradient(jnp.clip(log_std, *LOG_STD_BOUNDS) - log_std)
         return NormalParams(
             mean=outputs,
-            log_std=jnp.broadcast_to(bounded, outputs.shape),
+            log_std=jnp.broadcast_to(_bounded(params["log_std"]), outputs.shape),
             exists=action_mask,
         )
 
