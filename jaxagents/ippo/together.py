@@ -143,7 +143,7 @@ class _Group(Frozen):
             default="",
         )
         self.whole = self.sides[self.host].whole if self.sides else None
-        self.whole_for_evaluation = self.whole.for_evaluation() if self.whole else None
+        self.whole_for_evaluation: Any = self.whole.for_evaluation() if self.whole else None
         self._freeze()
 
     def _check(self) -> None:
@@ -415,7 +415,6 @@ class _Group(Frozen):
 
     def _infos(self, name: str, metrics: Metrics) -> Metrics:
         """Return the infos of a side's actors that stay on the host."""
-        assert self.whole_for_evaluation is not None
         infos = self.whole_for_evaluation.infos_of_episodes(self.sides[name].side.actors)
         named = {f"info_{info}": jnp.asarray(values) for info, values in infos.items()}
         return with_success(named, self.sides[name].success)
@@ -424,8 +423,6 @@ class _Group(Frozen):
     def _evaluate_sides(
         self, rng: PRNGKeyArray, actors: dict[str, NetworkParams]
     ) -> dict[str, Metrics]:
-        assert self.whole_for_evaluation is not None
-
         def act(
             rng: PRNGKeyArray, observation: Observation, memory: dict[str, PyTree]
         ) -> tuple[Array, dict[str, PyTree]]:

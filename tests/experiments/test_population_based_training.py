@@ -138,7 +138,7 @@ def test_a_run_without_selection_has_no_lineages(tmp_path):
     ("settings", "message"),
     [
         ({"vary": {"entropy": [0, 1]}}, "'entropy', which is no hyperparameter"),
-        ({"vary": {"gamma": [0.99, 0.9]}}, "a higher highest value"),
+        ({"vary": {"gamma": [0.99, 0.9]}}, "the lower one first"),
         ({"vary": VARY, "every": 0}, "every=0"),
     ],
 )

@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 
@@ -99,8 +99,8 @@ class Adapter(abc.ABC):
     def _play_first_actions(self, observation: HostObservation, n_steps: int) -> None:
         has_ended, n_of_episode, counts = False, 0, StepCounts(self._env)
         for step in range(n_steps):
-            assert observation.action_mask is not None  # so `explore` has chosen
-            outcome = self.step(self.arrays.first_available(observation.action_mask))
+            mask = cast(np.ndarray, observation.action_mask)  # there is one: `explore` calls this
+            outcome = self.step(self.arrays.first_available(mask))
             goes_on = outcome.alive.any() or self._lists_agents()
             has_ended |= not goes_on
             self.n_steps_without_end = 0 if has_ended else step + 1

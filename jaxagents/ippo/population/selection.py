@@ -348,8 +348,8 @@ def _check_bounds(name: str, bounds: Any) -> None:
     numbers = [_is_number(each) for each in bounds]
     if len(numbers) != 2 or not all(numbers) or not bounds[0] < bounds[1]:
         raise ValueError(
-            f"vary gives {name} the bounds {bounds!r}; give a lowest and a higher highest value, "
-            "as in (1e-4, 1e-2)."
+            f"vary gives {name} the bounds {bounds!r}; give two numbers, the lower one "
+            "first, as in (1e-4, 1e-2)."
         )
     for value in bounds:
         check_hyperparams(with_items(HyperParameters(), {name: value}), 1)

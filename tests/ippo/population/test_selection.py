@@ -300,7 +300,7 @@ def test_halving_trains_the_best_to_the_end():
     [
         (lambda: ja.PopulationBasedTraining({}), "varies nothing"),
         (lambda: ja.PopulationBasedTraining({"entropy": (0, 1)}), "no hyperparameter; known are"),
-        (lambda: ja.PopulationBasedTraining({"ent_coeff": (0.1, 0.1)}), "a higher highest value"),
+        (lambda: ja.PopulationBasedTraining({"ent_coeff": (0.1, 0.1)}), "the lower one first"),
         (lambda: ja.PopulationBasedTraining({"ent_coeff": (-1.0, 0.1)}), "finite and at least 0"),
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 1.0)}), "stay below 1"),
         (lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, every=0), "every=0"),
@@ -313,7 +313,7 @@ def test_halving_trains_the_best_to_the_end():
             lambda: ja.PopulationBasedTraining({"gamma": (0.9, 0.99)}, factors=("a",)),
             r"factors=\('a',\) are not positive numbers",
         ),
-        (lambda: ja.PopulationBasedTraining({"gamma": 0.9}), "a higher highest value"),
+        (lambda: ja.PopulationBasedTraining({"gamma": 0.9}), "the lower one first"),
         (lambda: ja.SuccessiveHalving(n_blocks=0), "n_blocks=0"),
         (lambda: ja.SuccessiveHalving(n_blocks=9, factor=1), "factor=1"),
         (lambda: ja.SuccessiveHalving(n_blocks="9"), "n_blocks='9' is not an integer"),
