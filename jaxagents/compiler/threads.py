@@ -1,6 +1,5 @@
 """Compute the members of a `jax.vmap` in threads, one per core, where one batch is slower."""
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
+from jaxagents.compiler.processors import n_processors
 from jaxagents.compiler.tuned_forms import is_plain
 from jaxagents.compiler.waiting import wait_for
 
@@ -42,7 +42,7 @@ def map_in_threads(
             has_failed.set()
             raise
 
-    pool = ThreadPoolExecutor(os.cpu_count())
+    pool = ThreadPoolExecutor(n_processors())
     with tqdm(desc="Training", total=len(arguments), disable=not progress_bar) as bar:
         calls = [pool.submit(call_unless_failed, argument) for argument in arguments]
         for call in calls:

@@ -6,6 +6,11 @@ import sys
 
 import pytest
 
+from jaxagents.compiler.processors import n_processors
+
+needs_affinity = pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="no affinity on this system"
+)
 PIN = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 IMPORT = "import jaxagents as ja"
 ONE_THREAD = "os.environ['NPROC'] = '1'"
@@ -26,8 +31,19 @@ print("updates:", int(runner.n_updates_done))
 """
 
 
+@needs_affinity
+def test_processors_are_those_of_the_affinity():
+    allowed = os.sched_getaffinity(0)
+    assert n_processors() == len(allowed)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        assert n_processors() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+@needs_affinity
 @pytest.mark.parametrize(
     "preparation",
     [(PIN, IMPORT), (IMPORT, PIN), (ONE_THREAD, IMPORT), (ONE_THREAD, COMPUTE, IMPORT)],

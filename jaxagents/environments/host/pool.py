@@ -8,7 +8,6 @@ pickled message for each, closes all when one fails, and made 17,000 environment
 import contextlib
 import itertools
 import logging
-import os
 import threading
 import time
 import weakref
@@ -17,6 +16,7 @@ from typing import IO, Literal, NamedTuple, final
 
 import numpy as np
 
+from jaxagents.compiler.processors import n_processors
 from jaxagents.environments.host import HostEnvironmentError
 from jaxagents.environments.host.actor_arrays import HostObservation
 from jaxagents.environments.host.sharing import (
@@ -143,7 +143,7 @@ class WorkerPool:
             self._file = new_memory(settings.layout, n_envs)
             self._arrays = map_arrays(self._file.fileno(), settings.layout, n_envs)
         self._finalizer = weakref.finalize(self, _close, self.workers, self._file)
-        n_workers = min(settings.n_workers or _n_processors(), n_envs) if self._file else 1
+        n_workers = min(settings.n_workers or n_processors(), n_envs) if self._file else 1
         bounds = np.linspace(0, n_envs, n_workers + 1).astype(int).tolist()
         for start, stop in itertools.pairwise(bounds):
             self.workers.append(self._start(range(start, stop)))
@@ -320,11 +320,6 @@ class WorkerPool:
         which = f"environment {first}" if len(envs) == 1 else f"environments {first}-{last}"
         when = f"at step {self._n_steps}" if self._n_steps else "at the reset"
         return f"{which} {when} {failure.text}"
-
-
-def _n_processors() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _close(
