@@ -131,6 +131,10 @@ class ActorCritic(Frozen):
         """Return the parameters of the "actor" or the "critic", with None for frozen ones."""
         return without_frozen(params, name, self._frozen_paths)
 
+    def within_bounds(self, params: PyTree) -> PyTree:
+        """Return an actor's trainable parameters after a step: see `Distribution`."""
+        return self._distribution.within_bounds(params)
+
     def init_actor(self, rng: PRNGKeyArray) -> PyTree:
         """Draw one policy's actor parameters."""
         return self._distribution.with_own_params(self.actor.init(rng))

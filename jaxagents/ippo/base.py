@@ -306,6 +306,7 @@ class IPPOBase(Agent):
 
         losses = {"actor": scaled_actor_loss, "critic": critic_loss}
         weights = {"actor": "weight", "critic": "value_weight"}
+        bounds = {"actor": self.networks.within_bounds, "critic": lambda params: params}
         params = {name: getattr(hyperparams, f"{name}_optimizer_params") for name in networks}
         if len(networks) > 1:  # their gradients are clipped by the common norm
             params = {name: each.replace(grad_clip=jnp.inf) for name, each in params.items()}
@@ -314,6 +315,7 @@ class IPPOBase(Agent):
                 loss_of_trainable(losses[name], network.params),
                 weights[name],
                 self.optimizer(params[name]),
+                bounds[name],
             )
             for name, network in networks.items()
         }

@@ -6,6 +6,7 @@ and `entropy` take.
 """
 
 import abc
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import jax
@@ -42,6 +43,10 @@ class Distribution(abc.ABC):
     @abc.abstractmethod
     def network_params(self, params: PyTree) -> PyTree:
         """Undo `with_own_params`."""
+
+    def within_bounds(self, params: PyTree) -> PyTree:
+        """Return an actor's parameters after a step, with the distribution's own in bounds."""
+        return params
 
     @abc.abstractmethod
     def parametrize(
@@ -223,25 +228,6 @@ class NormalParams(NamedTuple):
         return sum_last_axis(values)
 
 
-@jax.custom_vjp
-def _bounded(log_std: Array) -> Array:
-    """Bound a log standard deviation; gradients pass unless a descent leads beyond the bounds."""
-    return jnp.clip(log_std, *LOG_STD_BOUNDS)
-
-
-def _bounded_forward(log_std: Array) -> tuple[Array, Array]:
-    return _bounded(log_std), log_std
-
-
-def _bounded_backward(log_std: Array, gradient: Array) -> tuple[Array]:
-    low, high = LOG_STD_BOUNDS
-    leaves = ((log_std >= high) & (gradient < 0)) | ((log_std <= low) & (gradient > 0))
-    return (jnp.where(leaves, 0.0, gradient),)
-
-
-_bounded.defvjp(_bounded_forward, _bounded_backward)
-
-
 class DiagonalGaussian(Distribution):
     """Independent normal distributions whose log standard deviation is a parameter, not an output.
 
@@ -262,6 +248,11 @@ class DiagonalGaussian(Distribution):
         """Return the network's parameters alone."""
         return params["network"]
 
+    def within_bounds(self, params: PyTree) -> PyTree:
+        """Clip the log standard deviation, unless it is frozen and None."""
+        clip = partial(jnp.clip, min=LOG_STD_BOUNDS[0], max=LOG_STD_BOUNDS[1])
+        return {**params, "log_std": jax.tree.map(clip, params["log_std"])}
+
     def parametrize(
         self,
         params: PyTree,
@@ -269,9 +260,12 @@ class DiagonalGaussian(Distribution):
         action_mask: Bool[Array, "*batch dimensions"] | None,
     ) -> NormalParams:
         """Take the outputs as means, and bound the log standard deviation."""
+        log_std = params["log_std"]
+        # The gradient ignores the bounds: at one of them it can lead back.
+        bounded = log_std + jax.lax.stop_gradient(jnp.clip(log_std, *LOG_STD_BOUNDS) - log_std)
         return NormalParams(
             mean=outputs,
-            log_std=jnp.broadcast_to(_bounded(params["log_std"]), outputs.shape),
+            log_std=jnp.broadcast_to(bounded, outputs.shape),
             exists=action_mask,
         )
 

@@ -127,8 +127,10 @@ def _ends(learners: Learners, state: Any, rows: Sequence[Mapping[str, Any]]) -> 
         stop |= recorder.call_back(agent, own)
     interruption = learners.recorders[0].interruption
     if n_processes() > 1:
-        interruption.signal_number = largest(interruption.signal_number)
-        stop = bool(largest(stop))
+        agreed, stop = largest(interruption.signal_number), bool(largest(stop))
+        if agreed:  # a signal that has arrived meanwhile waits for the next block
+            interruption.signal_number = agreed
+        return stop or agreed > 0
     return stop or interruption.requested
 
 

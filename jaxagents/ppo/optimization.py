@@ -199,6 +199,7 @@ class Objective(NamedTuple):
     loss: Loss
     weight: str  # the field of `Batch` that the means of loss and statistics are weighted by
     optimizer: optax.GradientTransformation
+    within_bounds: Callable[[PyTree], PyTree] = lambda params: params  # after each step
 
 
 def empty_stats(
@@ -221,13 +222,15 @@ def descend(
     gradients: PyTree,
     optimizer: optax.GradientTransformation,
     weight: Float[Array, ""],
+    within_bounds: Callable[[PyTree], PyTree] = lambda params: params,
 ) -> NetworkState:
     """Take one step, or none if all samples have zero weight.
 
     Their gradients are 0, but an optimizer with momentum would still move.
     """
     updates, opt_state = optimizer.update(gradients, network.opt_state, network.params)
-    stepped = NetworkState(optax.apply_updates(network.params, updates), opt_state)
+    params = within_bounds(optax.apply_updates(network.params, updates))
+    stepped = NetworkState(params, opt_state)
     return jax.tree.map(lambda new, old: jnp.where(weight > 0, new, old), stepped, network)
 
 
@@ -330,7 +333,13 @@ def run_epoch(
         if grad_clip is not None:
             gradients = _within(gradients, grad_clip)
         stepped = {
-            name: descend(network, gradients[name], objectives[name].optimizer, weights[name])
+            name: descend(
+                network,
+                gradients[name],
+                objectives[name].optimizer,
+                weights[name],
+                objectives[name].within_bounds,
+            )
             for name, network in networks.items()
         }
         return stepped, (stats, norm, weights)

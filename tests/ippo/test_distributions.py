@@ -131,26 +131,12 @@ def test_the_log_standard_deviation_is_a_parameter_of_its_own_that_starts_at_0(g
 
 
 @any_gaussian
-def test_the_standard_deviation_is_bounded_and_gradients_lead_back_not_further(gaussian):
+def test_the_standard_deviation_is_bounded_and_keeps_its_gradient(gaussian):
     distribution = gaussian(box())
     np.testing.assert_allclose(gaussian_params(distribution, 9.0).log_std, 2.0)
     np.testing.assert_allclose(gaussian_params(distribution, -9.0).log_std, -5.0)
-
-    def slope(at, sign):
-        def loss(log_std):
-            return sign * gaussian_params(distribution, log_std).log_std.sum()
-
-        return jax.grad(loss)(jnp.full(2, at))
-
-    for at, sign, expected in [
-        (9.0, 1.0, 1.0),  # a descent leads down, back into the bounds
-        (9.0, -1.0, 0.0),
-        (-9.0, -1.0, -1.0),
-        (-9.0, 1.0, 0.0),
-        (1.0, -1.0, -1.0),
-        (-4.0, 1.0, 1.0),
-    ]:
-        np.testing.assert_allclose(slope(at, sign), expected, err_msg=f"{at}, {sign}")
+    gradient = jax.grad(lambda log_std: gaussian_params(distribution, log_std).log_std.sum())
+    np.testing.assert_allclose(gradient(jnp.full(2, 9.0)), 1.0)
 
 
 def test_the_log_probability_and_entropy_of_a_gaussian_by_hand():

@@ -64,6 +64,21 @@ def test_the_first_minibatch_has_ratio_1_and_kl_0(kind, sharing):
         np.testing.assert_array_equal(metrics["clip_fraction"], 0.0)
 
 
+def test_a_log_standard_deviation_stops_at_its_bound_from_where_it_returns_at_once():
+    agent = agent_of_one_epoch("clipped", "shared")
+    runner = begin(agent, ent_coeff=10.0)
+    params = runner.actor.params
+    params = {**params, "log_std": jnp.full_like(params["log_std"], 2.0)}
+    runner = runner.replace(actor=runner.actor._replace(params=params))
+    for _ in range(20):
+        runner, _ = agent.step(runner)
+        np.testing.assert_array_equal(runner.actor.params["log_std"], 2.0)
+    runner = with_hyperparams(runner, ent_coeff=-10.0)
+    for _ in range(20):  # at first Adam's momentum still leads upwards
+        runner, _ = agent.step(runner)
+    assert runner.actor.params["log_std"].max() < 1.999
+
+
 @pytest.mark.slow
 def test_a_single_epoch_changes_both_networks():
     agent = agent_of_one_epoch("squashed", "independent")

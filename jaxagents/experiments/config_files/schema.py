@@ -34,6 +34,7 @@ _TYPE_NAMES = {
     str: "text",
     type(None): "null",
 }
+_NOT_IN_FILES = "checkpoint_dir"  # each run has its own
 _IN_FILES: dict[Any, Any] = {
     PerPolicy: float | list[float],
     NetworkChoice: str | dict[str, Any] | None,
@@ -230,9 +231,9 @@ class ExperimentConfig:
         if self.seeds < 1:
             raise ValueError(f"seeds={self.seeds} trains nothing; give at least 1.")
         check_seed("seed", self.seed + self.seeds - 1)
-        if self.agent.checkpoint_dir is not None:
+        if getattr(self.agent, _NOT_IN_FILES) is not None:
             raise ValueError(
-                "agent.checkpoint_dir cannot be saved to a file; leave it at its default."
+                f"agent.{_NOT_IN_FILES} cannot be saved to a file; leave it at its default."
             )
         for name in ("actor_network", "critic_network"):
             if not isinstance(network := getattr(self.agent, name), NamedNetwork | None):
@@ -320,7 +321,7 @@ def fields_of(cls: Any) -> list[ConfigField]:
     meanings = {each.arg_name: each.description or "" for each in parse(cls.__doc__ or "").params}
     fields = []
     for each in dataclasses.fields(cls):
-        if each.name == "checkpoint_dir":  # each run has its own
+        if each.name == _NOT_IN_FILES:
             continue
         factory = each.default_factory
         fields.append(

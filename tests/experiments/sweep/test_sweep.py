@@ -290,7 +290,7 @@ def show_signs(study, monkeypatch):
     numbers = itertools.count()
     name = studies._beat_of(FAR)
     monkeypatch.setattr(
-        studies.time, "sleep", lambda _: study._study.set_user_attr(name, next(numbers))
+        studies.time, "sleep", lambda _: study.optuna.set_user_attr(name, next(numbers))
     )
 
 
