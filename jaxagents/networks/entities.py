@@ -274,6 +274,10 @@ def _entity_network(
     context: NetworkContext,
 ) -> nn.Module:
     """Put an encoder before the configured layers and, in recurrent agents, their cell."""
+    if not 0 < policy_scale < math.inf:
+        raise ValueError(f"policy_scale={policy_scale} is no scale; give a positive number")
+    if n_outputs is None and policy_scale != POLICY_SCALE:
+        raise ValueError("policy_scale is for actors; leave it out for critics")
     entities, layers = context.entities, context.layers
     if entities is None:
         raise ValueError(

@@ -174,7 +174,7 @@ def test_kinds_that_do_not_fit_are_named(kinds, message):
 
 def spread(n: int, **changes):
     env, params = ja.make("jaxmarl/MPE_simple_spread_v3", num_agents=n, num_landmarks=n)
-    return ja.DiscreteIPPO(env, params, tiny(actor_network="attention", **changes))
+    return ja.DiscreteIPPO(env, params, tiny(**{"actor_network": "attention", **changes}))
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,14 @@ def spread(n: int, **changes):
     [
         ({"normalize_observations": True}, "normalize_observations=True would change; set it to F"),
         ({"centralized_critic": True, "critic_network": "deep_sets"}, "critic that observes what"),
+        (
+            {"actor_network": {"name": "attention", "policy_scale": 0.0}},
+            "policy_scale=0.0 is no scale; give a positive number",
+        ),
+        (
+            {"critic_network": {"name": "deep_sets", "policy_scale": 1.0}},
+            "policy_scale is for actors; leave it out for critics",
+        ),
     ],
 )
 def test_networks_over_entities_say_what_they_need(changes, message):
