@@ -321,7 +321,7 @@ def test_trials_of_another_machine_that_shows_signs_are_left_to_it(files, monkey
     ((trial, _),) = far.ask(1)
     trial.set_user_attr("owner", FAR)
     watching = sweep_in(files).study
-    far._study.set_user_attr(studies._beat_of(FAR), 1)
+    far.optuna.set_user_attr(studies._beat_of(FAR), 1)
     watching._requeue_of_dead()
     assert watching._n_open() == 3
     watching._requeue_of_dead()  # no sign since
@@ -331,7 +331,7 @@ def test_trials_of_another_machine_that_shows_signs_are_left_to_it(files, monkey
 @pytest.mark.slow
 def test_one_of_several_processes_concludes_a_sweep(files, monkeypatch):
     first, second = (sweep_in(files).study for _ in range(2))
-    first._study.set_user_attr("concluded by", FAR)
+    first.optuna.set_user_attr("concluded by", FAR)
     with monkeypatch.context() as patches:
         show_signs(first, patches)
         with second.concluding() as other:
@@ -342,7 +342,7 @@ def test_one_of_several_processes_concludes_a_sweep(files, monkeypatch):
         with sweep_in(files).study.concluding(said.append) as other:
             assert not other
         assert said == ["waiting for a sign of process 1 on far"]
-    first._study.set_user_attr("concluded by", studies._this_process() | {"started": "earlier"})
+    first.optuna.set_user_attr("concluded by", studies._this_process() | {"started": "earlier"})
     with second.concluding() as other:  # that process has died
         assert not other
     with first.concluding() as other:  # it was opened before
