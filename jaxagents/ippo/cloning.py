@@ -197,7 +197,7 @@ class Cloning(Frozen):
         """Train one policy's actor."""
         optimizer = optimizer_of(config)(hyperparams.actor_optimizer_params)
         loss = loss_of_trainable(self._loss, actor.params)
-        objective = Objective(loss, "weight", optimizer)
+        objective = Objective(loss, "weight", optimizer, self._networks.within_bounds)
         n_rollouts = batch.weight.shape[1] // (config.batch_size * config.n_chunks)
         n_minibatches = n_rollouts * config.minibatches_per_epoch
         unit = "sequence" if self._networks.actor.recurrent else "step"

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxagents.compiler import threads
 from jaxagents.compiler.threads import is_on_cpu, map_in_threads, vmap_by_members
 
 
@@ -18,6 +19,12 @@ def test_threads_run_at_the_same_time_and_keep_the_order():
         return i * i
 
     assert map_in_threads(square, [3, 2], progress_bar=False) == [9, 4]
+
+
+def test_there_are_as_many_threads_as_processors(monkeypatch):
+    monkeypatch.setattr(threads, "n_processors", lambda: 1)
+    used = map_in_threads(lambda _: threading.get_ident(), range(8), progress_bar=False)
+    assert len(set(used)) == 1
 
 
 def test_threads_show_a_progress_bar(capfd):

@@ -67,25 +67,36 @@ def test_dead_actors_are_not_cloned():
     assert agent.policy(runner, observation[0, 0]).tolist() == [2, 2]
 
 
-def test_the_loss_of_a_standard_normal_policy():
-    """log(2π) / 2 + a² / 2 in each of 2 dimensions; nothing is accurate to the bit."""
-    agent = shared_agent(RealWalk(), ja.ContinuousIPPO, **ONE_STEP)
-    n_dimensions = agent.distribution.action_shape[0]
-    n_features = agent.environments.observation.features.shape[-1]
+def continuous(agent, action):
+    """Make a rollout of observations of 1 and one action throughout."""
     shape = (6, 4, agent.environments.n_actors)
-    rollout = ja.Rollout(
+    n_features = agent.environments.observation.features.shape[-1]
+    return ja.Rollout(
         observation=np.ones((*shape, n_features), np.float32),
-        action=np.full((*shape, n_dimensions), 2.0, np.float32),
+        action=np.full((*shape, *agent.distribution.action_shape), action, np.float32),
         log_prob=None,
         reward=np.zeros(shape),
         terminated=np.zeros(shape, bool),
         truncated=np.zeros(shape, bool),
         last_observation=np.ones((*shape[1:], n_features), np.float32),
     )
-    _, metrics = agent.pretrain(uniform(agent), [rollout], n_epochs=1)
-    expected = n_dimensions * (np.log(2 * np.pi) / 2 + 2.0)
+
+
+def test_the_loss_of_a_standard_normal_policy():
+    """log(2π) / 2 + a² / 2 in each of 2 dimensions; nothing is accurate to the bit."""
+    agent = shared_agent(RealWalk(), ja.ContinuousIPPO, **ONE_STEP)
+    _, metrics = agent.pretrain(uniform(agent), [continuous(agent, 2.0)], n_epochs=1)
+    expected = agent.distribution.action_shape[0] * (np.log(2 * np.pi) / 2 + 2.0)
     np.testing.assert_allclose(metrics["cloning_loss"], [[expected]], rtol=1e-6)
     assert metrics.keys() == {"cloning_loss"}
+
+
+def test_the_log_standard_deviation_stops_at_its_bound():
+    """The mean is right from the start, so that less deviation is always better."""
+    agent = shared_agent(RealWalk(), ja.ContinuousIPPO, **ONE_STEP)
+    runner = uniform(agent, actor_optimizer_params=rate(1.0))
+    runner, _ = agent.pretrain(runner, [continuous(agent, 0.0)], n_epochs=20)
+    np.testing.assert_array_equal(runner.actor.params["log_std"], -5.0)
 
 
 def test_observation_statistics_learn_from_all_rollouts_first():

@@ -13,6 +13,7 @@ import pytest
 from jaxtyping import Array
 
 import jaxagents as ja
+from jaxagents.ippo import driver
 from jaxagents.ippo.driver import Learners, drive
 from jaxagents.training.recorder import Recorder, recording
 from tests.agents import FAST, WALK, tiny
@@ -114,6 +115,27 @@ def test_an_error_of_a_callback_is_raised_although_a_signal_has_arrived_too():
             drive_two_twos_and_a_one([[fail]])
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_that_arrives_while_processes_exchange_theirs_ends_the_next_block(monkeypatch):
+    """Simulated: two processes, of which the other has no signal."""
+
+    def largest(value):
+        if not calls:
+            signal.raise_signal(signal.SIGINT)  # once this process's number has been read
+        calls.append(value)
+        return value
+
+    monkeypatch.setattr(driver, "n_processes", lambda: 2)
+    monkeypatch.setattr(driver, "largest", largest)
+    calls, seen = [], []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            drive_two_twos_and_a_one([[lambda each: seen.append(each.n_updates_done)]])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [2, 4]
 
 
 def test_a_program_that_was_left_running_reports_nothing_more():
