@@ -16,14 +16,22 @@ class EntityKind:
         parts: Where their features are. Each part ``(start, width)`` holds ``width`` features of
             each entity, one entity after the other.
         absent: The features of an entity that is absent or not seen; empty: zeros.
-        first_action: The action directed at the first entity, followed by those at the others;
-            None: no actions are directed at them.
+        first_action: The action directed at the first entity, followed by those at the others. If
+            several things can be done to an entity, the first action of each. None: no actions are
+            directed at them.
     """
 
     count: int
     parts: tuple[tuple[int, int], ...]
     absent: tuple[float, ...] = ()
-    first_action: int | None = None
+    first_action: int | tuple[int, ...] | None = None
+
+    @property
+    def first_actions(self) -> tuple[int, ...]:
+        """The first action of each thing that can be done to an entity."""
+        if self.first_action is None:
+            return ()
+        return self.first_action if isinstance(self.first_action, tuple) else (self.first_action,)
 
     @property
     def width(self) -> int:
@@ -81,12 +89,13 @@ class Entities:
                     f"the entities {name!r} have {kind.width} features, but absent={kind.absent} "
                     f"has {len(kind.absent)}; give one value for each."
                 )
-            if kind.first_action is not None and kind.first_action + kind.count > n_actions:
-                raise ValueError(
-                    f"{kind.count} actions from {kind.first_action} on should be directed at the "
-                    f"entities {name!r}, but there are {n_actions} discrete actions; correct "
-                    "their first_action."
-                )
+            for first_action in kind.first_actions:
+                if first_action + kind.count > n_actions:
+                    raise ValueError(
+                        f"{kind.count} actions from {first_action} on should be directed at the "
+                        f"entities {name!r}, but there are {n_actions} discrete actions; correct "
+                        "their first_action."
+                    )
             taken[positions] += 1
         if not kinds:
             raise ValueError("the environment names no entities; name at least one.")
@@ -104,16 +113,15 @@ class Entities:
         return np.setdiff1d(np.arange(self.observation_size), np.concatenate(of_entities))
 
     @property
-    def by_first_action(self) -> list[tuple[int, str, EntityKind]]:
-        """The kinds that actions are directed at: the first action, name and kind, in order."""
-        directed = [
-            (kind.first_action, name, kind)
+    def by_first_action(self) -> list[tuple[int, str, int]]:
+        """What can be done to entities: first action, name of the kind, and index, by action."""
+        return sorted(
+            (first_action, name, i)
             for name, kind in self.kinds
-            if kind.first_action is not None
-        ]
-        return sorted(directed, key=lambda each: each[0])
+            for i, first_action in enumerate(kind.first_actions)
+        )
 
     @property
     def n_directed_actions(self) -> int:
         """Number of actions that are directed at entities."""
-        return sum(kind.count for *_, kind in self.by_first_action)
+        return sum(kind.count * len(kind.first_actions) for _, kind in self.kinds)

@@ -255,12 +255,16 @@ class EntityPolicy(nn.Module):
         outputs = jnp.zeros((*hidden.shape[:-1], 0))
         if n_own:
             outputs = dense(n_own, self.scale)(hidden)
-        for first_action, name, kind in self.entities.by_first_action:
-            each, _ = entities_in(kind, features.astype(jnp.float32))
-            key_layer = dense(self.size, HIDDEN_SCALE, name=f"{name}_key")
-            keys = self.activation(_apply_to_each(key_layer, each))
-            query = dense(self.size, self.scale, name=f"{name}_query")(hidden)
-            logits = jnp.moveaxis(query * keys @ jnp.ones(self.size), 0, -1)
+        keys = {}
+        for name, kind in self.entities.kinds:
+            if kind.first_actions:
+                each, _ = entities_in(kind, features.astype(jnp.float32))
+                layer = dense(self.size, HIDDEN_SCALE, name=f"{name}_key")
+                keys[name] = self.activation(_apply_to_each(layer, each))
+        for first_action, name, i in self.entities.by_first_action:
+            suffix = f"_{i}" if i else ""
+            query = dense(self.size, self.scale, name=f"{name}_query{suffix}")(hidden)
+            logits = jnp.moveaxis(query * keys[name] @ jnp.ones(self.size), 0, -1)
             before, after = jnp.split(outputs, [first_action], axis=-1)
             outputs = jnp.concatenate([before, logits, after], axis=-1)
         return outputs

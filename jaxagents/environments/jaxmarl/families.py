@@ -132,6 +132,20 @@ def _smax_entities(env: Any) -> dict[str, EntityKind] | None:
     }
 
 
+def _hanabi_entities(env: Any) -> dict[str, EntityKind]:
+    # First the cards that others hold, and last what is known of each card, own ones first: its
+    # probabilities, and the colour and rank that were told.
+    hand, known = env.hand_size, env.num_colors * env.num_ranks + env.num_colors + env.num_ranks
+    start = env.obs_size - env.num_agents * hand * known
+    return {
+        "own_cards": EntityKind(hand, ((start, known),), first_action=(0, hand)),
+        "cards_of_others": EntityKind(
+            (env.num_agents - 1) * hand,
+            ((0, env.num_colors * env.num_ranks), (start + hand * known, known)),
+        ),
+    }
+
+
 def _mpe_entities(env: Any) -> dict[str, EntityKind] | None:
     if type(env).__name__ != "SimpleSpreadMPE":
         return None
@@ -258,6 +272,7 @@ _HANABI = Family(
     available=lambda env, state: _by_name(env, env.get_legal_moves(state)),
     infos=hanabi_infos,
     success=POINTS,
+    entities=_hanabi_entities,
 )
 _OVERCOOKED = Family(
     constructors={"overcooked": "overcooked.overcooked.Overcooked"},
