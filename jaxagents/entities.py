@@ -73,10 +73,10 @@ class Entities:
 
         Raises:
             ValueError: there are none; parts lie outside of the observation, or overlap; or
-                actions that should be directed at entities do not exist.
+                actions that should be directed at entities do not exist, or are those of others.
         """
         kinds = {name: kind for name, kind in kinds.items() if kind.count}
-        taken = np.zeros(observation_size, int)
+        taken, directed = np.zeros(observation_size, int), np.zeros(n_actions, int)
         for name, kind in kinds.items():
             positions = kind.positions.ravel()
             if positions.max() >= observation_size:
@@ -90,12 +90,13 @@ class Entities:
                     f"has {len(kind.absent)}; give one value for each."
                 )
             for first_action in kind.first_actions:
-                if first_action + kind.count > n_actions:
+                if not 0 <= first_action <= n_actions - kind.count:
                     raise ValueError(
                         f"{kind.count} actions from {first_action} on should be directed at the "
                         f"entities {name!r}, but there are {n_actions} discrete actions; correct "
                         "their first_action."
                     )
+                directed[first_action : first_action + kind.count] += 1
             taken[positions] += 1
         if not kinds:
             raise ValueError("the environment names no entities; name at least one.")
@@ -103,6 +104,11 @@ class Entities:
             raise ValueError(
                 f"feature {twice[0]} of an observation belongs to two entities; correct the parts "
                 f"of {', '.join(map(repr, kinds))}."
+            )
+        if (twice := np.flatnonzero(directed > 1)).size:
+            raise ValueError(
+                f"action {twice[0]} is directed at two entities; correct the first_action of "
+                f"{', '.join(map(repr, kinds))}."
             )
         return cls(observation_size, tuple(kinds.items()))
 

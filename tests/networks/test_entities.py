@@ -101,6 +101,21 @@ def test_initial_logits_are_proportional_to_the_policys_scale(make):
     assert np.std(np.asarray(logits[0.5])) > 0.1
 
 
+def test_several_actions_of_an_entity_follow_it_alike():
+    """Two cards: actions 1 and 2 play them, 3 and 4 discard them."""
+    kind = EntityKind(2, ((1, 2),), first_action=(3, 1))
+    entities = Entities.of({"cards": kind}, 5, n_actions=5)
+    context = NetworkContext((5,), entities, SMALL, None, "float32", False)
+    module = attention(5, context, size=8)
+    features = jax.random.normal(jax.random.key(0), (4, 5))
+    params = with_larger_logits(jax.jit(module.init)(jax.random.key(1), features))
+    logits = module.apply(params, features)
+    swapped = module.apply(params, features[:, [0, 3, 4, 1, 2]])
+    np.testing.assert_allclose(swapped, logits[:, [0, 2, 1, 4, 3]], atol=1e-6)
+    for one, other in ((1, 2), (3, 4), (1, 3)):
+        assert not np.allclose(logits[:, one], logits[:, other], atol=1e-3)
+
+
 def test_attention_to_nobody_sees_zeros():
     module = EntityAttention(layout(), 8, jnp.tanh)
     nobody = jnp.zeros((1, layout().observation_size))
@@ -164,6 +179,17 @@ def test_entities_are_taken_from_all_their_parts_and_the_rest_is_the_actors_own(
         (
             {"foes": EntityKind(3, ((0, 1),), first_action=2)},
             "3 actions from 2 on should be directed at the entities 'foes', but there are 4",
+        ),
+        (
+            {"foes": EntityKind(2, ((0, 1),), first_action=(0, 3))},
+            "2 actions from 3 on should be directed at the entities 'foes', but there are 4",
+        ),
+        (
+            {
+                "foes": EntityKind(2, ((0, 1),), first_action=(0, 2)),
+                "food": EntityKind(1, ((2, 1),), first_action=3),
+            },
+            "action 3 is directed at two entities; correct the first_action of 'foes', 'food'",
         ),
     ],
 )
@@ -244,6 +270,32 @@ def test_actors_of_simple_spread_see_landmarks_and_each_other():
     assert others.shape == (3, 4)  # the library's order of the others differs between actors
     seen = np.asarray(others)[:, :2]
     np.testing.assert_allclose(seen[np.lexsort(seen.T)], vectors[np.lexsort(vectors.T)], atol=1e-6)
+
+
+@pytest.mark.parametrize("n_players", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_players_of_hanabi_see_cards_and_what_is_known_of_them(n_players):
+    """A hint of the first colour tells the next player, whose own cards are the first known."""
+    env, params = ja.make("jaxmarl/hanabi", num_agents=n_players)
+    _, state = jax.jit(env.reset)(jax.random.key(3), params)
+    nothing = env.action_space(params).n - 1
+    hint = jnp.full(n_players, nothing).at[0].set(10)
+    observation, state, *_ = jax.jit(env.step_env)(jax.random.key(1), state, hint, params)
+    hands = np.asarray(state.player_hands).reshape(n_players, 5, 25)
+    kinds = env.entities(params)
+    others, _ = entities_in(kinds["cards_of_others"], observation.features[0])
+    np.testing.assert_array_equal(others[:, :25], hands[1:].reshape(-1, 25))
+    own, _ = entities_in(kinds["own_cards"], observation.features[1])
+    has_color = np.any(hands[1, :, :5], axis=-1)
+    assert has_color.any()
+    np.testing.assert_array_equal(own[:, 25], has_color)
+    np.testing.assert_array_equal(own[:, :5].sum(axis=-1) > 0.99, has_color)
+    np.testing.assert_array_equal(others[:5, 25:], own)
+    for first_action, actions in zip(
+        kinds["own_cards"].first_actions,
+        (env.env.discard_action_range, env.env.play_action_range),
+        strict=True,
+    ):
+        assert (first_action + np.arange(5)).tolist() == np.asarray(actions).tolist()
 
 
 @pytest.mark.parametrize(
