@@ -229,7 +229,6 @@ class EntityPolicy(nn.Module):
         entities: The parts of an observation that describe entities.
         size: Units of an entity's embedding.
         activation: Applied to the embeddings.
-        scale: Scale of the initial weights that the outputs are proportional to.
     """
 
     READS_FEATURES = True
@@ -238,7 +237,6 @@ class EntityPolicy(nn.Module):
     entities: Entities
     size: int
     activation: Activation
-    scale: float = POLICY_SCALE
 
     @nn.compact
     def __call__(
@@ -254,7 +252,7 @@ class EntityPolicy(nn.Module):
         n_own = self.n_outputs - self.entities.n_directed_actions
         outputs = jnp.zeros((*hidden.shape[:-1], 0))
         if n_own:
-            outputs = dense(n_own, self.scale)(hidden)
+            outputs = dense(n_own, POLICY_SCALE)(hidden)
         keys = {}
         for name, kind in self.entities.kinds:
             if kind.first_actions:
@@ -263,7 +261,7 @@ class EntityPolicy(nn.Module):
                 keys[name] = self.activation(_apply_to_each(layer, each))
         for first_action, name, i in self.entities.by_first_action:
             suffix = f"_{i}" if i else ""
-            query = dense(self.size, self.scale, name=f"{name}_query{suffix}")(hidden)
+            query = dense(self.size, POLICY_SCALE, name=f"{name}_query{suffix}")(hidden)
             logits = jnp.moveaxis(query * keys[name] @ jnp.ones(self.size), 0, -1)
             before, after = jnp.split(outputs, [first_action], axis=-1)
             outputs = jnp.concatenate([before, logits, after], axis=-1)
@@ -273,15 +271,10 @@ class EntityPolicy(nn.Module):
 def _entity_network(
     make_encoder: Callable[[Entities, Activation, DTypeLike], nn.Module],
     size: int,
-    policy_scale: float,
     n_outputs: int | None,
     context: NetworkContext,
 ) -> nn.Module:
     """Put an encoder before the configured layers and, in recurrent agents, their cell."""
-    if not 0 < policy_scale < math.inf:
-        raise ValueError(f"policy_scale={policy_scale} is no scale; give a positive number")
-    if n_outputs is None and policy_scale != POLICY_SCALE:
-        raise ValueError("policy_scale is for actors; leave it out for critics")
     entities, layers = context.entities, context.layers
     if entities is None:
         raise ValueError(
@@ -301,7 +294,7 @@ def _entity_network(
     def with_head(before: nn.Module) -> nn.Module:
         if n_outputs is None:
             return ValueNetwork(before)
-        return EntityPolicy(n_outputs, before, entities, size, activation, policy_scale)
+        return EntityPolicy(n_outputs, before, entities, size, activation)
 
     if context.recurrent is None:
         return with_head(torso)
@@ -309,26 +302,17 @@ def _entity_network(
     return RecurrentNetwork(context.recurrent, layers.memory_size, torso, after)
 
 
-def deep_sets(
-    n_outputs: int | None,
-    context: NetworkContext,
-    size: int = 32,
-    policy_scale: float = POLICY_SCALE,
-) -> nn.Module:
+def deep_sets(n_outputs: int | None, context: NetworkContext, size: int = 32) -> nn.Module:
     """Build the network "deep_sets": see `DeepSets`."""
 
     def encoder(entities: Entities, activation: Activation, dtype: DTypeLike) -> nn.Module:
         return DeepSets(entities, size, activation, dtype)
 
-    return _entity_network(encoder, size, policy_scale, n_outputs, context)
+    return _entity_network(encoder, size, n_outputs, context)
 
 
 def attention(
-    n_outputs: int | None,
-    context: NetworkContext,
-    size: int = 32,
-    heads: int = 2,
-    policy_scale: float = POLICY_SCALE,
+    n_outputs: int | None, context: NetworkContext, size: int = 32, heads: int = 2
 ) -> nn.Module:
     """Build the network "attention": see `EntityAttention`."""
     if size % heads:
@@ -337,4 +321,4 @@ def attention(
     def encoder(entities: Entities, activation: Activation, dtype: DTypeLike) -> nn.Module:
         return EntityAttention(entities, size, activation, heads, dtype)
 
-    return _entity_network(encoder, size, policy_scale, n_outputs, context)
+    return _entity_network(encoder, size, n_outputs, context)

@@ -90,17 +90,6 @@ def test_an_absent_entity_is_as_none_so_parameters_fit_every_number(make, recurr
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(of_nothing))
 
 
-@pytest.mark.parametrize("make", [pytest.param(deep_sets, marks=pytest.mark.slow), attention])
-def test_initial_logits_are_proportional_to_the_policys_scale(make):
-    features = jax.random.normal(jax.random.key(0), (4, layout().observation_size))
-    logits = {}
-    for scale in (0.01, 0.5):
-        module = network(make, layout(), policy_scale=scale)
-        logits[scale], _ = jax.jit(module.init_with_output)(jax.random.key(1), features)
-    np.testing.assert_allclose(logits[0.5], 50 * logits[0.01], rtol=1e-4, atol=1e-6)
-    assert np.std(np.asarray(logits[0.5])) > 0.1
-
-
 def test_several_actions_of_an_entity_follow_it_alike():
     """Two cards: actions 1 and 2 play them, 3 and 4 discard them."""
     kind = EntityKind(2, ((1, 2),), first_action=(3, 1))
@@ -208,14 +197,6 @@ def spread(n: int, **changes):
     [
         ({"normalize_observations": True}, "normalize_observations=True would change; set it to F"),
         ({"centralized_critic": True, "critic_network": "deep_sets"}, "critic that observes what"),
-        (
-            {"actor_network": {"name": "attention", "policy_scale": 0.0}},
-            "policy_scale=0.0 is no scale; give a positive number",
-        ),
-        (
-            {"critic_network": {"name": "deep_sets", "policy_scale": 1.0}},
-            "policy_scale is for actors; leave it out for critics",
-        ),
     ],
 )
 def test_networks_over_entities_say_what_they_need(changes, message):
