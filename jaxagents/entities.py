@@ -1,5 +1,6 @@
 """The parts of an observation that describe entities: other actors, landmarks, items."""
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,8 +18,8 @@ class EntityKind:
             each entity, one entity after the other.
         absent: The features of an entity that is absent or not seen; empty: zeros.
         first_action: The action directed at the first entity, followed by those at the others. If
-            several things can be done to an entity, the first action of each. None: no actions are
-            directed at them.
+            several things can be done to an entity, a tuple of the first action of each, in whose
+            order parameters are named. None: no actions are directed at them.
     """
 
     count: int
@@ -73,23 +74,24 @@ class Entities:
 
         Raises:
             ValueError: there are none; parts lie outside of the observation, or overlap; or
-                actions that should be directed at entities do not exist, or are those of others.
+                actions that should be directed at entities do not exist, or are directed at two.
         """
         kinds = {name: kind for name, kind in kinds.items() if kind.count}
         taken, directed = np.zeros(observation_size, int), np.zeros(n_actions, int)
         for name, kind in kinds.items():
             positions = kind.positions.ravel()
-            if positions.max() >= observation_size:
+            if positions.min() < 0 or positions.max() >= observation_size:
                 raise ValueError(
-                    f"the entities {name!r} end at feature {positions.max()}, but an observation "
-                    f"has {observation_size} features; correct their parts {kind.parts}."
+                    f"the entities {name!r} are features {positions.min()} to {positions.max()}, "
+                    f"but an observation has {observation_size} features; correct their parts "
+                    f"{kind.parts}."
                 )
             if len(kind.absent) not in (0, kind.width):
                 raise ValueError(
                     f"the entities {name!r} have {kind.width} features, but absent={kind.absent} "
                     f"has {len(kind.absent)}; give one value for each."
                 )
-            for first_action in kind.first_actions:
+            for first_action in _checked_actions(name, kind):
                 if not 0 <= first_action <= n_actions - kind.count:
                     raise ValueError(
                         f"{kind.count} actions from {first_action} on should be directed at the "
@@ -106,9 +108,10 @@ class Entities:
                 f"of {', '.join(map(repr, kinds))}."
             )
         if (twice := np.flatnonzero(directed > 1)).size:
+            names = [name for name, kind in kinds.items() if kind.first_actions]
             raise ValueError(
                 f"action {twice[0]} is directed at two entities; correct the first_action of "
-                f"{', '.join(map(repr, kinds))}."
+                f"{', '.join(map(repr, names))}."
             )
         return cls(observation_size, tuple(kinds.items()))
 
@@ -119,7 +122,7 @@ class Entities:
         return np.setdiff1d(np.arange(self.observation_size), np.concatenate(of_entities))
 
     @property
-    def by_first_action(self) -> list[tuple[int, str, int]]:
+    def directed_actions(self) -> list[tuple[int, str, int]]:
         """What can be done to entities: first action, name of the kind, and index, by action."""
         return sorted(
             (first_action, name, i)
@@ -131,3 +134,13 @@ class Entities:
     def n_directed_actions(self) -> int:
         """Number of actions that are directed at entities."""
         return sum(kind.count * len(kind.first_actions) for _, kind in self.kinds)
+
+
+def _checked_actions(name: str, kind: EntityKind) -> tuple[int, ...]:
+    try:
+        return tuple(map(operator.index, kind.first_actions))
+    except TypeError:
+        raise ValueError(
+            f"first_action={kind.first_action!r} of the entities {name!r} is neither an integer "
+            "nor a tuple of integers."
+        ) from None

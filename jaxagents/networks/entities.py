@@ -259,7 +259,7 @@ class EntityPolicy(nn.Module):
                 each, _ = entities_in(kind, features.astype(jnp.float32))
                 layer = dense(self.size, HIDDEN_SCALE, name=f"{name}_key")
                 keys[name] = self.activation(_apply_to_each(layer, each))
-        for first_action, name, i in self.entities.by_first_action:
+        for first_action, name, i in self.entities.directed_actions:
             suffix = f"_{i}" if i else ""
             query = dense(self.size, POLICY_SCALE, name=f"{name}_query{suffix}")(hidden)
             logits = jnp.moveaxis(query * keys[name] @ jnp.ones(self.size), 0, -1)

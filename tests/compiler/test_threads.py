@@ -1,6 +1,7 @@
 """The members of a `jax.vmap`, computed in threads."""
 
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +24,19 @@ def test_threads_run_at_the_same_time_and_keep_the_order():
 
 def test_there_are_as_many_threads_as_processors(monkeypatch):
     monkeypatch.setattr(threads, "n_processors", lambda: 1)
-    used = map_in_threads(lambda _: threading.get_ident(), range(8), progress_bar=False)
-    assert len(set(used)) == 1
+    running, peak, lock = 0, 0, threading.Lock()
+
+    def run(_):
+        nonlocal running, peak
+        with lock:
+            running += 1
+            peak = max(peak, running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+
+    map_in_threads(run, range(8), progress_bar=False)
+    assert peak == 1
 
 
 def test_threads_show_a_progress_bar(capfd):

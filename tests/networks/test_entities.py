@@ -156,7 +156,16 @@ def test_entities_are_taken_from_all_their_parts_and_the_rest_is_the_actors_own(
     ("kinds", "message"),
     [
         ({}, "names no entities; name at least one"),
-        ({"foes": EntityKind(2, ((3, 2),))}, "'foes' end at feature 6, but an observation has 6"),
+        ({"foes": EntityKind(2, ((3, 2),))}, "'foes' are features 3 to 6, but an .* has 6"),
+        ({"foes": EntityKind(2, ((-1, 2),))}, "'foes' are features -1 to 2, but an .* has 6"),
+        (
+            {"foes": EntityKind(1, ((0, 1),), first_action=[0, 2])},
+            r"first_action=\[0, 2\] of the entities 'foes' is neither an integer nor a tuple",
+        ),
+        (
+            {"foes": EntityKind(1, ((0, 1),), first_action=-1)},
+            "1 actions from -1 on should be directed at the entities 'foes'",
+        ),
         (
             {"foes": EntityKind(2, ((0, 2),)), "food": EntityKind(1, ((3, 1),))},
             "feature 3 of an observation belongs to two entities",
@@ -253,30 +262,48 @@ def test_actors_of_simple_spread_see_landmarks_and_each_other():
     np.testing.assert_allclose(seen[np.lexsort(seen.T)], vectors[np.lexsort(vectors.T)], atol=1e-6)
 
 
-@pytest.mark.parametrize("n_players", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_players_of_hanabi_see_cards_and_what_is_known_of_them(n_players):
-    """A hint of the first colour tells the next player, whose own cards are the first known."""
-    env, params = ja.make("jaxmarl/hanabi", num_agents=n_players)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param(
+            {"num_agents": 3, "num_colors": 3, "num_ranks": 4, "hand_size": 3}
+            | {"num_cards_of_rank": np.array([3, 2, 2, 2])},
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["standard", "three players"],
+)
+def test_players_of_hanabi_see_cards_and_what_is_known_of_them(options):
+    """Player 0 tells player 1 which cards have the first colour."""
+    env, params = ja.make("jaxmarl/hanabi", **options)
+    game = env.env
+    n_players, n_ranks, n_cards = env.n_actors, game.num_ranks, game.num_colors * game.num_ranks
     _, state = jax.jit(env.reset)(jax.random.key(3), params)
     nothing = env.action_space(params).n - 1
-    hint = jnp.full(n_players, nothing).at[0].set(10)
-    observation, state, *_ = jax.jit(env.step_env)(jax.random.key(1), state, hint, params)
-    hands = np.asarray(state.player_hands).reshape(n_players, 5, 25)
+    actions = jnp.full(n_players, nothing).at[0].set(2 * game.hand_size)
+    observation, state, *_ = jax.jit(env.step_env)(jax.random.key(1), state, actions, params)
+    hands = np.asarray(state.player_hands).reshape(n_players, game.hand_size, n_cards)
     kinds = env.entities(params)
-    others, _ = entities_in(kinds["cards_of_others"], observation.features[0])
-    np.testing.assert_array_equal(others[:, :25], hands[1:].reshape(-1, 25))
+    names = [name for name in kinds if name != "own_cards"]
+    for player in range(n_players):
+        seen = {n: entities_in(kind, observation.features[player])[0] for n, kind in kinds.items()}
+        others = [(player + i) % n_players for i in range(1, n_players)]
+        for name, other in zip(names, others, strict=True):
+            np.testing.assert_array_equal(seen[name][:, :n_cards], hands[other])
+            known, _ = entities_in(kinds["own_cards"], observation.features[other])
+            np.testing.assert_allclose(seen[name][:, n_cards:], known, atol=1e-6)
     own, _ = entities_in(kinds["own_cards"], observation.features[1])
-    has_color = np.any(hands[1, :, :5], axis=-1)
-    assert has_color.any()
-    np.testing.assert_array_equal(own[:, 25], has_color)
-    np.testing.assert_array_equal(own[:, :5].sum(axis=-1) > 0.99, has_color)
-    np.testing.assert_array_equal(others[:5, 25:], own)
-    for first_action, actions in zip(
+    has_color = np.any(hands[1, :, :n_ranks], axis=-1)
+    assert set(has_color.tolist()) == {False, True}
+    np.testing.assert_array_equal(own[:, n_cards], has_color)
+    np.testing.assert_array_equal(own[:, :n_ranks].sum(axis=-1) > 0.99, has_color)
+    for first_action, indices in zip(
         kinds["own_cards"].first_actions,
-        (env.env.discard_action_range, env.env.play_action_range),
+        (game.discard_action_range, game.play_action_range),
         strict=True,
     ):
-        assert (first_action + np.arange(5)).tolist() == np.asarray(actions).tolist()
+        np.testing.assert_array_equal(first_action + np.arange(game.hand_size), indices)
 
 
 @pytest.mark.parametrize(

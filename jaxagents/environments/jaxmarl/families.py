@@ -133,17 +133,18 @@ def _smax_entities(env: Any) -> dict[str, EntityKind] | None:
 
 
 def _hanabi_entities(env: Any) -> dict[str, EntityKind]:
-    # First the cards that others hold, and last what is known of each card, own ones first: its
-    # probabilities, and the colour and rank that were told.
-    hand, known = env.hand_size, env.num_colors * env.num_ranks + env.num_colors + env.num_ranks
-    start = env.obs_size - env.num_agents * hand * known
-    return {
-        "own_cards": EntityKind(hand, ((start, known),), first_action=(0, hand)),
-        "cards_of_others": EntityKind(
-            (env.num_agents - 1) * hand,
-            ((0, env.num_colors * env.num_ranks), (start + hand * known, known)),
-        ),
-    }
+    # First the cards that each other player holds, and last what is known of everyone's cards, own
+    # ones first: the probability of each card, and the colour and rank that were told. Hints depend
+    # on who holds a card, so each player's cards are a kind.
+    hand, card = env.hand_size, env.num_colors * env.num_ranks
+    known = card + env.num_colors + env.num_ranks
+    start = int(env.obs_size) - env.num_agents * hand * known
+    kinds = {"own_cards": EntityKind(hand, ((start, known),), first_action=(0, hand))}
+    for i in range(1, env.num_agents):
+        name = "cards_of_others" if env.num_agents == 2 else f"cards_of_other_{i}"
+        parts = (((i - 1) * hand * card, card), (start + i * hand * known, known))
+        kinds[name] = EntityKind(hand, parts)
+    return kinds
 
 
 def _mpe_entities(env: Any) -> dict[str, EntityKind] | None:
