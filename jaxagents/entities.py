@@ -18,8 +18,8 @@ class EntityKind:
             each entity, one entity after the other.
         absent: The features of an entity that is absent or not seen; empty: zeros.
         first_action: The action directed at the first entity, followed by those at the others. If
-            several things can be done to an entity, a tuple of the first action of each, in whose
-            order parameters are named. None: no actions are directed at them.
+            several things can be done to an entity, a tuple of the first action of each; a policy's
+            parameters are named by its order. None: no actions are directed at them.
     """
 
     count: int
@@ -74,7 +74,7 @@ class Entities:
 
         Raises:
             ValueError: there are none; parts lie outside of the observation, or overlap; or
-                actions that should be directed at entities do not exist, or are directed at two.
+                actions that should be directed at entities do not exist, or are directed twice.
         """
         kinds = {name: kind for name, kind in kinds.items() if kind.count}
         taken, directed = np.zeros(observation_size, int), np.zeros(n_actions, int)
@@ -110,7 +110,7 @@ class Entities:
         if (twice := np.flatnonzero(directed > 1)).size:
             names = [name for name, kind in kinds.items() if kind.first_actions]
             raise ValueError(
-                f"action {twice[0]} is directed at two entities; correct the first_action of "
+                f"action {twice[0]} is directed at entities twice; correct the first_action of "
                 f"{', '.join(map(repr, names))}."
             )
         return cls(observation_size, tuple(kinds.items()))

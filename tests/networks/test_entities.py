@@ -187,7 +187,7 @@ def test_entities_are_taken_from_all_their_parts_and_the_rest_is_the_actors_own(
                 "foes": EntityKind(2, ((0, 1),), first_action=(0, 2)),
                 "food": EntityKind(1, ((2, 1),), first_action=3),
             },
-            "action 3 is directed at two entities; correct the first_action of 'foes', 'food'",
+            "action 3 is directed at entities twice; correct the first_action of 'foes', 'food'",
         ),
     ],
 )
