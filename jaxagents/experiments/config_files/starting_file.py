@@ -4,19 +4,20 @@ import dataclasses
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jaxagents.environments.registry import EnvironmentInfo, arguments_of, describe, make
 from jaxagents.environments.time_limits import TimeLimit, time_limit_of
+from jaxagents.experiments.config_files.measured_settings import MEASURED_SETTINGS, Suggestion
 from jaxagents.experiments.config_files.schema import (
     ConfigField,
     ExperimentConfig,
     keys_of,
     yaml_text,
 )
-from jaxagents.hyperparameters import OWN_RATES, HyperParameters
+from jaxagents.hyperparameters import HyperParameters
 from jaxagents.ippo.measured_losses import has_lost
 
 _COLUMNS = 100
@@ -30,61 +31,13 @@ _MEMORY_TASKS = (
     "gymnax/GaussianBandit-misc",
     "gymnax/MetaMaze-misc",
     "jaxmarl/switch_riddle",
+    "jaxmarl/SMAX",
+    "jaxmarl/HeuristicEnemySMAX",
 )
 # Listed by hand: only rewards show if similar actors have different goals, and if teams share one.
 _RIVALS = ("hunting/discrete", "hunting/continuous")
 _INDIVIDUALS = ("jaxmarl/coin_game", "jaxmarl/storm", "jaxmarl/storm_2p", "jaxmarl/storm_np")
 _PARTNERS = ("jaxmarl/MPE_simple_speaker_listener_v4",)
-
-
-class Suggestion(NamedTuple):
-    """A better value than the default."""
-
-    value: Any
-    why: str  # a comment after the value; may be empty
-
-
-def _rates(rate: float, why: str) -> dict[str, Suggestion]:
-    return {f"hyperparams.{name}": Suggestion(rate, why) for name in OWN_RATES}
-
-
-_MINATAR = {
-    "agent.n_steps": Suggestion(610, "x 64 x 128: 4,997,120 environment steps"),
-    "agent.batch_size": Suggestion(64, ""),
-    "agent.minibatch_size": Suggestion(8, "8 minibatches an epoch"),
-    **_rates(2.5e-3, ""),
-}
-MEASURED_SETTINGS: Mapping[str, Mapping[str, Suggestion]] = {
-    "gymnax/MountainCar-v0": {
-        "agent.learning_rate_schedule": Suggestion("constant", "as measured"),
-    },
-    "gymnax/MountainCarContinuous-v0": {
-        "agent.n_steps": Suggestion(3_906, "x 16 x 16: 999,936 environment steps"),
-        "agent.eval_frequency": Suggestion(390, "10 evaluations, and one before training"),
-        "agent.rollout_length": Suggestion(16, "short: without the goal, standing still is best"),
-        "agent.learning_rate_schedule": Suggestion("constant", "as measured"),
-        "hyperparams.gae_lambda": Suggestion(0.98, ""),
-        "hyperparams.ent_coeff": Suggestion(0.0, ""),
-        **_rates(5e-4, "of Adam"),
-        "hyperparams.gamma": Suggestion(0.999, "an episode may last 999 steps"),
-    },
-    "gymnax/Asterix-MinAtar": _MINATAR,
-    "gymnax/Breakout-MinAtar": _MINATAR,
-    "gymnax/Freeway-MinAtar": _MINATAR,
-    "gymnax/SpaceInvaders-MinAtar": {
-        **_MINATAR,
-        "agent.n_steps": Suggestion(305, "x 64 x 128: 2,498,560 environment steps"),
-    },
-    "jaxmarl/MPE_simple_speaker_listener_v4": {
-        "agent.n_steps": Suggestion(488, "x 16 x 128: 999,424 environment steps"),
-        "agent.eval_frequency": Suggestion(61, "8 evaluations, and one before training"),
-        "agent.actor_epochs": Suggestion(10, "with few, the two learn to talk later"),
-        "agent.critic_epochs": Suggestion(10, ""),
-        "agent.centralized_critic": Suggestion(True, "sees the goal, as the speaker does"),
-        "agent.learning_rate_schedule": Suggestion("constant", "as measured"),
-    },
-}
-"""Settings with which agents learn better than with the defaults, by environment."""
 
 
 def starting_file(env_id: str) -> str:
@@ -103,7 +56,8 @@ def starting_file(env_id: str) -> str:
             lines.append("")
         lines += _documentation(field, indent)
         if defaults := _OF_ENVIRONMENTS.get(key):
-            lines += _commented_out(field.name, defaults(env_id))
+            suggestion = suggestions.get(key, Suggestion({}, ""))
+            lines += _of_environment(field.name, defaults(env_id), suggestion)
         elif field.is_group:
             lines.append(f"{indent}{field.name}:")
         else:
@@ -133,8 +87,6 @@ def suggestions_for(info: EnvironmentInfo) -> dict[str, Suggestion]:
         chosen["evaluation.mode"] = Suggestion("last", why)
     if info.id in _MEMORY_TASKS:
         chosen["agent.recurrent"] = Suggestion("gru", "rewards depend on earlier observations")
-    if "shaped rewards" in info.traits:
-        chosen["agent.shaped_reward_steps"] = Suggestion(500_000, "half of training")
     return chosen | dict(MEASURED_SETTINGS.get(info.id, {}))
 
 
@@ -214,19 +166,34 @@ def _assignment(field: ConfigField, suggestion: Suggestion | None) -> str:
     return f"{text}  # {suggestion.why}" if suggestion.why else text
 
 
-def _commented_out(name: str, defaults: Mapping[str, tuple[Any, str]]) -> list[str]:
-    """List what an environment takes, with its own defaults and a remark on each."""
+def _of_environment(
+    name: str, defaults: Mapping[str, tuple[Any, str]], suggestion: Suggestion
+) -> list[str]:
+    """List what an environment takes, commented out, after the values that are suggested."""
     if not defaults:
         return [f"# {name}: {{}}  # this environment takes none"]
-    lines = [f"{name}:"]
+    lines = []
+    if suggestion.value:
+        lines = [f"{name}:  # {suggestion.why}"]
+        for each, value in suggestion.value.items():
+            lines.append(f"{_INDENT}{each}: {yaml_text(value)}")
+    rest = {each: value for each, value in defaults.items() if each not in suggestion.value}
+    return lines + [f"# {line}" for line in _with_remarks(name, rest, has_heading=bool(lines))]
+
+
+def _with_remarks(
+    name: str, defaults: Mapping[str, tuple[Any, str]], has_heading: bool
+) -> Iterator[str]:
+    if not has_heading:
+        yield f"{name}:"
     for each, (value, remark) in defaults.items():
         line = f"{_INDENT}{each}: {yaml_text(value)}"
         if len(line) > _COLUMNS - len("# ") and isinstance(value, list | tuple):
-            lines += [f"{_INDENT}{each}:", *(f"{_INDENT}- {yaml_text(item)}" for item in value)]
+            yield f"{_INDENT}{each}:"
+            yield from (f"{_INDENT}- {yaml_text(item)}" for item in value)
         else:
-            lines.append(line)
-        lines += _comment(remark, _INDENT, _COLUMNS - len("# "))
-    return [f"# {line}" for line in lines]
+            yield line
+        yield from _comment(remark, _INDENT, _COLUMNS - len("# "))
 
 
 def _constructor_defaults(env_id: str) -> dict[str, tuple[Any, str]]:
