@@ -172,20 +172,17 @@ def _of_environment(
     """List what an environment takes, commented out, after the values that are suggested."""
     if not defaults:
         return [f"# {name}: {{}}  # this environment takes none"]
-    lines = []
+    lines = [f"# {name}:"]
     if suggestion.value:
         lines = [f"{name}:  # {suggestion.why}"]
-        for each, value in suggestion.value.items():
-            lines.append(f"{_INDENT}{each}: {yaml_text(value)}")
+        lines += (
+            f"{_INDENT}{each}: {yaml_text(given)}" for each, given in suggestion.value.items()
+        )
     rest = {each: value for each, value in defaults.items() if each not in suggestion.value}
-    return lines + [f"# {line}" for line in _with_remarks(name, rest, has_heading=bool(lines))]
+    return lines + [f"# {line}" for line in _with_remarks(rest)]
 
 
-def _with_remarks(
-    name: str, defaults: Mapping[str, tuple[Any, str]], has_heading: bool
-) -> Iterator[str]:
-    if not has_heading:
-        yield f"{name}:"
+def _with_remarks(defaults: Mapping[str, tuple[Any, str]]) -> Iterator[str]:
     for each, (value, remark) in defaults.items():
         line = f"{_INDENT}{each}: {yaml_text(value)}"
         if len(line) > _COLUMNS - len("# ") and isinstance(value, list | tuple):
