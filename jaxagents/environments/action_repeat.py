@@ -1,20 +1,13 @@
 """Environments in which each action lasts for several steps."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from jaxagents.entities import EntityKind
-from jaxagents.environments.protocol import (
-    ACTS_NEXT,
-    Environment,
-    StepResult,
-    is_step_overridden,
-    numbers_in,
-)
+from jaxagents.environments.environment_wrapper import EnvironmentWrapper
+from jaxagents.environments.protocol import ACTS_NEXT, Environment, StepResult, numbers_in
 from jaxagents.environments.protocol_check import check_flags
 from jaxagents.environments.spaces import Box, as_space
 from jaxagents.types import Observation, PyTree
@@ -30,7 +23,7 @@ class _Last(NamedTuple):
 
 
 @final
-class ActionRepeat(Environment):
+class ActionRepeat(EnvironmentWrapper):
     """Repeats each action for several steps of a JAX environment.
 
     Where a single step changes little, noise that is drawn anew at every step averages out: a
@@ -41,8 +34,8 @@ class ActionRepeat(Environment):
     sooner. Rewards are summed; those of an actor after its end only if ``env.rewards_after_death``.
     Everything else is counted in steps of this environment: γ, rollouts, environment steps, and
     ``max_episode_steps``, which is the environment's own divided by ``n_steps`` and rounded up.
-    Infos are those of an actor's last step; those of `Success` are accumulated as it says, and a
-    mean over an episode is one over its actions.
+    Infos are those of an actor's last step, with ``rewards_after_death`` of the episode's; those
+    of `Success` are accumulated as it says, and a mean over an episode is one over its actions.
 
     Args:
         env: The environment.
@@ -57,44 +50,16 @@ class ActionRepeat(Environment):
     """
 
     def __init__(self, env: Environment, n_steps: int):
-        if not isinstance(env, Environment):
-            raise TypeError(
-                f"ActionRepeat needs a jaxagents.Environment, and {type(env).__name__} is none; "
-                "outside of JAX, use a wrapper of the library."
-            )
-        if is_step_overridden(env):
-            raise TypeError(
-                f"{type(env).__name__} overrides step or reset, which ActionRepeat does not call; "
-                "implement step_env and reset_env only."
-            )
+        super().__init__(env)
         if not isinstance(n_steps, int) or isinstance(n_steps, bool) or n_steps < 1:
             raise ValueError(f"n_steps={n_steps!r}; it must be a whole number of at least 1.")
-        self.env = env
         self._env_name = getattr(env, "name", type(env).__name__)
         self.n_steps = n_steps
-        self.n_actors = env.n_actors
-        self.teams = env.teams
-        self.rewards_after_death = env.rewards_after_death
-        self.time_limits = env.time_limits
-        self.success = env.success
-
-    @property
-    def default_params(self) -> PyTree:
-        """The environment's own."""
-        return self.env.default_params
-
-    def entities(self, params: PyTree) -> Mapping[str, EntityKind] | None:
-        """Return the environment's own; see `Environment.entities`."""
-        return self.env.entities(params)
 
     def max_episode_steps(self, params: PyTree) -> int | None:
         """Return how many actions an episode has at most; see `Environment.max_episode_steps`."""
         limit = self.env.max_episode_steps(params)
         return None if limit is None else -(-limit // self.n_steps)
-
-    def action_space(self, params: PyTree) -> Any:
-        """Return the environment's own space."""
-        return self.env.action_space(params)
 
     def reset_env(self, rng: PRNGKeyArray, params: PyTree) -> tuple[PyTree | Observation, PyTree]:
         """Start an episode; see `Environment.reset_env`."""
@@ -166,6 +131,8 @@ class ActionRepeat(Environment):
         """Combine an info of all steps, ``[steps]`` or ``[steps, actors]``."""
         if name == "shaped_reward":
             return self._sum(runs, values)
+        if self.rewards_after_death:  # as rewards are, infos are counted while the episode runs
+            runs = jnp.broadcast_to(jnp.any(runs, axis=1, keepdims=True), runs.shape)
         counts = runs if values.shape == runs.shape else jnp.any(runs, axis=1)
         if self.success is not None and self.success.accumulates(name):
             has_one = counts & ~jnp.isnan(values)

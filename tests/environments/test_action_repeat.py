@@ -121,6 +121,14 @@ def test_infos_of_the_success_are_combined_as_those_of_an_episode(of_episode, sc
     check(found, scores=scores, even=even, step=4)
 
 
+def test_infos_count_until_the_episode_ends_where_rewards_do():
+    (found,) = play(ja.ActionRepeat(Relay(rewards_after_death=True), 8), 1)
+    check(found, scores=[5, 50])
+    total = ja.Success("scores", "score", "count", "sum")
+    (found,) = play(ja.ActionRepeat(Relay(total, rewards_after_death=True), 8), 1)
+    check(found, scores=[1 + 2 + 3 + 4 + 5, 10 + 20 + 30 + 40 + 50])
+
+
 def test_an_info_that_no_step_has_is_nan():
     success = ja.Success("even", "score", "count", "sum")
     (found,) = play(ja.ActionRepeat(Relay(success), 1), 1)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxagents.environments.action_repeat import ActionRepeat
+from jaxagents.environments.environment_wrapper import EnvironmentWrapper
 from jaxagents.environments.gymnax import GymnaxEnvironment
 from jaxagents.environments.host.environment import HostEnvironment
 from jaxagents.environments.hunting import Hunting
@@ -69,13 +70,15 @@ def _of_side(scene: Scene, actors: Sequence[int]) -> Scene:
 
 def _scene_of_states(env: Any, params: Any, episode: Episode, actors: list[Actor]) -> Scene | None:
     """Draw the environment's states; return None if no renderer knows them."""
-    if isinstance(env, ActionRepeat):  # a picture per action, shown for as long as its steps
-        scene = _scene_of_states(env.env, params, episode, actors)
-        return scene and scene._replace(seconds_per_step=scene.seconds_per_step * env.n_steps)
-    if isinstance(env, HostEnvironment):
-        return pictures.recorded_scene(env.frames_per_second, episode, actors)
     if hasattr(env, "draw"):
         return pictures.drawn_scene(env, params, episode, actors)
+    if isinstance(env, EnvironmentWrapper):
+        scene = _scene_of_states(env.env, params, episode, actors)
+        if scene is not None and isinstance(env, ActionRepeat):  # a picture per action
+            return scene._replace(seconds_per_step=scene.seconds_per_step * env.n_steps)
+        return scene
+    if isinstance(env, HostEnvironment):
+        return pictures.recorded_scene(env.frames_per_second, episode, actors)
     if isinstance(env, Hunting):
         return hunting_scene(params, episode)
     if isinstance(env, GymnaxEnvironment):
@@ -100,7 +103,7 @@ def _jaxmarl_scene(env: Any, episode: Episode, actors: list[Actor]) -> Scene | N
 
 def _names(env: Any) -> list[str]:
     """Name the actors as the library does."""
-    if isinstance(env, ActionRepeat):
+    while isinstance(env, EnvironmentWrapper):
         env = env.env
     library_names = getattr(getattr(env, "env", None), "agents", None)
     if library_names is not None:
