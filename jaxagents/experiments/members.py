@@ -23,6 +23,8 @@ from jaxagents.experiments.summaries import (
     RandomReturns,
     combine,
     evaluate_runner,
+    stopped_text,
+    training_of_member,
     write_summary,
 )
 from jaxagents.hyperparameters import HyperParameters, flat_items, with_items
@@ -217,13 +219,20 @@ class MemberRuns:
         random_returns: RandomReturns | None,
         about: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Write each member's summary, and return that of all; as in `SingleRun`."""
+        """Write each member's summary, and return that of all; as in `SingleRun`.
+
+        The training of a member that has stopped alone ends at its last evaluation.
+        """
         runners, metrics = trained
-        of_all = []
+        whole, of_all = about["training"], []
         for i, (seed, folder) in enumerate(zip(self.seeds, self.folders, strict=True)):
             own, its = agent.member((runners, dict(metrics)), i)
+            training = training_of_member(self._config, whole, its["n_updates_done"])
             diagnosis = agent.diagnose(own, its, random_returns)
-            write_summary({**evaluation["members"][i], "diagnosis": diagnosis, **about}, folder)
+            if training["n_updates_done"] < whole["n_updates_done"]:
+                diagnosis.insert(0, stopped_text(training, whole))
+            summary = {**evaluation["members"][i], "diagnosis": diagnosis, **about}
+            write_summary({**summary, "training": training}, folder)
             if evaluation.get("best_member", i) == i:
                 of_all += [f"seed {seed}: {sentence}" for sentence in diagnosis]
         return {**evaluation, "diagnosis": of_all, **about}
