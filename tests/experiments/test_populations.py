@@ -161,6 +161,15 @@ def test_a_resumed_population_is_that_of_one_go(population, tmp_path):
     assert load_config(member / "config_from_2.yaml").agent.n_steps == 3
 
 
+def test_a_finished_population_keeps_the_settings_that_trained_it(population, tmp_path):
+    run = shutil.copytree(population[0].directory, tmp_path / "run")
+    overrides = ["--hyperparams.gamma", "0.5", "--evaluation.seed", "7"]
+    Experiment.of_run(run, overrides).resume()
+    for folder in (run, *member_directories(run)):
+        kept = load_config(folder / "config_from_3.yaml")
+        assert (kept.hyperparams.gamma, kept.evaluation.seed) == (0.99, 7)
+
+
 def test_a_member_is_not_resumed_by_itself(population):
     with pytest.raises(ExperimentError, match="is a member of a population; resume"):
         Experiment.of_run(population[0].directory / "members" / "0").resume()
