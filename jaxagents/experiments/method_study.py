@@ -118,8 +118,9 @@ class MethodStudy:
         overrides: Changes to all configurations, as for `load_config`.
 
     Raises:
-        ExperimentError: a key or value is wrong, a list is empty, an environment is unknown or
-            given twice, or the directory holds something else. Nothing is written before `holding`.
+        ExperimentError: a key or value is wrong, a list is empty, there is only one method, an
+            environment is unknown or given twice, or the directory holds something else. Nothing is
+            written before `holding`.
     """
 
     def __init__(
@@ -132,15 +133,15 @@ class MethodStudy:
         configs = [config_of(source) for source in sources]
         self._fields = dict(keys_of_files())
         self._configs = {_pair_name(config): to_plain(config) for config in configs}
-        if len(self._configs) == 1:
-            raise ExperimentError(
-                f"{path}: one method on one environment leaves nothing to compare; add another, or "
-                "use jaxagents train."
-            )
         if len(self._configs) < len(configs):
             raise ExperimentError(
                 "command line: a study's file names its methods and environments; leave --name and "
                 "--env out."
+            )
+        if len({config.name for config in configs}) == 1:
+            raise ExperimentError(
+                f"{path}: one method leaves nothing to compare; add another, or use jaxagents "
+                "train."
             )
         folder = Path(configs[0].runs_dir).expanduser() / Path(path).stem
         self.directory: Path = folder if directory is None else Path(directory)

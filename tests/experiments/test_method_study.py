@@ -117,6 +117,21 @@ def test_a_study_of_nothing_is_refused(tmp_path, name):
         MethodStudy(write_study(tmp_path, text))
 
 
+@pytest.mark.parametrize("n_environments", [1, 2])
+def test_a_study_of_one_method_is_refused(tmp_path, n_environments):
+    text = STUDY.replace("    greedy: {hyperparams: {ent_coeff: 0.0}}\n", "")
+    if n_environments == 1:
+        text = re.sub(r"    - \{env: .*\n", "", text)
+    with pytest.raises(ExperimentError, match=r"study\.yaml: one method leaves nothing to compare"):
+        MethodStudy(write_study(tmp_path, text), tmp_path / "new")
+
+
+@pytest.mark.parametrize("override", ["--name=other", "--env=hunting/discrete"])
+def test_the_command_line_renames_no_method_or_environment(tmp_path, override):
+    with pytest.raises(ExperimentError, match="leave --name and --env out"):
+        MethodStudy(write_study(tmp_path), tmp_path / "new", [override])
+
+
 def test_a_directory_of_another_study_is_refused_with_what_differs(tmp_path):
     path, directory = write_study(tmp_path), tmp_path / "new"
     study = MethodStudy(path, directory)
