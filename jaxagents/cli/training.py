@@ -31,6 +31,7 @@ from jaxagents.cli.streams import FAILED, complain
 
 if TYPE_CHECKING:
     from jaxagents.experiments.experiment import Experiment
+    from jaxagents.experiments.method_study import StudyRun
     from jaxagents.experiments.sweep.study import Result
     from jaxagents.experiments.sweep.sweep import Sweep
 
@@ -244,14 +245,10 @@ def study(parsed: argparse.Namespace) -> int:
                 print(f"{title}, is finished", flush=True)
                 continue
             print(f"\n{title}", flush=True)
-            experiment, train = run.begin(**shown(quiet=False))
-            summary = try_training(experiment, train, False, "the same command")
-            if not isinstance(summary, int):
-                print(_outcome(experiment, summary), flush=True)
-            elif summary != FAILED:
-                return summary
-            else:
-                failed += 1
+            status = _train_in_study(run)
+            if status not in (0, FAILED):
+                return status
+            failed += status == FAILED
         if failed:
             n_runs = len(methods.runs)
             return complain(f"error: {failed} of {n_runs} runs failed, see above", FAILED)
@@ -260,6 +257,21 @@ def study(parsed: argparse.Namespace) -> int:
         text = "\n\n".join(map(comparison_text, tables))
         paths = [*methods.write_tables(tables, text), *pages]
         print("", text, "", *map(shown_path, paths), sep="\n")
+    return 0
+
+
+def _train_in_study(run: "StudyRun") -> int:
+    """Train a run of a study, and print its results; return the exit status."""
+    from jaxagents.errors import ExperimentError
+
+    try:
+        experiment, train = run.begin(**shown(quiet=False))
+        summary = try_training(experiment, train, False, "the same command")
+    except ExperimentError as error:  # such as damaged files of an interrupted run
+        return complain(f"error: {error}", FAILED)
+    if isinstance(summary, int):
+        return summary
+    print(_outcome(experiment, summary), flush=True)
     return 0
 
 

@@ -18,7 +18,7 @@ from jaxagents.evaluation.bootstrap import (
     resampled_interquartile_means,
     resampled_means,
 )
-from jaxagents.evaluation.runs import Run
+from jaxagents.evaluation.runs import Run, root_of
 from jaxagents.evaluation.success_rates import comparable, success_of_members
 from jaxagents.evaluation.zoo import is_policy_alone
 
@@ -245,7 +245,7 @@ def final_return(run: Run) -> float:
         reason = "has no summary.json" if no_summary else "was trained on after its summary"
         raise ExperimentError(
             f"{run.directory} {reason}: its training has not ended; continue it by: "
-            f"jaxagents resume {run.directory}"
+            f"jaxagents resume {root_of(run.directory)}"
         )
     means = run.final_summary["returns"]["mean"]
     if None in means:

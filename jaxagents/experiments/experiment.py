@@ -549,4 +549,4 @@ class Experiment:
     def _keep_config(self, config: ExperimentConfig) -> None:
         """Write the configuration, and those of a population's members, where they have changed."""
         keep_config(config, self.directory, self.n_updates_before)
-        self._runs.keep_configs(self.n_updates_before)
+        self._runs.keep_configs(config, self.n_updates_before)

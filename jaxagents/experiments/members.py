@@ -23,6 +23,8 @@ from jaxagents.experiments.summaries import (
     RandomReturns,
     combine,
     evaluate_runner,
+    stopped_text,
+    training_of_member,
     write_summary,
 )
 from jaxagents.hyperparameters import HyperParameters, flat_items, with_items
@@ -68,7 +70,7 @@ class SingleRun:
     def write_configs(self) -> None:
         """Write nothing: the run's own configuration is its only one."""
 
-    def keep_configs(self, n_updates_done: int) -> None:
+    def keep_configs(self, config: ExperimentConfig, n_updates_done: int) -> None:
         """Write nothing, as in `write_configs`."""
 
     def open_metrics(self) -> Tracker:
@@ -169,14 +171,19 @@ class MemberRuns:
 
     def write_configs(self) -> None:
         """Write each member's configuration."""
-        for folder, config in zip(self.folders, self._configs(), strict=True):
+        for folder, own in zip(self.folders, self._configs_in(self._config), strict=True):
             folder.mkdir(parents=True, exist_ok=True)
-            save_config(config, folder / "config.yaml")
+            save_config(own, folder / "config.yaml")
 
-    def keep_configs(self, n_updates_done: int) -> None:
-        """Write each member's configuration where it has changed after these updates."""
-        for folder, config in zip(self.folders, self._configs(), strict=True):
-            keep_config(config, folder, n_updates_done)
+    def keep_configs(self, config: ExperimentConfig, n_updates_done: int) -> None:
+        """Write each member's configuration where it has changed after these updates.
+
+        Args:
+            config: The population's.
+            n_updates_done: Updates done before it took effect.
+        """
+        for folder, own in zip(self.folders, self._configs_in(config), strict=True):
+            keep_config(own, folder, n_updates_done)
 
     def open_metrics(self) -> Tracker:
         """Open each member's file of metrics, and the run's own if members continue from others."""
@@ -217,13 +224,20 @@ class MemberRuns:
         random_returns: RandomReturns | None,
         about: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Write each member's summary, and return that of all; as in `SingleRun`."""
+        """Write each member's summary, and return that of all; as in `SingleRun`.
+
+        The training of a member that has stopped alone ends at its last evaluation.
+        """
         runners, metrics = trained
-        of_all = []
+        whole, of_all = about["training"], []
         for i, (seed, folder) in enumerate(zip(self.seeds, self.folders, strict=True)):
             own, its = agent.member((runners, dict(metrics)), i)
+            training = training_of_member(self._config, whole, its["n_updates_done"])
             diagnosis = agent.diagnose(own, its, random_returns)
-            write_summary({**evaluation["members"][i], "diagnosis": diagnosis, **about}, folder)
+            if training["n_updates_done"] < whole["n_updates_done"]:
+                diagnosis.insert(0, stopped_text(training, whole))
+            summary = {**evaluation["members"][i], "diagnosis": diagnosis, **about}
+            write_summary({**summary, "training": training}, folder)
             if evaluation.get("best_member", i) == i:
                 of_all += [f"seed {seed}: {sentence}" for sentence in diagnosis]
         return {**evaluation, "diagnosis": of_all, **about}
@@ -237,13 +251,12 @@ class MemberRuns:
         if self._selection is not None:
             draw_lineages(read_lineages(self._directory), self._directory / "lineages.png")
 
-    def _configs(self) -> list[ExperimentConfig]:
+    def _configs_in(self, config: ExperimentConfig) -> list[ExperimentConfig]:
         """Return each member's configuration, with the hyperparameters that it began with.
 
         It repeats the member as a single run; but members of population-based training continue
         from each other, and no single run repeats them.
         """
-        config = self._config
         devices = Devices(config.agent.devices, config.seeds)
         alone = replace(
             config,
@@ -252,10 +265,12 @@ class MemberRuns:
             population_based_training=PopulationBasedTrainingConfig(),
         )
         configs = [replace(alone, seed=seed) for seed in self.seeds]
-        if self._selection is None:
+        selection = config.population_based_training.rule(config.seed)
+        if selection is None:
             return configs
         from jaxagents.ippo.population.members import split_hyperparams
 
-        each = split_hyperparams(self.initial_hyperparams(), config.seeds, self._n_policies)
+        spread = selection.spread(config.hyperparams, config.seeds, self._n_policies)
+        each = split_hyperparams(spread, config.seeds, self._n_policies)
         plain = [jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), own) for own in each]
         return [replace(one, hyperparams=own) for one, own in zip(configs, plain, strict=True)]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, final
 
 from jaxagents.errors import OF_FILES, ExperimentError, explained
 from jaxagents.evaluation.comparison_tables import Row, csv_text, latex_of, table_of
+from jaxagents.evaluation.run_files import read_records
 from jaxagents.evaluation.runs import read_groups
 from jaxagents.experiments.config_files.file import config_of, keys_of_files
 from jaxagents.experiments.config_files.schema import (
@@ -28,11 +29,13 @@ from jaxagents.experiments.config_files.schema import (
 from jaxagents.experiments.config_files.source import read_source
 from jaxagents.experiments.config_files.study_file import study_sources
 from jaxagents.experiments.experiment import Experiment
-from jaxagents.experiments.run_directory import check_holds
+from jaxagents.experiments.make_agent import CHECKPOINTS
+from jaxagents.experiments.run_directory import METRICS, check_holds, numbered_if_taken
 from jaxagents.training.atomic_write import write_atomically
 from jaxagents.training.held_directory import HeldDirectory
 
 _DEFINITION = "study.json"
+_OF_START = ("config.yaml", "environment.json", METRICS)
 _logger = logging.getLogger(__name__)
 
 
@@ -50,18 +53,54 @@ class StudyRun(NamedTuple):
     def begin(self, **shown: Any) -> tuple[Experiment, Callable[[], dict[str, Any]]]:
         """Return the experiment, and its method that trains or resumes the run.
 
-        A directory without a checkpoint is removed, and the run starts from the beginning.
+        Without a checkpoint the run starts from the beginning: its directory is renamed, or removed
+        if it holds only what a run writes before its first checkpoint.
 
         Args:
             **shown: Callbacks and other arguments, as for `Experiment`.
+
+        Raises:
+            ExperimentError: the directory cannot be read or written.
         """
         experiment = Experiment(self.config, self.directory, **shown)
-        if experiment.has_checkpoint:
-            return experiment, experiment.resume
-        with explained(kinds=(OSError,)):
+        with explained(kinds=OF_FILES):
+            if experiment.has_checkpoint:
+                return experiment, experiment.resume
             if self.directory.exists():
-                shutil.rmtree(self.directory)
+                _make_way(self.directory)
         return experiment, experiment.train
+
+
+def _make_way(directory: Path) -> None:
+    """Remove the directory of a run that was killed early; rename any other, with a warning."""
+    if _is_of_unbegun_run(directory):
+        shutil.rmtree(directory)
+        return
+    kept = directory.rename(numbered_if_taken(directory.with_name(f"{directory.name}.unused")))
+    _logger.warning(
+        "%s has no checkpoint, so its run starts from the beginning; what it holds is kept as %s",
+        directory,
+        kept,
+    )
+
+
+def _is_of_unbegun_run(directory: Path) -> bool:
+    """Return True if a directory holds only what a run writes before its first checkpoint."""
+    files = [each.relative_to(directory) for each in directory.rglob("*") if not each.is_dir()]
+    metrics = [each for each in files if each.name == METRICS]
+    try:
+        records = [each for path in metrics for each in read_records(directory / path)]
+    except ExperimentError:  # they were edited
+        return False
+    # Without its metrics nothing tells how far a tracker's run had come.
+    trackers = ("tensorboard",) if metrics else ()
+
+    def is_of_start(file: Path) -> bool:
+        folder, *others = file.parts
+        is_of_writer = folder == CHECKPOINTS and others != [] and others[0].startswith(".")
+        return is_of_writer or folder in trackers or file.name in _OF_START
+
+    return all(map(is_of_start, files)) and all(not each["n_updates_done"] for each in records)
 
 
 @final
@@ -79,8 +118,9 @@ class MethodStudy:
         overrides: Changes to all configurations, as for `load_config`.
 
     Raises:
-        ExperimentError: a key or value is wrong, a list is empty, an environment is unknown or
-            given twice, or the directory holds something else. Nothing is written before `holding`.
+        ExperimentError: a key or value is wrong, a list is empty, there is only one method, an
+            environment is unknown or given twice, or the directory holds something else. Nothing is
+            written before `holding`.
     """
 
     def __init__(
@@ -93,15 +133,15 @@ class MethodStudy:
         configs = [config_of(source) for source in sources]
         self._fields = dict(keys_of_files())
         self._configs = {_pair_name(config): to_plain(config) for config in configs}
-        if len(self._configs) == 1:
-            raise ExperimentError(
-                f"{path}: one method on one environment leaves nothing to compare; add another, or "
-                "use jaxagents train."
-            )
         if len(self._configs) < len(configs):
             raise ExperimentError(
                 "command line: a study's file names its methods and environments; leave --name and "
                 "--env out."
+            )
+        if len({config.name for config in configs}) == 1:
+            raise ExperimentError(
+                f"{path}: one method leaves nothing to compare; add another, or use jaxagents "
+                "train."
             )
         folder = Path(configs[0].runs_dir).expanduser() / Path(path).stem
         self.directory: Path = folder if directory is None else Path(directory)

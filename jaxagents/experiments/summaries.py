@@ -146,6 +146,40 @@ def describe_training(
     }
 
 
+def training_of_member(
+    config: ExperimentConfig,
+    training: Mapping[str, Any],
+    n_updates_done: Float[np.ndarray, " evaluations"],
+) -> dict[str, Any]:
+    """Return how long a member of a population has trained.
+
+    Args:
+        config: The configuration.
+        training: The population's, from `describe_training`.
+        n_updates_done: Updates before each of the member's evaluations; NaN once it has stopped.
+    """
+    own = np.asarray(n_updates_done)
+    n_own = int(own[np.isfinite(own)].max(initial=0))
+    return {
+        **training,
+        "n_updates_done": n_own,
+        "n_environment_steps": n_own * config.agent.steps_per_update,
+    }
+
+
+def stopped_text(training: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
+    """Say that a member of a population has stopped before the others.
+
+    Args:
+        training: The member's, from `training_of_member`.
+        whole: The population's, from `describe_training`.
+    """
+    return (
+        f"Training has stopped after {training['n_updates_done']:,} of "
+        f"{whole['n_updates_done']:,} updates: the next ones had NaN or infinite quantities."
+    )
+
+
 def about_training(
     training: Mapping[str, Any],
     random_returns: RandomReturns | None,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
-from jaxagents.experiments.config_files.file import config_of
+from jaxagents.experiments.config_files.file import config_of, save_config
 from jaxagents.experiments.config_files.source import read_source
 from jaxagents.experiments.config_files.study_file import study_sources
 from jaxagents.experiments.experiment import Experiment
@@ -116,6 +117,21 @@ def test_a_study_of_nothing_is_refused(tmp_path, name):
         MethodStudy(write_study(tmp_path, text))
 
 
+@pytest.mark.parametrize("n_environments", [1, 2])
+def test_a_study_of_one_method_is_refused(tmp_path, n_environments):
+    text = STUDY.replace("    greedy: {hyperparams: {ent_coeff: 0.0}}\n", "")
+    if n_environments == 1:
+        text = re.sub(r"    - \{env: .*\n", "", text)
+    with pytest.raises(ExperimentError, match=r"study\.yaml: one method leaves nothing to compare"):
+        MethodStudy(write_study(tmp_path, text), tmp_path / "new")
+
+
+@pytest.mark.parametrize("override", ["--name=other", "--env=hunting/discrete"])
+def test_the_command_line_renames_no_method_or_environment(tmp_path, override):
+    with pytest.raises(ExperimentError, match="leave --name and --env out"):
+        MethodStudy(write_study(tmp_path), tmp_path / "new", [override])
+
+
 def test_a_directory_of_another_study_is_refused_with_what_differs(tmp_path):
     path, directory = write_study(tmp_path), tmp_path / "new"
     study = MethodStudy(path, directory)
@@ -181,6 +197,73 @@ def test_a_run_that_fails_stops_no_other(tmp_path, monkeypatch, capsys):
     assert cli.main(["study", str(path), "--to", str(tmp_path / "new")]) == 1
     assert trained == ["plain", "greedy"]
     assert "error: 2 of 2 runs failed" in capsys.readouterr().err
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """A study on one environment, with a file of its first run's first checkpoint."""
+    path = write_study(tmp_path, re.sub(r"    - \{env: .*\n", "", STUDY))
+    study = MethodStudy(path, tmp_path / "new")
+    with study.holding():
+        pass  # study.json is written
+    run = study.runs[0]
+    (run.directory / "checkpoints" / "0").mkdir(parents=True)
+    (run.directory / "checkpoints" / "0" / "state.npz").write_text("damaged")
+    save_config(run.config, run.directory / "config.yaml")
+    return path, run
+
+
+def test_a_run_with_damaged_checkpoints_fails_alone_and_then_starts_anew(
+    interrupted, monkeypatch, capsys, caplog
+):
+    path, run = interrupted
+    trained = []
+
+    def fail(experiment):
+        trained.append(experiment.config.name)
+        raise NonFiniteError("the loss is NaN.")
+
+    monkeypatch.setattr(Experiment, "train", fail)
+    command = ["study", str(path), "--to", str(run.directory.parent)]
+    assert cli.main(command) == 1
+    assert trained == ["greedy"]
+    error = capsys.readouterr().err
+    assert f"error: {run.directory.absolute()}/checkpoints holds no checkpoint" in error
+    assert "error: 2 of 2 runs failed" in error
+    caplog.clear()
+    assert cli.main(command) == 1
+    assert trained == ["greedy", "plain", "greedy"]
+    kept = run.directory.with_name(f"{run.directory.name}.unused")
+    assert (kept / "checkpoints" / "0.damaged" / "state.npz").read_text() == "damaged"
+    (warning,) = caplog.messages
+    assert warning.startswith(f"{run.directory} has no checkpoint, so its run starts from the")
+    assert warning.endswith(f"is kept as {kept}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_kept"),
+    [
+        ("metrics.jsonl", "", False),
+        ("metrics.jsonl", '{"n_updates_done": 0, "n_environment_steps": 0, "seconds": 1}\n', False),
+        ("metrics.jsonl", '{"n_updates_done": 1, "n_environment_steps": 8, "seconds": 1}\n', True),
+        ("metrics.jsonl", "edited\n", True),
+        ("checkpoints/.unfinished-0/state.npz", "", False),
+        ("checkpoints/0.damaged/state.npz", "", True),
+        ("tensorboard/events", "", True),  # without metrics
+        ("notes.txt", "", True),
+    ],
+)
+def test_what_a_run_writes_before_its_first_checkpoint_is_not_kept(
+    interrupted, caplog, name, text, is_kept
+):
+    _, run = interrupted
+    shutil.rmtree(run.directory / "checkpoints" / "0")
+    (run.directory / name).parent.mkdir(parents=True, exist_ok=True)
+    (run.directory / name).write_text(text)
+    run.begin()
+    assert not run.directory.exists()
+    kept = run.directory.with_name(f"{run.directory.name}.unused")
+    assert (kept / name).is_file() == kept.exists() == bool(caplog.messages) == is_kept
 
 
 @pytest.mark.slow

@@ -9,12 +9,15 @@ import pytest
 
 from jaxagents.cli import main as cli
 from jaxagents.errors import ExperimentError
+from jaxagents.evaluation.comparison import make_group
 from jaxagents.evaluation.run_files import read_records
 from jaxagents.evaluation.runs import member_directories, population_of, read_groups
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.config_files.schema import ExperimentConfig
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.make_agent import restored_agent
+from jaxagents.experiments.members import MemberRuns
+from jaxagents.experiments.report.sentences import diagnoses, unfinished_notes
 from jaxagents.experiments.summaries import combine
 from jaxagents.ppo.finiteness import NonFiniteError
 from jaxagents.training.checkpoints import Checkpoints
@@ -158,6 +161,15 @@ def test_a_resumed_population_is_that_of_one_go(population, tmp_path):
     assert load_config(member / "config_from_2.yaml").agent.n_steps == 3
 
 
+def test_a_finished_population_keeps_the_settings_that_trained_it(population, tmp_path):
+    run = shutil.copytree(population[0].directory, tmp_path / "run")
+    overrides = ["--hyperparams.gamma", "0.5", "--evaluation.seed", "7"]
+    Experiment.of_run(run, overrides).resume()
+    for folder in (run, *member_directories(run)):
+        kept = load_config(folder / "config_from_3.yaml")
+        assert (kept.hyperparams.gamma, kept.evaluation.seed) == (0.99, 7)
+
+
 def test_a_member_is_not_resumed_by_itself(population):
     with pytest.raises(ExperimentError, match="is a member of a population; resume"):
         Experiment.of_run(population[0].directory / "members" / "0").resume()
@@ -211,6 +223,28 @@ def test_a_table_of_the_users_is_not_replaced(population, tmp_path, capsys):
     assert cli.main(["crossplay", str(population[0].directory), "--to", to]) == 2
     assert "was not made by jaxagents crossplay" in capsys.readouterr().err
     assert (tmp_path / "mine.csv").read_text() == "my,numbers"
+
+
+def test_a_finished_population_is_compared_though_a_member_has_stopped(tmp_path, monkeypatch):
+    config = config_in(tmp_path)
+    diverging = config.hyperparams.replace(vf_coeff=[0.5, 3e38, 0.5])
+    monkeypatch.setattr(MemberRuns, "initial_hyperparams", lambda self: diverging)
+    experiment = Experiment(config)
+    summary = experiment.train()
+
+    assert summary["training"]["n_updates_done"] == 3
+    ((_, runs),) = read_groups([experiment.directory]).items()
+    assert [run.n_updates_done for run in runs] == [3, 0, 3]  # update 1 of the second one fails
+    trainings = [run.final_summary["training"] for run in runs]
+    assert [each["n_updates_done"] for each in trainings] == [3, 0, 3]
+    assert [each["n_environment_steps"] for each in trainings] == [3 * 16, 0, 3 * 16]
+    assert make_group("few", runs).returns.shape == (3,)
+    stopped = "Training has stopped after 0 of 3 updates: the next ones had NaN or infinite"
+    assert f"seed 6: {stopped} quantities." in summary["diagnosis"]
+    assert f"{experiment.directory.name}, member 1: {stopped} quantities." in diagnoses(
+        {"few": runs}
+    )
+    assert unfinished_notes({"few": runs}) == []
 
 
 @pytest.mark.slow  # see the population's own test
