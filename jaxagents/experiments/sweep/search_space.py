@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxagents.errors import ExperimentError, explained
-from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.config_files.file import keys_of_files, load_config
 from jaxagents.experiments.config_files.schema import NOT_VARIED, ExperimentConfig
 from jaxagents.hyperparameters import check_hyperparams, flat_items
 
@@ -60,7 +60,8 @@ def load_space(
 
     Args:
         path: A YAML file: dotted keys with lists of choices, or with ``low``, ``high`` and
-            optionally ``log: true``.
+            optionally ``log: true``. Ranges of real-valued keys hold real numbers, even if both
+            ends are written as integers.
         config: The configuration file.
         overrides: Changes to it, as for `load_config`.
 
@@ -83,12 +84,15 @@ def load_space(
             "in hyperparams.gamma: [0.95, 0.99]."
         )
     space = {str(key): _parse(path, str(key), value) for key, value in read.items()}
+    fields = dict(keys_of_files())
     for key, domain in space.items():
         if key in NOT_VARIED:
             raise ExperimentError(f"{path}: {key} cannot be varied by a sweep; leave it out.")
         ends = domain.values if isinstance(domain, Choices) else (domain.low, domain.high)
         for value in ends:
             _check(configure(config, overrides, {key: value}), f"{path}: {key}: ")
+        if isinstance(domain, Range) and key in fields and fields[key].is_real:
+            space[key] = domain._replace(low=float(domain.low), high=float(domain.high))
     return space
 
 

@@ -81,9 +81,25 @@ def test_spaces_have_choices_and_ranges(files):
     }
 
 
+def test_the_type_of_a_key_decides_whether_a_range_holds_integers(files):
+    (files / "space.yaml").write_text(
+        "hyperparams.gae_lambda: {low: 0, high: 1}\n"
+        "stop_at_return: {low: 1, high: 4}\n"
+        "agent.actor_epochs: {low: 1, high: 4}\n"
+    )
+    space = load_space(files / "space.yaml", files / "config.yaml")
+    assert {key: domain.distribution() for key, domain in space.items()} == {
+        "hyperparams.gae_lambda": optuna.distributions.FloatDistribution(0.0, 1.0),
+        "stop_at_return": optuna.distributions.FloatDistribution(1.0, 4.0),
+        "agent.actor_epochs": optuna.distributions.IntDistribution(1, 4),
+    }
+
+
 @pytest.mark.parametrize(
     ("space", "message"),
     [
+        ("agent.actor_epochs: {low: 1.0, high: 4}", "should be an integer, but is 1.0"),
+        ("agent.actor_epochs: {low: 1, high: 4.5}", "should be an integer, but is 4.5"),
         ("hyperparams.gama: [0.9]", "gama"),
         ("hyperparams.gamma: [2.0]", "gamma=2.0 is out of range"),
         ("hyperparams.gamma: []", "has no choices"),
