@@ -343,7 +343,9 @@ def sweep(parsed: argparse.Namespace) -> None:
         lambda text: print(text, flush=True),
     )
     if not results or results[0].score != results[0].score:
-        raise ExperimentError(f"no trial of {parsed.to} has a score: all have diverged.")
+        raise ExperimentError(
+            f"no trial of {parsed.to} has a score: all have diverged or are impossible."
+        )
     with search.study.concluding(lambda text: print(text, flush=True)) as other:
         if other:
             print(f"all trials have ended; {other} compares the best one and writes the results")

@@ -90,17 +90,17 @@ def load_space(
             raise ExperimentError(f"{path}: {key} cannot be varied by a sweep; leave it out.")
         ends = domain.values if isinstance(domain, Choices) else (domain.low, domain.high)
         for value in ends:
-            _check(configure(config, overrides, {key: value}), f"{path}: {key}: ")
+            with explained(f"{path}: {key}: "):
+                _check(configure(config, overrides, {key: value}))
         if isinstance(domain, Range) and key in fields and fields[key].is_real:
             space[key] = domain._replace(low=float(domain.low), high=float(domain.high))
     return space
 
 
-def _check(config: ExperimentConfig, place: str) -> None:
+def _check(config: ExperimentConfig) -> None:
     """Check hyperparameters, whatever the number of policies is."""
     n_policies = max(np.size(value) for value in flat_items(config.hyperparams).values())
-    with explained(place):
-        check_hyperparams(config.hyperparams, n_policies)
+    check_hyperparams(config.hyperparams, n_policies)
 
 
 def _parse(path: Any, key: str, value: Any) -> Range | Choices:
@@ -148,5 +148,13 @@ def structure_of_trial(values: Values) -> Values:
 def configure(
     path: str | PathLike[str], overrides: Sequence[str], values: Values
 ) -> ExperimentConfig:
-    """Return the configuration of a trial."""
-    return load_config(path, [*overrides, *as_overrides(values)])
+    """Return the configuration of a trial.
+
+    Raises:
+        ExperimentError: the configuration refuses the values.
+    """
+    try:
+        return load_config(path, [*overrides, *as_overrides(values)])
+    except ExperimentError as error:
+        # The values are passed like overrides, but the space holds them.
+        raise ExperimentError(str(error).removeprefix("command line: ")) from error

@@ -32,7 +32,7 @@ LOCK = "study.lock"
 _NAME = "sweep"
 _MOST_DRAWS = 20  # per random trial, to find different ones
 _OWNER, _DEFINITION, _QUEUED, _PARAMS = "owner", "definition", "queued", "params"
-_CONCLUDED_BY = "concluded by"
+_IMPOSSIBLE, _CONCLUDED_BY = "impossible", "concluded by"
 _SECONDS_TO_QUEUE = 30.0  # all trials, by the process that has created the study
 _SECONDS_BETWEEN_LOOKS = 1.0  # at the trials of other processes
 _SECONDS_TO_OWN = 60.0  # a trial that has begun, by a process on another machine
@@ -48,6 +48,7 @@ class Result(NamedTuple):
     score: float
     scores: list[float]  # of each seed
     n_updates: int | None = None  # after which it ended early; None: it did not
+    impossible: str | None = None  # why it could not be trained; None: it could
 
 
 @final
@@ -219,13 +220,20 @@ class Study:
             of_owner.setdefault(name, []).append(str(trial.number))
         return ", ".join(f"{name} trains {' '.join(each)}" for name, each in of_owner.items())
 
-    def tell(self, trial: Any, scores: Sequence[float], n_updates: int | None = None) -> bool:
+    def tell(
+        self,
+        trial: Any,
+        scores: Sequence[float],
+        n_updates: int | None = None,
+        impossible: str | None = None,
+    ) -> bool:
         """End a trial with the score of each seed; the trial's own score is their mean.
 
         Args:
             trial: A trial from `ask`.
-            scores: The score of each seed; NaN: it has diverged.
+            scores: The score of each seed; NaN: it has diverged, or could not be trained.
             n_updates: Updates after which it ended early; None: it did not.
+            impossible: Why it could not be trained; None: it could.
 
         Returns:
             False if another process has taken the trial, because this one was suspended and counted
@@ -234,6 +242,8 @@ class Study:
         states = self._optuna.trial.TrialState
         if self.optuna.get_trials(deepcopy=False)[trial.number].state != states.RUNNING:
             return False
+        if impossible is not None:
+            trial.set_user_attr(_IMPOSSIBLE, impossible)
         trial.set_user_attr("scores", [float(score) for score in scores])
         score = float(np.mean(scores))
         if not np.isfinite(score):
@@ -256,6 +266,7 @@ class Study:
                 float(np.mean(trial.user_attrs["scores"])),
                 trial.user_attrs["scores"],
                 trial.last_step,
+                trial.user_attrs.get(_IMPOSSIBLE),
             )
             for trial in self.optuna.get_trials(states=ended)
             if "scores" in trial.user_attrs

@@ -17,7 +17,7 @@ from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.sweep import study as studies
-from jaxagents.experiments.sweep.report import ties_text
+from jaxagents.experiments.sweep.report import result_text, ties_text
 from jaxagents.experiments.sweep.search_space import Choices, Range, load_space
 from jaxagents.experiments.sweep.sweep import Scores, Sweep, SweepSettings, score_trials
 
@@ -377,6 +377,60 @@ def test_a_trial_that_diverges_counts_as_failed(files):
     assert [each.values["hyperparams.vf_coeff"] for each in results] == [0.5, 3e38]
     assert np.isfinite(results[0].score)
     assert np.isnan(results[1].score)
+
+
+@pytest.mark.parametrize("sampler", ["random", "grid", "tpe"])
+def test_a_trial_whose_values_do_not_go_together_is_impossible(files, sampler, monkeypatch):
+    (files / "space.yaml").write_text(
+        "agent.batch_size: [2, 4]\n"
+        "agent.minibatch_size: [2, 4]\n"
+        "hyperparams.ent_coeff: [0.0, 0.01]\n"
+    )
+    sweep, reported = sweep_in(files, sampler=sampler, n_trials=8), []
+    trained = fake_training(sweep, monkeypatch)
+    if sampler == "tpe":  # which may not come to them
+        refused = {"agent.batch_size": 2, "agent.minibatch_size": 4, "hyperparams.ent_coeff": 0.0}
+        sweep.study.optuna.enqueue_trial(refused)
+
+    results = sweep.run(reported.append)
+
+    impossible = [each for each in results if each.impossible]
+    assert len(results) == len(reported) == len(trained) + len(impossible) == 8
+    assert len(impossible) == 2 or sampler == "tpe"
+    assert results[-len(impossible) :] == impossible
+    for each in impossible:
+        assert (each.values["agent.batch_size"], each.values["agent.minibatch_size"]) == (2, 4)
+        assert np.isnan(each.scores).all()
+    number, ent_coeff = impossible[0].number, impossible[0].values["hyperparams.ent_coeff"]
+    assert result_text(impossible[0]) == (
+        f"trial {number}: impossible with agent.batch_size 2, agent.minibatch_size 4, "
+        f"hyperparams.ent_coeff {ent_coeff:g}: batch_size=2 trajectories do not divide into "
+        "minibatches of minibatch_size=4; choose a divisor of 2."
+    )
+    assert sweep_in(files, sampler=sampler, n_trials=8).study.ask(1) == []
+
+
+def test_a_trial_that_could_not_be_trained_or_scored_is_impossible(files, monkeypatch):
+    (files / "space.yaml").write_text(
+        "agent.n_evals: [3, 0]\nhyperparams.gamma: [0.9, [0.9, 0.9, 0.9]]\n"
+    )
+    (files / "config.yaml").write_text(CONFIG + "evaluation: {mode: last}\n")
+    sweep = sweep_in(files, sampler="grid")
+    monkeypatch.setattr(sweep, "train", lambda *given: Scores(np.ones((1, 2)), [None]))
+    results = sorted(sweep.run(), key=lambda each: each.number)
+    reasons = [each.impossible for each in results]
+    assert reasons[0] is None
+    assert reasons[1].startswith("gamma has shape (3,)")
+    assert reasons[2] == reasons[3]
+    assert reasons[2].startswith("agent.n_evals=0 leaves a sweep nothing to compare")
+
+
+def test_an_edited_configuration_makes_no_trial_impossible(files):
+    sweep = sweep_in(files)
+    (files / "config.yaml").write_text("name: {")
+    with pytest.raises(ExperimentError, match="this is not valid YAML"):
+        sweep.run()
+    assert sweep.study.results() == []
 
 
 def test_trials_that_end_early_rank_below_the_others(files, monkeypatch):
