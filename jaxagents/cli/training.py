@@ -280,7 +280,11 @@ def _add_sweep(commands: Commands) -> None:
     )
     command.add_argument("--to", required=True, metavar="DIRECTORY", help="directory of the sweep")
     command.add_argument(
-        "--trials", type=int, default=32, metavar="N", help="number of trials; a grid sets its own"
+        "--trials",
+        type=int,
+        default=32,
+        metavar="N",
+        help="number of trials; 32 by default; more extend a sweep; a grid sets its own",
     )
     command.add_argument("--seeds", type=int, default=2, metavar="N", help="seeds per trial; 2")
     command.add_argument(

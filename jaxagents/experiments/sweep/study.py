@@ -56,7 +56,6 @@ class Study:
     """The trials of a sweep.
 
     Attributes:
-        n_trials: Number of trials in all.
         optuna: The study itself, for optuna's pictures.
 
     Args:
@@ -65,13 +64,14 @@ class Study:
             directory.
         space: What is varied.
         sampler: Chooses the values.
-        n_trials: Number of trials of all processes; a grid has its own number.
+        n_trials: Number of trials of all processes; more than the study has extend it. A grid has
+            its own number.
         seed: Seed of random trials.
         definition: The values that are equal in equal sweeps.
 
     Raises:
         ExperimentError: optuna is not installed, the storage cannot be reached, or it holds the
-            study of another sweep.
+            study of another sweep or one of more trials.
     """
 
     def __init__(
@@ -96,10 +96,20 @@ class Study:
             if not is_new:
                 self._wait_until_queued()
             self._check(definition)
-            if not self.optuna.user_attrs.get(_QUEUED):
+            n_queued = self.optuna.user_attrs.get(_QUEUED, 0)
+            if sampler != "grid" and n_trials < n_queued:
+                raise ExperimentError(
+                    f"the sweep has {n_queued} trials, more than n_trials={n_trials}; give "
+                    f"{n_queued} to continue it, or more to extend it."
+                )
+            if n_trials > n_queued:
                 self._queue(sampler, n_trials, seed)
             self._requeue_of_dead()
-        self.n_trials: int = self.optuna.user_attrs[_QUEUED]
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials in all, which another process may have raised."""
+        return self.optuna.user_attrs[_QUEUED]
 
     def ask(self, n_trials: int) -> list[tuple[Any, Values]]:
         """Begin at most this many trials; none once all of the study's trials have begun."""
@@ -324,7 +334,7 @@ class Study:
             trials = self._random(n_trials, seed)
         else:
             trials = []
-        # A process may have died after it had queued some.
+        # A process may have died after it had queued some, and a study that is extended has some.
         queued = [each.user_attrs.get(_PARAMS) for each in self.optuna.get_trials(deepcopy=False)]
         for params in trials:
             if params not in queued:
@@ -367,7 +377,7 @@ class Study:
     def _is_surplus(self, number: int) -> bool:
         """Return True if all of the study's trials had begun before this one."""
         before = [each for each in self._begun() if each.number < number]
-        return len(before) >= self.optuna.user_attrs[_QUEUED]
+        return len(before) >= self.n_trials
 
     def _requeue_of_dead(self) -> None:
         """Queue the trials of processes that have died."""
@@ -387,7 +397,7 @@ class Study:
 
     def _n_open(self) -> int:
         """Return how many trials have not begun."""
-        return self.optuna.user_attrs[_QUEUED] - len(self._begun())
+        return self.n_trials - len(self._begun())
 
     def _begun(self) -> list[Any]:
         """List the trials that have begun, except those of dead processes."""

@@ -64,13 +64,14 @@ class Sweep:
     Args:
         config: The configuration file.
         space: The file of the search space.
-        directory: The sweep's directory; a sweep in it is continued.
+        directory: The sweep's directory; a sweep in it is continued, and extended by a larger
+            number of trials.
         settings: How it searches.
         overrides: Changes to the configuration, as for `load_config`.
 
     Raises:
         ExperimentError: a file or value is wrong; optuna is not installed; the storage cannot be
-            reached; or the directory holds another sweep.
+            reached; or the directory holds another sweep, or one of more trials.
     """
 
     def __init__(

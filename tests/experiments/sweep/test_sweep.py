@@ -487,6 +487,31 @@ def test_another_sweep_in_the_directory_is_refused(files):
         sweep_in(files)
 
 
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_more_trials_extend_a_sweep_and_fewer_are_refused(files, sampler, monkeypatch):
+    first = sweep_in(files, sampler=sampler, n_trials=2)
+    fake_training(first, monkeypatch)
+    ended = {each.number for each in first.run()}
+
+    second = sweep_in(files, sampler=sampler, n_trials=4)
+    trained = fake_training(second, monkeypatch)
+    results = second.run()
+
+    assert len(trained) == 2
+    assert ended < {each.number for each in results}
+    assert len(results) == first.study.n_trials == second.study.n_trials == 4
+    if sampler == "random":
+        assert len({json.dumps(each.values, sort_keys=True) for each in results}) == 4
+    with pytest.raises(ExperimentError, match="the sweep has 4 trials, more than n_trials=3; give"):
+        sweep_in(files, sampler=sampler, n_trials=3)
+
+
+def test_a_grid_keeps_its_number_of_trials(files):
+    for n_trials in 4, 2, 50:
+        study = sweep_in(files, sampler="grid", n_trials=n_trials).study
+        assert len(study.optuna.get_trials()) == study.n_trials == 6
+
+
 @pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all/study.db", "nonsense"])
 def test_a_storage_that_cannot_be_reached_is_an_error(files, storage):
     with pytest.raises(ExperimentError, match=f"the storage {storage} cannot be used"):
