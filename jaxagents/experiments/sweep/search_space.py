@@ -107,6 +107,8 @@ def _parse(path: Any, key: str, value: Any) -> Range | Choices:
     if isinstance(value, list):
         if not value:
             raise ExperimentError(f"{path}: {key} has no choices; give at least one.")
+        for choice in value:
+            _check_is_plain(path, key, choice)
         return Choices(tuple(value))
     if not isinstance(value, Mapping) or not {"low", "high"} <= value.keys() <= _RANGE_KEYS:
         raise ExperimentError(
@@ -124,6 +126,17 @@ def _parse(path: Any, key: str, value: Any) -> Range | Choices:
     if log and low <= 0:
         raise ExperimentError(f"{path}: {key} begins at {low}, which has no logarithm.")
     return Range(low, high, log)
+
+
+def _check_is_plain(path: Any, key: str, choice: Any) -> None:
+    """Check that JSON, as which choices are stored, can hold one; YAML also has dates."""
+    try:
+        json.dumps(choice)
+    except (TypeError, ValueError) as error:
+        raise ExperimentError(
+            f"{path}: a choice of {key} should be text, a number, true, false, null, or lists or "
+            f"keys of these, but is {choice}; write text that looks like a date in quotes."
+        ) from error
 
 
 def as_choice(value: Any) -> Any:

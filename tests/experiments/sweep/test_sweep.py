@@ -103,6 +103,12 @@ def test_the_type_of_a_key_decides_whether_a_range_holds_integers(files):
         ("hyperparams.gama: [0.9]", "gama"),
         ("hyperparams.gamma: [2.0]", "gamma=2.0 is out of range"),
         ("hyperparams.gamma: []", "has no choices"),
+        (
+            "agent.actor_epochs: [2020-01-01]",
+            "a choice of agent.actor_epochs should be text, .* but is .*2020-01-01.*in quotes",
+        ),
+        ("env_kwargs.x: [[1, 2020-01-01]]", "a choice of env_kwargs.x should be text"),
+        ("env_kwargs.x: [{2020-01-01: 1}]", "a choice of env_kwargs.x should be text"),
         ("hyperparams.gamma: {low: 0.9, high: 0.9}", "the range of hyperparams.gamma, 0.9 to 0.9"),
         ("hyperparams.gamma: {low: 0.9}", "neither a list of choices nor a range"),
         ("hyperparams.gamma: {low: 1e-3, high: 0.9}", "write 1.0e-3"),
