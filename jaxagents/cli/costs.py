@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from jaxagents.experiments.profiling import Profile
 
 _GIGA, _MEGA, _MICRO = 1e9, 1e6, 1e-6
+_MOST = 1e18  # of each option of a plan; far larger numbers and infinity overflow
 
 
 def add_cost_commands(commands: Commands) -> None:
@@ -161,9 +162,11 @@ def _plan(parsed: argparse.Namespace) -> int:
 
     for name in ("devices", "memory", "link_bandwidth", "link_latency"):
         value = getattr(parsed, name)
+        option = f"--{name.replace('_', '-')}"
         if value is not None and not value > 0:
-            option = f"--{name.replace('_', '-')}"
             raise ExperimentError(f"{option} {value:g} is too small; give more than 0")
+        if value is not None and value > _MOST:
+            raise ExperimentError(f"{option} {value} is too large; give at most {_MOST:g}")
     devices = () if parsed.devices is None else ("--agent.devices", str(parsed.devices))
     overrides = [*parsed.overrides, *devices]
     config = load_config(parsed.config, overrides)

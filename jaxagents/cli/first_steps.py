@@ -227,8 +227,6 @@ def _construct(name: str, env_kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
 def _env_kwargs(overrides: Sequence[str]) -> dict[str, Any]:
     """Read --env_kwargs.NAME VALUE, or --env_kwargs.NAME=VALUE."""
-    import yaml
-
     from jaxagents.errors import ExperimentError
 
     prefix, words, env_kwargs = "--env_kwargs.", list(overrides), {}
@@ -236,10 +234,27 @@ def _env_kwargs(overrides: Sequence[str]) -> dict[str, Any]:
         option, has_value, value = words.pop(0).partition("=")
         if not option.startswith(prefix) or not (has_value or words):
             raise ExperimentError(f"unrecognized argument {option}; give {prefix}NAME VALUE")
-        env_kwargs[option.removeprefix(prefix)] = yaml.safe_load(
-            value if has_value else words.pop(0)
-        )
+        text = value if has_value else words.pop(0)
+        env_kwargs[option.removeprefix(prefix)] = _value_of(option, text)
     return env_kwargs
+
+
+def _value_of(option: str, text: str) -> Any:
+    """Read a value of the command line as YAML."""
+    import json
+
+    import yaml
+
+    from jaxagents.errors import ExperimentError
+
+    try:
+        return yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(getattr(error, "problem", error)).split())
+        raise ExperimentError(
+            f"{option} {text} is not valid YAML: {reason}; correct it, or quote it as text: "
+            f"{option} '{json.dumps(text)}'"
+        ) from error
 
 
 def config(parsed: argparse.Namespace) -> None:

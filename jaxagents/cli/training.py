@@ -292,7 +292,11 @@ def _add_sweep(commands: Commands) -> None:
     )
     command.add_argument("--to", required=True, metavar="DIRECTORY", help="directory of the sweep")
     command.add_argument(
-        "--trials", type=int, default=32, metavar="N", help="number of trials; a grid sets its own"
+        "--trials",
+        type=int,
+        default=32,
+        metavar="N",
+        help="number of trials; 32 by default; more extend a sweep; a grid sets its own",
     )
     command.add_argument("--seeds", type=int, default=2, metavar="N", help="seeds per trial; 2")
     command.add_argument(
@@ -355,7 +359,9 @@ def sweep(parsed: argparse.Namespace) -> None:
         lambda text: print(text, flush=True),
     )
     if not results or results[0].score != results[0].score:
-        raise ExperimentError(f"no trial of {parsed.to} has a score: all have diverged.")
+        raise ExperimentError(
+            f"no trial of {parsed.to} has a score: all have diverged or are impossible."
+        )
     with search.study.concluding(lambda text: print(text, flush=True)) as other:
         if other:
             print(f"all trials have ended; {other} compares the best one and writes the results")

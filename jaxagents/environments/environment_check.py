@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.compiler.random_keys import is_key
+from jaxagents.config import check_seed
 from jaxagents.environments.batch import EnvironmentBatch
 from jaxagents.environments.factory import batch_of
 from jaxagents.environments.random_play import RandomPlay, first_difference, play_randomly
@@ -55,10 +56,11 @@ def check_environment(
         Errors first, then hints, then what the environment is like.
 
     Raises:
-        ValueError: ``n_steps`` is not at least 1.
+        ValueError: ``n_steps`` is not at least 1, or the seed is out of range.
     """
     if n_steps < 1:
         raise ValueError(f"n_steps={n_steps}; play at least 1 step.")
+    check_seed("seed", seed)
     found = []
     try:
         limit = time_limit_of(env, env_params, None, time_limits=None, observe_time=False)

@@ -23,9 +23,14 @@ def table_beside(path: Path) -> Path:
     """Return the path of the table of numbers next to a picture.
 
     Raises:
-        ExperimentError: another file is there.
+        ExperimentError: another file or a folder is there.
     """
     numbers = path.with_suffix(".csv")
+    if numbers.is_dir():
+        raise ExperimentError(
+            f"{numbers} is a folder, but the numbers are written to a file of that name; choose "
+            "another file with --to."
+        )
     if numbers.exists() and not numbers.read_bytes().startswith(_MARK.encode()):
         raise ExperimentError(
             f"{numbers} exists and was not made by jaxagents crossplay; choose another file with "

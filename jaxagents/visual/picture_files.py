@@ -54,8 +54,10 @@ def check_replaceable(path: Path) -> None:
     """Check that writing to the path overwrites nothing but an earlier picture of this package.
 
     Raises:
-        ExperimentError: The path holds another file.
+        ExperimentError: The path holds another file, or is a folder.
     """
+    if path.is_dir():
+        raise ExperimentError(f"{path} is a folder; name a file.")
     if path.exists() and _MARKS[path.suffix.lower()] not in path.read_bytes():
         raise ExperimentError(
             f"{path} exists and was not made by jaxagents; name another file, or remove it first."

@@ -101,6 +101,16 @@ def test_hints_are_no_failure_of_a_check_and_ids_name_environments(monkeypatch, 
         ([f"{BROKEN}:Wal"], f"{BROKEN}:Wal cannot be constructed: AttributeError: "),
         ([f"{BROKEN}:LimitOf"], f"{BROKEN}:LimitOf cannot be constructed: TypeError: "),
         ([f"{BROKEN}:Walk", "--steps", "0"], "n_steps=0; play at least 1 step."),
+        ([f"{BROKEN}:Walk", "--seed", "99999999999999999999"], "seed=99999999999999999999 is too"),
+        (
+            [f"{BROKEN}:Walk", "--env_kwargs.limit", "[1"],
+            "--env_kwargs.limit [1 is not valid YAML: expected ',' or ']', but got '<stream end>'; "
+            "correct it, or quote it as text: --env_kwargs.limit '\"[1\"'",
+        ),
+        (
+            [f"{BROKEN}:Walk", "--env_kwargs.limit=2020-13-45"],
+            "--env_kwargs.limit 2020-13-45 is not valid YAML: month must be in 1..12",
+        ),
         ([f"{BROKEN}:Walk", "--limit", "5"], "unrecognized argument --limit; give --env_kwargs."),
     ],
 )

@@ -183,6 +183,22 @@ def test_a_share_that_this_machine_cannot_try_is_refused_in_one_line(tmp_path, c
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--memory", "inf"], "--memory inf is too large; give at most 1e+18"),
+        (["--memory", "1e300"], "--memory 1e+300 is too large; give at most 1e+18"),
+        (["--link-latency", "inf"], "--link-latency inf is too large; give at most 1e+18"),
+        (["--memory", "nan"], "--memory nan is too small; give more than 0"),
+    ],
+)
+def test_numbers_of_a_plan_that_overflow_are_refused_in_one_line(option, message, tmp_path, capsys):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY_YAML)
+    assert cli.main(["plan", str(path), *option]) == 2
+    assert capsys.readouterr().err == f"jaxagents: error: {message}\n"
+
+
 def test_a_share_that_was_tried_and_exhausted_the_memory_does_not_fit():
     untried = dataclasses.replace(PLAN, measured=None)
     assert untried.memory < 10**9

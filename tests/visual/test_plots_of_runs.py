@@ -467,6 +467,19 @@ def test_only_plots_made_by_jaxagents_are_overwritten(tmp_path, write, capsys, n
         assert cli.main(["plot", str(run), "--to", str(path)]) == 0
 
 
+def test_a_folder_is_replaced_by_no_picture_and_no_table(tmp_path, write, capsys):
+    (run,) = write("a", returns(1.0, 2.0))
+    picture, numbers = tmp_path / "d.png", tmp_path / "e.csv"
+    picture.mkdir()
+    numbers.mkdir()
+    for command, option in ("plot", "--to"), ("compare", "--profiles"), ("crossplay", "--to"):
+        assert f"{picture} is a folder; name a file." in fail(
+            [command, run, option, picture], capsys
+        )
+    beside = fail(["crossplay", run, "--to", tmp_path / "e.png"], capsys)
+    assert f"{numbers} is a folder, but the numbers are written to a file of that name" in beside
+
+
 def test_what_cannot_be_plotted_is_explained_in_one_line(tmp_path, write, capsys):
     (run,), (begun,) = write("a", returns(1.0)), write("b", {})
     assert "does not end in one of .png, .svg, .pdf" in fail(["plot", run, "--to", "x.gif"], capsys)

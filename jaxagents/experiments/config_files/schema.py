@@ -302,6 +302,11 @@ class ConfigField(NamedTuple):
         return any(typing.get_origin(each) is dict for each in (self.hint, *_members(self.hint)))
 
     @property
+    def is_real(self) -> bool:
+        """True if it may be any real number."""
+        return float in (self.hint, *_members(self.hint))
+
+    @property
     def is_required(self) -> bool:
         """True if it has no default."""
         return self.default is dataclasses.MISSING

@@ -43,7 +43,7 @@ def write_sweep_report(sweep: Sweep, comparison: Comparison | None = None) -> Pa
     rows = [
         [
             str(result.number),
-            _number(result.score),
+            _number(result.score) if result.impossible is None else "impossible",
             *([_end(result)] if is_halved else []),
             *(_text(result.values[key]) for key in keys),
         ]
@@ -78,6 +78,8 @@ def write_sweep_report(sweep: Sweep, comparison: Comparison | None = None) -> Pa
 def result_text(result: Result) -> str:
     """Describe a trial in a line."""
     values = ", ".join(f"{key} {_text(value)}" for key, value in result.values.items())
+    if result.impossible is not None:
+        return f"trial {result.number}: impossible with {values}: {result.impossible}"
     end = "" if result.n_updates is None else f", ended after {result.n_updates:,} updates,"
     return f"trial {result.number}: {_number(result.score)}{end} with {values}"
 

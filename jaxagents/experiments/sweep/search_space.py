@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxagents.errors import ExperimentError, explained
-from jaxagents.experiments.config_files.file import load_config
+from jaxagents.experiments.config_files.file import keys_of_files, load_config
 from jaxagents.experiments.config_files.schema import NOT_VARIED, ExperimentConfig
 from jaxagents.hyperparameters import check_hyperparams, flat_items
 
@@ -60,7 +60,8 @@ def load_space(
 
     Args:
         path: A YAML file: dotted keys with lists of choices, or with ``low``, ``high`` and
-            optionally ``log: true``.
+            optionally ``log: true``. Ranges of real-valued keys hold real numbers, even if both
+            ends are written as integers.
         config: The configuration file.
         overrides: Changes to it, as for `load_config`.
 
@@ -83,26 +84,31 @@ def load_space(
             "in hyperparams.gamma: [0.95, 0.99]."
         )
     space = {str(key): _parse(path, str(key), value) for key, value in read.items()}
+    fields = dict(keys_of_files())
     for key, domain in space.items():
         if key in NOT_VARIED:
             raise ExperimentError(f"{path}: {key} cannot be varied by a sweep; leave it out.")
         ends = domain.values if isinstance(domain, Choices) else (domain.low, domain.high)
         for value in ends:
-            _check(configure(config, overrides, {key: value}), f"{path}: {key}: ")
+            with explained(f"{path}: {key}: "):
+                _check(configure(config, overrides, {key: value}))
+        if isinstance(domain, Range) and key in fields and fields[key].is_real:
+            space[key] = domain._replace(low=float(domain.low), high=float(domain.high))
     return space
 
 
-def _check(config: ExperimentConfig, place: str) -> None:
+def _check(config: ExperimentConfig) -> None:
     """Check hyperparameters, whatever the number of policies is."""
     n_policies = max(np.size(value) for value in flat_items(config.hyperparams).values())
-    with explained(place):
-        check_hyperparams(config.hyperparams, n_policies)
+    check_hyperparams(config.hyperparams, n_policies)
 
 
 def _parse(path: Any, key: str, value: Any) -> Range | Choices:
     if isinstance(value, list):
         if not value:
             raise ExperimentError(f"{path}: {key} has no choices; give at least one.")
+        for choice in value:
+            _check_is_plain(path, key, choice)
         return Choices(tuple(value))
     if not isinstance(value, Mapping) or not {"low", "high"} <= value.keys() <= _RANGE_KEYS:
         raise ExperimentError(
@@ -120,6 +126,17 @@ def _parse(path: Any, key: str, value: Any) -> Range | Choices:
     if log and low <= 0:
         raise ExperimentError(f"{path}: {key} begins at {low}, which has no logarithm.")
     return Range(low, high, log)
+
+
+def _check_is_plain(path: Any, key: str, choice: Any) -> None:
+    """Check that JSON, as which choices are stored, can hold one; YAML also has dates."""
+    try:
+        json.dumps(choice)
+    except (TypeError, ValueError) as error:
+        raise ExperimentError(
+            f"{path}: a choice of {key} should be text, a number, true, false, null, or lists or "
+            f"keys of these, but is {choice}; write text that looks like a date in quotes."
+        ) from error
 
 
 def as_choice(value: Any) -> Any:
@@ -144,5 +161,13 @@ def structure_of_trial(values: Values) -> Values:
 def configure(
     path: str | PathLike[str], overrides: Sequence[str], values: Values
 ) -> ExperimentConfig:
-    """Return the configuration of a trial."""
-    return load_config(path, [*overrides, *as_overrides(values)])
+    """Return the configuration of a trial.
+
+    Raises:
+        ExperimentError: the configuration refuses the values.
+    """
+    try:
+        return load_config(path, [*overrides, *as_overrides(values)])
+    except ExperimentError as error:
+        # The values are passed like overrides, but the space holds them.
+        raise ExperimentError(str(error).removeprefix("command line: ")) from error

@@ -32,7 +32,7 @@ LOCK = "study.lock"
 _NAME = "sweep"
 _MOST_DRAWS = 20  # per random trial, to find different ones
 _OWNER, _DEFINITION, _QUEUED, _PARAMS = "owner", "definition", "queued", "params"
-_CONCLUDED_BY = "concluded by"
+_IMPOSSIBLE, _CONCLUDED_BY = "impossible", "concluded by"
 _SECONDS_TO_QUEUE = 30.0  # all trials, by the process that has created the study
 _SECONDS_BETWEEN_LOOKS = 1.0  # at the trials of other processes
 _SECONDS_TO_OWN = 60.0  # a trial that has begun, by a process on another machine
@@ -48,6 +48,7 @@ class Result(NamedTuple):
     score: float
     scores: list[float]  # of each seed
     n_updates: int | None = None  # after which it ended early; None: it did not
+    impossible: str | None = None  # why it could not be trained; None: it could
 
 
 @final
@@ -55,7 +56,6 @@ class Study:
     """The trials of a sweep.
 
     Attributes:
-        n_trials: Number of trials in all.
         optuna: The study itself, for optuna's pictures.
 
     Args:
@@ -64,13 +64,14 @@ class Study:
             directory.
         space: What is varied.
         sampler: Chooses the values.
-        n_trials: Number of trials of all processes; a grid has its own number.
+        n_trials: Number of trials of all processes; more than the study has extend it. A grid has
+            its own number.
         seed: Seed of random trials.
         definition: The values that are equal in equal sweeps.
 
     Raises:
         ExperimentError: optuna is not installed, the storage cannot be reached, or it holds the
-            study of another sweep.
+            study of another sweep or one of more trials.
     """
 
     def __init__(
@@ -95,10 +96,20 @@ class Study:
             if not is_new:
                 self._wait_until_queued()
             self._check(definition)
-            if not self.optuna.user_attrs.get(_QUEUED):
+            n_queued = self.optuna.user_attrs.get(_QUEUED, 0)
+            if sampler != "grid" and n_trials < n_queued:
+                raise ExperimentError(
+                    f"the sweep has {n_queued} trials, more than n_trials={n_trials}; give "
+                    f"{n_queued} to continue it, or more to extend it."
+                )
+            if n_trials > n_queued:
                 self._queue(sampler, n_trials, seed)
             self._requeue_of_dead()
-        self.n_trials: int = self.optuna.user_attrs[_QUEUED]
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials in all, which another process may have raised."""
+        return self.optuna.user_attrs[_QUEUED]
 
     def ask(self, n_trials: int) -> list[tuple[Any, Values]]:
         """Begin at most this many trials; none once all of the study's trials have begun."""
@@ -219,13 +230,20 @@ class Study:
             of_owner.setdefault(name, []).append(str(trial.number))
         return ", ".join(f"{name} trains {' '.join(each)}" for name, each in of_owner.items())
 
-    def tell(self, trial: Any, scores: Sequence[float], n_updates: int | None = None) -> bool:
+    def tell(
+        self,
+        trial: Any,
+        scores: Sequence[float],
+        n_updates: int | None = None,
+        impossible: str | None = None,
+    ) -> bool:
         """End a trial with the score of each seed; the trial's own score is their mean.
 
         Args:
             trial: A trial from `ask`.
-            scores: The score of each seed; NaN: it has diverged.
+            scores: The score of each seed; NaN: it has diverged, or could not be trained.
             n_updates: Updates after which it ended early; None: it did not.
+            impossible: Why it could not be trained; None: it could.
 
         Returns:
             False if another process has taken the trial, because this one was suspended and counted
@@ -234,6 +252,8 @@ class Study:
         states = self._optuna.trial.TrialState
         if self.optuna.get_trials(deepcopy=False)[trial.number].state != states.RUNNING:
             return False
+        if impossible is not None:
+            trial.set_user_attr(_IMPOSSIBLE, impossible)
         trial.set_user_attr("scores", [float(score) for score in scores])
         score = float(np.mean(scores))
         if not np.isfinite(score):
@@ -256,6 +276,7 @@ class Study:
                 float(np.mean(trial.user_attrs["scores"])),
                 trial.user_attrs["scores"],
                 trial.last_step,
+                trial.user_attrs.get(_IMPOSSIBLE),
             )
             for trial in self.optuna.get_trials(states=ended)
             if "scores" in trial.user_attrs
@@ -313,7 +334,7 @@ class Study:
             trials = self._random(n_trials, seed)
         else:
             trials = []
-        # A process may have died after it had queued some.
+        # A process may have died after it had queued some, and a study that is extended has some.
         queued = [each.user_attrs.get(_PARAMS) for each in self.optuna.get_trials(deepcopy=False)]
         for params in trials:
             if params not in queued:
@@ -356,7 +377,7 @@ class Study:
     def _is_surplus(self, number: int) -> bool:
         """Return True if all of the study's trials had begun before this one."""
         before = [each for each in self._begun() if each.number < number]
-        return len(before) >= self.optuna.user_attrs[_QUEUED]
+        return len(before) >= self.n_trials
 
     def _requeue_of_dead(self) -> None:
         """Queue the trials of processes that have died."""
@@ -376,7 +397,7 @@ class Study:
 
     def _n_open(self) -> int:
         """Return how many trials have not begun."""
-        return self.optuna.user_attrs[_QUEUED] - len(self._begun())
+        return self.n_trials - len(self._begun())
 
     def _begun(self) -> list[Any]:
         """List the trials that have begun, except those of dead processes."""

@@ -26,7 +26,7 @@ from jaxagents.experiments.sweep.search_space import (
     structure_of_trial,
 )
 from jaxagents.experiments.sweep.study import LOCK, Result, Sampler, Study, import_optuna
-from jaxagents.hyperparameters import HyperParameters
+from jaxagents.hyperparameters import HyperParameters, check_hyperparams
 from jaxagents.ippo.population.selection import ENDED, PARENTS, SuccessiveHalving
 from jaxagents.ppo.finiteness import NonFiniteError
 
@@ -58,18 +58,20 @@ class Sweep:
 
     A trial's score is the area under its learning curve: the mean return over all evaluations,
     episodes and actors. It rewards fast, good and lasting learning. With halving, most trials end
-    early, and rank below those that did not.
+    early, and rank below those that did not. A trial whose values do not go together is impossible,
+    and counts as failed like one that has diverged.
 
     Args:
         config: The configuration file.
         space: The file of the search space.
-        directory: The sweep's directory; a sweep in it is continued.
+        directory: The sweep's directory; a sweep in it is continued, and extended by a larger
+            number of trials.
         settings: How it searches.
         overrides: Changes to the configuration, as for `load_config`.
 
     Raises:
         ExperimentError: a file or value is wrong; optuna is not installed; the storage cannot be
-            reached; or the directory holds another sweep.
+            reached; or the directory holds another sweep, or one of more trials.
     """
 
     def __init__(
@@ -87,15 +89,7 @@ class Sweep:
         self._path, self._overrides = config, tuple(overrides)
         self._settings = settings
         self.config: ExperimentConfig = load_config(config, overrides)
-        if not self.config.agent.n_evals:
-            raise ExperimentError(
-                "agent.n_evals=0 leaves a sweep nothing to compare; evaluate in training."
-            )
-        if self.config.init_from is not None:
-            raise ExperimentError(
-                f"init_from={self.config.init_from!r}: a sweep's trials begin with new networks; "
-                "leave init_from out."
-            )
+        _check_can_be_trial(self.config)
         self.space = load_space(space, config, overrides)
         self._agents: dict[str, Any] = {}  # by structure: each is compiled once
         self._agent(self.config, structure_of_trial({}))  # or an error before anything is written
@@ -143,6 +137,11 @@ class Sweep:
         while asked := self.study.ask(self._settings.n_at_once):
             by_structure: dict[str, list[tuple[Any, Values]]] = {}
             for trial, values in asked:
+                if reason := self._why_impossible(values):
+                    no_scores = [math.nan] * self._settings.n_seeds
+                    if self.study.tell(trial, no_scores, impossible=reason):
+                        report(Result(trial.number, values, math.nan, no_scores, None, reason))
+                    continue
                 key = json.dumps(structure_of_trial(values), sort_keys=True)
                 by_structure.setdefault(key, []).append((trial, values))
             for trials in by_structure.values():
@@ -152,6 +151,23 @@ class Sweep:
                 for (trial, values), own, end in zip(trials, *scores, strict=True):
                     if self.study.tell(trial, own.tolist(), end):
                         report(Result(trial.number, values, float(np.mean(own)), own.tolist(), end))
+
+    def _why_impossible(self, values: Values) -> str | None:
+        """Say why a trial cannot be trained, as some values do not go together; None if it can."""
+        try:
+            config = configure(self._path, self._overrides, values)
+            _check_can_be_trial(config)
+            agent = self._agent(config, structure_of_trial(values))
+            with explained():
+                check_hyperparams(config.hyperparams, agent.policies.n_policies)
+        except ExperimentError as error:
+            # The values are not to blame for a file or package that is missing on this machine, or
+            # for a configuration file that has been edited since.
+            if isinstance(error.__cause__, ImportError | OSError):
+                raise
+            configure(self._path, self._overrides, {})
+            return str(error)
+        return None
 
     def train(
         self, trials: Sequence[Values], seeds: Sequence[int], halving: int | None = None
@@ -267,6 +283,18 @@ def _check(settings: SweepSettings) -> None:
         value = getattr(settings, name)
         if value is not None and value < least:
             raise ExperimentError(f"{name}={value} is too small; give at least {least}.")
+
+
+def _check_can_be_trial(config: ExperimentConfig) -> None:
+    if not config.agent.n_evals:
+        raise ExperimentError(
+            "agent.n_evals=0 leaves a sweep nothing to compare; evaluate in training."
+        )
+    if config.init_from is not None:
+        raise ExperimentError(
+            f"init_from={config.init_from!r}: a sweep's trials begin with new networks; "
+            "leave init_from out."
+        )
 
 
 def _stacked(members: Sequence[HyperParameters], n_policies: int) -> HyperParameters:

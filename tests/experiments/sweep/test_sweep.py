@@ -17,7 +17,7 @@ from jaxagents.errors import ExperimentError
 from jaxagents.experiments.config_files.file import load_config
 from jaxagents.experiments.experiment import Experiment
 from jaxagents.experiments.sweep import study as studies
-from jaxagents.experiments.sweep.report import ties_text
+from jaxagents.experiments.sweep.report import result_text, ties_text
 from jaxagents.experiments.sweep.search_space import Choices, Range, load_space
 from jaxagents.experiments.sweep.sweep import Scores, Sweep, SweepSettings, score_trials
 
@@ -81,12 +81,34 @@ def test_spaces_have_choices_and_ranges(files):
     }
 
 
+def test_the_type_of_a_key_decides_whether_a_range_holds_integers(files):
+    (files / "space.yaml").write_text(
+        "hyperparams.gae_lambda: {low: 0, high: 1}\n"
+        "stop_at_return: {low: 1, high: 4}\n"
+        "agent.actor_epochs: {low: 1, high: 4}\n"
+    )
+    space = load_space(files / "space.yaml", files / "config.yaml")
+    assert {key: domain.distribution() for key, domain in space.items()} == {
+        "hyperparams.gae_lambda": optuna.distributions.FloatDistribution(0.0, 1.0),
+        "stop_at_return": optuna.distributions.FloatDistribution(1.0, 4.0),
+        "agent.actor_epochs": optuna.distributions.IntDistribution(1, 4),
+    }
+
+
 @pytest.mark.parametrize(
     ("space", "message"),
     [
+        ("agent.actor_epochs: {low: 1.0, high: 4}", "should be an integer, but is 1.0"),
+        ("agent.actor_epochs: {low: 1, high: 4.5}", "should be an integer, but is 4.5"),
         ("hyperparams.gama: [0.9]", "gama"),
         ("hyperparams.gamma: [2.0]", "gamma=2.0 is out of range"),
         ("hyperparams.gamma: []", "has no choices"),
+        (
+            "agent.actor_epochs: [2020-01-01]",
+            "a choice of agent.actor_epochs should be text, .* but is .*2020-01-01.*in quotes",
+        ),
+        ("env_kwargs.x: [[1, 2020-01-01]]", "a choice of env_kwargs.x should be text"),
+        ("env_kwargs.x: [{2020-01-01: 1}]", "a choice of env_kwargs.x should be text"),
         ("hyperparams.gamma: {low: 0.9, high: 0.9}", "the range of hyperparams.gamma, 0.9 to 0.9"),
         ("hyperparams.gamma: {low: 0.9}", "neither a list of choices nor a range"),
         ("hyperparams.gamma: {low: 1e-3, high: 0.9}", "write 1.0e-3"),
@@ -363,6 +385,60 @@ def test_a_trial_that_diverges_counts_as_failed(files):
     assert np.isnan(results[1].score)
 
 
+@pytest.mark.parametrize("sampler", ["random", "grid", "tpe"])
+def test_a_trial_whose_values_do_not_go_together_is_impossible(files, sampler, monkeypatch):
+    (files / "space.yaml").write_text(
+        "agent.batch_size: [2, 4]\n"
+        "agent.minibatch_size: [2, 4]\n"
+        "hyperparams.ent_coeff: [0.0, 0.01]\n"
+    )
+    sweep, reported = sweep_in(files, sampler=sampler, n_trials=8), []
+    trained = fake_training(sweep, monkeypatch)
+    if sampler == "tpe":  # which may not come to them
+        refused = {"agent.batch_size": 2, "agent.minibatch_size": 4, "hyperparams.ent_coeff": 0.0}
+        sweep.study.optuna.enqueue_trial(refused)
+
+    results = sweep.run(reported.append)
+
+    impossible = [each for each in results if each.impossible]
+    assert len(results) == len(reported) == len(trained) + len(impossible) == 8
+    assert len(impossible) == 2 or sampler == "tpe"
+    assert results[-len(impossible) :] == impossible
+    for each in impossible:
+        assert (each.values["agent.batch_size"], each.values["agent.minibatch_size"]) == (2, 4)
+        assert np.isnan(each.scores).all()
+    number, ent_coeff = impossible[0].number, impossible[0].values["hyperparams.ent_coeff"]
+    assert result_text(impossible[0]) == (
+        f"trial {number}: impossible with agent.batch_size 2, agent.minibatch_size 4, "
+        f"hyperparams.ent_coeff {ent_coeff:g}: batch_size=2 trajectories do not divide into "
+        "minibatches of minibatch_size=4; choose a divisor of 2."
+    )
+    assert sweep_in(files, sampler=sampler, n_trials=8).study.ask(1) == []
+
+
+def test_a_trial_that_could_not_be_trained_or_scored_is_impossible(files, monkeypatch):
+    (files / "space.yaml").write_text(
+        "agent.n_evals: [3, 0]\nhyperparams.gamma: [0.9, [0.9, 0.9, 0.9]]\n"
+    )
+    (files / "config.yaml").write_text(CONFIG + "evaluation: {mode: last}\n")
+    sweep = sweep_in(files, sampler="grid")
+    monkeypatch.setattr(sweep, "train", lambda *given: Scores(np.ones((1, 2)), [None]))
+    results = sorted(sweep.run(), key=lambda each: each.number)
+    reasons = [each.impossible for each in results]
+    assert reasons[0] is None
+    assert reasons[1].startswith("gamma has shape (3,)")
+    assert reasons[2] == reasons[3]
+    assert reasons[2].startswith("agent.n_evals=0 leaves a sweep nothing to compare")
+
+
+def test_an_edited_configuration_makes_no_trial_impossible(files):
+    sweep = sweep_in(files)
+    (files / "config.yaml").write_text("name: {")
+    with pytest.raises(ExperimentError, match="this is not valid YAML"):
+        sweep.run()
+    assert sweep.study.results() == []
+
+
 def test_trials_that_end_early_rank_below_the_others(files, monkeypatch):
     sweep = sweep_in(files, sampler="grid", halving=2)
     fake_training(sweep, monkeypatch)
@@ -415,6 +491,31 @@ def test_another_sweep_in_the_directory_is_refused(files):
     (files / "config.yaml").write_text(CONFIG.replace("n_steps: 2", "n_steps: 3"))
     with pytest.raises(ExperimentError, match="the study is of another sweep: its configuration"):
         sweep_in(files)
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_more_trials_extend_a_sweep_and_fewer_are_refused(files, sampler, monkeypatch):
+    first = sweep_in(files, sampler=sampler, n_trials=2)
+    fake_training(first, monkeypatch)
+    ended = {each.number for each in first.run()}
+
+    second = sweep_in(files, sampler=sampler, n_trials=4)
+    trained = fake_training(second, monkeypatch)
+    results = second.run()
+
+    assert len(trained) == 2
+    assert ended < {each.number for each in results}
+    assert len(results) == first.study.n_trials == second.study.n_trials == 4
+    if sampler == "random":
+        assert len({json.dumps(each.values, sort_keys=True) for each in results}) == 4
+    with pytest.raises(ExperimentError, match="the sweep has 4 trials, more than n_trials=3; give"):
+        sweep_in(files, sampler=sampler, n_trials=3)
+
+
+def test_a_grid_keeps_its_number_of_trials(files):
+    for n_trials in 4, 2, 50:
+        study = sweep_in(files, sampler="grid", n_trials=n_trials).study
+        assert len(study.optuna.get_trials()) == study.n_trials == 6
 
 
 @pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all/study.db", "nonsense"])
