@@ -79,6 +79,7 @@ class SideBatch(EnvironmentBatch):
         self.entity_kinds = whole.entity_kinds
         self.rewards_after_death = whole.rewards_after_death
         self.has_shaped_reward = whole.has_shaped_reward
+        self.returns_tuples = whole.returns_tuples
         self.has_hidden_infos = whole.has_hidden_infos
         self.can_be_vmapped = whole.can_be_vmapped
         sliced = jax.eval_shape(self._of_learner, _batched(whole.observation))

@@ -33,6 +33,7 @@ class WholeBatch(EnvironmentBatch):
         self.entity_kinds = environments.entity_kinds
         self.rewards_after_death = environments.rewards_after_death
         self.has_shaped_reward = environments.has_shaped_reward
+        self.returns_tuples = environments.returns_tuples
         self.has_hidden_infos = environments.has_hidden_infos
         self.can_be_vmapped = environments.can_be_vmapped
 
