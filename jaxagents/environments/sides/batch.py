@@ -117,6 +117,11 @@ class SideBatch(EnvironmentBatch):
         """Return True if `step` can continue from a state."""
         return self.whole.can_continue(state.env_state.whole)
 
+    def keep_own_ends(self) -> None:
+        """Return each actor's own end, also where dead actors earn rewards."""
+        super().keep_own_ends()
+        self.whole.keep_own_ends()
+
     def raising_faults(self) -> Any:
         """Enter a context that raises the environments' own errors."""
         return self.whole.raising_faults()

@@ -86,6 +86,11 @@ class WholeBatch(EnvironmentBatch):
         """Return True if `step` can continue from a state."""
         return self._environments.can_continue(state)
 
+    def keep_own_ends(self) -> None:
+        """Return each actor's own end, also where dead actors earn rewards."""
+        super().keep_own_ends()
+        self._environments.keep_own_ends()
+
     def raising_faults(self) -> contextlib.AbstractContextManager[None]:
         """Enter a context that raises the environments' own errors."""
         return self._environments.raising_faults()
