@@ -234,6 +234,10 @@ class EnvironmentBatch(abc.ABC):
         del learner, n_updates_done
         return state
 
+    def keep_own_ends(self) -> None:
+        """Return each actor's own end, also where dead actors earn rewards."""
+        self.rewards_after_death = False
+
     def raising_faults(self) -> contextlib.AbstractContextManager[None]:
         """Enter a context that raises the environments' own errors, which compiled code hides."""
         return contextlib.nullcontext()

@@ -47,7 +47,8 @@ def check_environment(
     outside of ``jax.jit``.
 
     Args:
-        env: An `Environment`, a `HostEnvironment`, or a class with the same methods.
+        env: An `Environment`, a `HostEnvironment`, or a class with the same methods; or a `Side`
+            of one.
         env_params: Its parameters.
         n_steps: Number of random steps, resets not counted.
         seed: Seed of the random keys.
@@ -66,7 +67,7 @@ def check_environment(
         limit = time_limit_of(env, env_params, None, time_limits=None, observe_time=False)
         batch = batch_of(env, env_params, max_episode_steps=None, time_limit=limit)
         pays_the_dead = batch.rewards_after_death
-        batch.rewards_after_death = False  # which would replace the environment's own flags
+        batch.keep_own_ends()
         try:
             with batch.raising_faults():
                 found.extend(_findings(batch, n_steps, jax.random.key(seed), pays_the_dead))

@@ -16,6 +16,7 @@ from jaxagents.compiler.tuned_forms import tunes_for_cpu
 from jaxagents.environments.batch import BatchState, EnvironmentBatch
 from jaxagents.environments.protocol import (
     ACTS_NEXT,
+    FINAL_OBSERVATION,
     NO_INFOS,
     Environment,
     as_flat_observation,
@@ -138,8 +139,8 @@ class JaxEnvironmentBatch(EnvironmentBatch):
         final_state = env_state if self._resets_as_batch else None
         observation = as_flat_observation(observation, n_batch_axes=2)
         final = observation
-        if not self._resets_as_batch:
-            final = as_flat_observation(info["final_observation"], n_batch_axes=2)
+        if FINAL_OBSERVATION in info:
+            final = as_flat_observation(info[FINAL_OBSERVATION], n_batch_axes=2)
         age = None if state.age is None else state.age + 1
         final_observation = self._prepare(final, elapsed, age)
         observation = self._prepare(observation, following.episode_steps, following.age)

@@ -25,7 +25,9 @@ StepResult = tuple[
 
 ACTS_NEXT = "acts_next"
 """Info of environments whose actors come back: which actors are alive after a step."""
-NO_INFOS = ("final_observation", "shaped_reward")
+FINAL_OBSERVATION = "final_observation"
+"""Info of environments whose actors are replaced or reset in the step in which they end."""
+NO_INFOS = (FINAL_OBSERVATION, "shaped_reward")
 """Entries of an environment's infos that have a meaning of their own, and are not metrics."""
 
 
@@ -112,7 +114,9 @@ class Environment(abc.ABC):
             An environment whose actors come back within an episode also returns the info
             ``acts_next``, ``[actors]`` bool: which actors are alive after the step. It may be True
             for an actor that ended in this step, if another takes its position. The episode is over
-            when no actor acts next.
+            when no actor acts next. Where the observation after a truncation is already that of
+            the next actor, also return the info ``final_observation``, like the observation but
+            with what the actors that ended saw last: its value bootstraps the rest.
         """
 
     def reset(
@@ -128,11 +132,11 @@ class Environment(abc.ABC):
 
         Returns:
             As `step_env`, but with the observation after any reset; the observation before it is
-            ``info["final_observation"]``.
+            ``info["final_observation"]``, unless `step_env` returns another there.
         """
         params = self.default_params if params is None else params
         rng_step, rng_reset = jax.random.split(rng)
-        final_observation, state, reward, terminated, truncated, info = self.step_env(
+        stepped, state, reward, terminated, truncated, info = self.step_env(
             rng_step, state, action, params
         )
         terminated, truncated = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
@@ -140,9 +144,9 @@ class Environment(abc.ABC):
         observation, state = jax.lax.cond(
             episode_over,
             lambda: self.reset_env(rng_reset, params),
-            lambda: (final_observation, state),
+            lambda: (stepped, state),
         )
-        info = {**info, "final_observation": final_observation}
+        info = {FINAL_OBSERVATION: stepped, **info}
         return observation, state, reward, terminated, truncated, info
 
 

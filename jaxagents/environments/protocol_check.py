@@ -11,6 +11,7 @@ import numpy as np
 from jaxagents.compiler.random_keys import is_key
 from jaxagents.environments.protocol import (
     ACTS_NEXT,
+    FINAL_OBSERVATION,
     NO_INFOS,
     as_flat_observation,
     numbers_in,
@@ -88,7 +89,7 @@ def examine(env: Any, env_params: PyTree, resets_as_batch: bool) -> Interface:
     _check_alike(source, "an observation", step["observation"], observation)
     _check_alike(source, "a state", step["state"], state)
     check_flags(source, step, n_actors)
-    if not resets_as_batch:
+    if not resets_as_batch or FINAL_OBSERVATION in step["info"]:
         _check_final_observation(source, step["info"], observation)
     reported = numbers_in(step["info"], n_actors)
     check_has_infos(name, success, {each: reported[each] for each in reported.keys() - NO_INFOS})
@@ -178,12 +179,12 @@ def check_flags(source: str, step: Mapping[str, Any], n_actors: int) -> None:
 
 
 def _check_final_observation(source: str, info: dict[str, Any], observation: Observation) -> None:
-    if "final_observation" not in info:
+    if FINAL_OBSERVATION not in info:
         raise TypeError(
-            f'{source} returns an info without "final_observation"; put the observation before '
+            f'{source} returns an info without "{FINAL_OBSERVATION}"; put the observation before '
             "any reset there."
         )
-    final_observation = _as_observation(info["final_observation"])
+    final_observation = _as_observation(info[FINAL_OBSERVATION])
     _check_alike(source, "a final_observation", final_observation, observation)
 
 

@@ -301,11 +301,13 @@ def _construct(
     """Call the factory, and turn its errors about arguments into a ValueError."""
     try:
         return factory(**env_kwargs)
-    except (TypeError, ValueError, AssertionError, NotImplementedError) as error:
+    except (TypeError, ValueError, LookupError, AssertionError, NotImplementedError) as error:
         if not env_kwargs:
             raise
         arguments = ", ".join(f"{name}={value!r}" for name, value in env_kwargs.items())
         cause = f"{str(error).rstrip('.')}.".replace("?.", "?")
+        if isinstance(error, KeyError):  # whose text is the key alone
+            cause = f"the library does not know {error}; give a value that it lists."
         raise ValueError(
             f"{env_id} cannot be constructed with {arguments}: {cause}{remedy}"
         ) from error

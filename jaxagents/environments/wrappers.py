@@ -63,8 +63,10 @@ def _wrapper_of(entry: Any) -> Wrapper:
     if not isinstance(name, str) or not isinstance(arguments, Mapping | None):
         raise ValueError(f"wrappers has the entry {entry!r}; entries are as in {_EXAMPLE}.")
     module_name, separator, attribute = name.partition(":")
-    if not separator:
-        raise ValueError(f"the wrapper {name!r} names no module; entries are as in {_EXAMPLE}.")
+    if not separator or not module_name or module_name.startswith("."):
+        raise ValueError(
+            f"the wrapper {name!r} names no module by its full name; entries are as in {_EXAMPLE}."
+        )
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

@@ -330,7 +330,9 @@ def test_a_fault_is_found(env, level, text, monkeypatch):
 
 def test_an_environment_may_say_that_it_pays_the_dead(monkeypatch):
     monkeypatch.setattr(environment_check, "_times", lambda _: "")
-    assert check(PaysTheDead(rewards_after_death=True)) == []
+    env = PaysTheDead(rewards_after_death=True)
+    assert check(env) == []
+    assert check(ja.Side(env, [1], opponents=[ja.RandomOpponent()])) == []
 
 
 def test_an_environment_outside_of_jax_is_described_and_its_own_errors_are_kept():

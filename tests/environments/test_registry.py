@@ -166,6 +166,7 @@ def test_environments_of_an_extra_are_listed_only_if_it_is_installed(monkeypatch
         ),
         ("jaxmarl/overcooked", {"layout": "ring"}, "unknown layout 'ring'"),
         ("hunting/discrete", {"capture_radius": 9.0}, r"env_params\.replace"),
+        ("gymnasium/FrozenLake-v1", {"map_name": "5x5"}, "the library does not know '5x5'; give"),
     ],
 )
 def test_refused_arguments_are_named_with_the_id(env_id, env_kwargs, cause):

@@ -280,6 +280,16 @@ def test_dictionaries_and_tuples_are_acted_on_as_the_environment_returns_them(pa
     assert_trees_equal(record, expected)
 
 
+def test_a_side_acts_on_tuples_as_the_environment_returns_them():
+    env = Parts((jnp.array([5.0, 6.0]), jnp.array([[1.0, 2.0], [3.0, 4.0]])), masked=False)
+    agent = shared_agent(ja.Side(env, [1], opponents=[ja.RandomOpponent()]), n_evals=0)
+    runner = opinionated_runner(agent)
+    own = jax.tree.map(lambda leaf: leaf[1:], env.reset_env(jax.random.key(0), None)[0])
+    for apply in (agent.policy, agent.value):
+        flat = apply(runner, jnp.array([[6.0, 3.0, 4.0]]))
+        np.testing.assert_array_equal(apply(runner, own), flat)
+
+
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 4)])
 def test_a_mask_of_another_shape_is_refused(shape):
     agent = shared_agent(MASKED)

@@ -164,6 +164,59 @@ def test_an_update_by_hand_equals_a_step_where_actors_come_back():
     assert_trees_close(updated.normalizers, expected.normalizers, rtol=1e-5, atol=1e-6)
 
 
+class Visits(ja.Environment):
+    """Visits to the first actor's position take 3 steps each, and the third ends the episode.
+
+    The first actor sees the number of the visit, and the second sees 100.
+    """
+
+    n_actors = 2
+
+    def action_space(self, params):
+        return ja.Discrete(2)
+
+    def reset_env(self, rng, params):
+        return self._seen(jnp.int32(0)), jnp.int32(0)
+
+    def step_env(self, rng, state, action, params):
+        step = state + 1
+        over = step >= 9
+        info = {"acts_next": jnp.full(2, ~over), "final_observation": self._seen(state)}
+        truncated = jnp.stack([step % 3 == 0, over])
+        return self._seen(step), step, jnp.ones(2), jnp.zeros(2, bool), truncated, info
+
+    def _seen(self, step):
+        return jnp.stack([1.0 + step // 3, 100.0 + 0 * step])[:, None]
+
+
+class VisitsByThemselves(Visits):
+    """Likewise, but reset by its own step."""
+
+    def step(self, rng, state, action, params=None):
+        return super().step(rng, state, action, params)
+
+
+@pytest.mark.parametrize("env", [Visits(), VisitsByThemselves()])
+def test_a_truncated_actor_that_is_replaced_keeps_its_own_final_observation(env):
+    _, steps = steps_of_an_episode(shared_agent(env).environments, n_steps=9)
+    seen = [step.observation.features[0, :, 0].tolist() for step in steps[2::3]]
+    final = [step.final_observation.features[0, :, 0].tolist() for step in steps[2::3]]
+    truncated = [step.truncated[0].tolist() for step in steps[2::3]]
+    assert truncated == [[True, False], [True, False], [True, True]]
+    assert seen == [[2, 100], [3, 100], [1, 100]]
+    assert final == [[1, 100], [2, 100], [3, 100]]
+
+
+def test_a_final_observation_that_differs_from_observations_is_named():
+    class Wrong(Visits):
+        def step_env(self, rng, state, action, params):
+            *results, info = super().step_env(rng, state, action, params)
+            return *results, {**info, "final_observation": jnp.zeros((2, 3))}
+
+    with pytest.raises(TypeError, match=r"a final_observation whose features is .*\[2, 3\]"):
+        shared_agent(Wrong())
+
+
 def test_a_wrong_acts_next_is_named():
     class Wrong(Returning):
         def step_env(self, rng, state, action, params):

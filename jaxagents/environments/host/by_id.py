@@ -161,10 +161,10 @@ def make_pettingzoo(name: str, env_kwargs: dict[str, Any]) -> HostEnvironment:
         ImportError: its package is not installed.
     """
     package, separator, module = name.partition(":")
-    if not separator or not package:
+    if not separator or not package or package.startswith("."):
         raise ValueError(
-            f"pettingzoo/{name} names no package; write pettingzoo/mpe2:simple_spread_v3, the "
-            "environment's package and its module."
+            f"pettingzoo/{name} names no package by its full name; write "
+            "pettingzoo/mpe2:simple_spread_v3, the environment's package and its module."
         )
     found = _import_parts(package, module)
     if not (hasattr(found, "parallel_env") or hasattr(found, "env")):
@@ -187,8 +187,11 @@ def _split(env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], 
 
 
 def _import(env_id: str, module: str) -> Any:
-    if not module:
-        raise ValueError(f"{env_id} names no module before the colon.")
+    if not module or module.startswith("."):
+        raise ValueError(
+            f"{env_id} names no module before the colon; write its full name, as in "
+            "gymnasium/minigrid:MiniGrid-Empty-5x5-v0."
+        )
     try:
         with quiet_pygame():
             return importlib.import_module(module)

@@ -79,6 +79,7 @@ class SideBatch(EnvironmentBatch):
         self.entity_kinds = whole.entity_kinds
         self.rewards_after_death = whole.rewards_after_death
         self.has_shaped_reward = whole.has_shaped_reward
+        self.returns_tuples = whole.returns_tuples
         self.has_hidden_infos = whole.has_hidden_infos
         self.can_be_vmapped = whole.can_be_vmapped
         sliced = jax.eval_shape(self._of_learner, _batched(whole.observation))
@@ -115,6 +116,11 @@ class SideBatch(EnvironmentBatch):
     def can_continue(self, state: BatchState) -> bool:
         """Return True if `step` can continue from a state."""
         return self.whole.can_continue(state.env_state.whole)
+
+    def keep_own_ends(self) -> None:
+        """Return each actor's own end, also where dead actors earn rewards."""
+        super().keep_own_ends()
+        self.whole.keep_own_ends()
 
     def raising_faults(self) -> Any:
         """Enter a context that raises the environments' own errors."""

@@ -33,6 +33,7 @@ class WholeBatch(EnvironmentBatch):
         self.entity_kinds = environments.entity_kinds
         self.rewards_after_death = environments.rewards_after_death
         self.has_shaped_reward = environments.has_shaped_reward
+        self.returns_tuples = environments.returns_tuples
         self.has_hidden_infos = environments.has_hidden_infos
         self.can_be_vmapped = environments.can_be_vmapped
 
@@ -84,6 +85,11 @@ class WholeBatch(EnvironmentBatch):
     def can_continue(self, state: BatchState) -> bool:
         """Return True if `step` can continue from a state."""
         return self._environments.can_continue(state)
+
+    def keep_own_ends(self) -> None:
+        """Return each actor's own end, also where dead actors earn rewards."""
+        super().keep_own_ends()
+        self._environments.keep_own_ends()
 
     def raising_faults(self) -> contextlib.AbstractContextManager[None]:
         """Enter a context that raises the environments' own errors."""

@@ -109,7 +109,7 @@ class JumanjiEnvironment(Environment):
         del params
         with SILENCE:
             state, timestep = self.env.reset(rng)
-        return self._observe(timestep.observation), without_weak_types(state)
+        return self._observe(state, timestep.observation), without_weak_types(state)
 
     def step_env(
         self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
@@ -125,7 +125,7 @@ class JumanjiEnvironment(Environment):
         infos = {name: value for name, value in timestep.extras.items() if jnp.ndim(value) == 0}
         infos |= infos_of_step(self.name, state, timestep)
         return (
-            self._observe(timestep.observation),
+            self._observe(state, timestep.observation),
             without_weak_types(state),
             reward.astype(jnp.float32),
             terminated,
@@ -156,9 +156,12 @@ class JumanjiEnvironment(Environment):
             action = jnp.stack(jnp.unravel_index(action, self._counts))
         return action.reshape(spec.shape).astype(spec.dtype)
 
-    def _observe(self, observation: Any) -> Observation:
+    def _observe(self, state: PyTree, observation: Any) -> Observation:
         features = features_of(self.name, self._fields, observation, self.n_actors)
-        steps = getattr(observation, "step_count", getattr(observation, "step", None))
+        # Some observations hold no count of steps, or always 0.
+        steps = getattr(state, "step_count", getattr(state, "step", None))
+        if self.name == "MultiCVRP":  # which counts the start at the depot as a step
+            steps = steps - 1
         return Observation(
             features=features,
             action_mask=self._mask(getattr(observation, "action_mask", None)),

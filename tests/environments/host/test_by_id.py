@@ -128,6 +128,8 @@ def test_the_time_limit_is_in_steps_of_the_wrapped_environment():
     [
         (FLAT, "give a list such as"),
         (["FlattenObservation"], "'FlattenObservation' names no module"),
+        ([":Wrap"], "the wrapper ':Wrap' names no module by its full name; entries are as in"),
+        ([".mine:Wrap"], r"the wrapper '\.mine:Wrap' names no module by its full name; entries"),
         ([{FLAT: {}, "another:One": {}}], "entries are as in"),
         ([{FLAT: [1]}], "entries are as in"),
         (["no_such_package:One"], "no_such_package:One cannot be imported: No module named"),
@@ -182,7 +184,12 @@ def test_weights_that_do_not_fit_are_refused(weights, message):
         (f"gymnasium/{PROBES}:Stars", f"{PROBES} neither registers Stars nor has a constructor"),
         (f"gymnasium/{__name__}:CONSTANT", "is 3, neither a registered id nor a constructor"),
         ("gymnasium/:CartPole-v1", "gymnasium/:CartPole-v1 names no module before the colon"),
+        (
+            "gymnasium/.here:Stairs",
+            r"/\.here:Stairs names no module .*; write its full name, as in",
+        ),
         ("pettingzoo/:simple_spread_v3", "pettingzoo/:simple_spread_v3 names no package"),
+        ("pettingzoo/.here:party", r"/\.here:party names no package by its full name; write"),
         (f"pettingzoo/{PROBES}:Party", f"{PROBES} has no environment 'Party'"),
         ("pettingzoo/tests.environments.host:probes", "probes has neither parallel_env nor env"),
     ],

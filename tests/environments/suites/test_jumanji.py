@@ -8,6 +8,7 @@ import pytest
 
 import jaxagents as ja
 from jaxagents.environments.registry import arguments_of
+from jaxagents.environments.spaces import action_shape
 from jaxagents.networks.entities import entities_in
 
 jumanji = pytest.importorskip("jumanji")
@@ -48,8 +49,21 @@ def test_the_time_limit_of_lbf_truncates_and_that_of_a_warehouse_terminates():
     np.testing.assert_array_equal(flags, [[[False] * 2] * 2, [[True] * 2, [False] * 2]])
 
 
-def test_observations_tell_the_time_that_the_library_counts():
-    played = steps(foraging(), jnp.zeros((2, 3), jnp.int32))
+@pytest.mark.parametrize(
+    ("env_id", "env_kwargs"),
+    [
+        ("jumanji/Tetris-v0", {"time_limit": 10}),  # its observations always say 0
+        ("jumanji/PacMan-v1", {}),  # its observations do not tell
+        ("jumanji/MultiCVRP-v0", {}),  # its states begin with 1
+        ("matrax/Climbing-stateless-v0", {"time_limit": 5}),
+    ],
+)
+def test_observations_tell_the_steps_since_the_reset(env_id, env_kwargs):
+    if env_id.startswith("matrax/"):
+        pytest.importorskip("matrax")
+    env, _ = ja.make(env_id, **env_kwargs)
+    shape = (2, env.n_actors, *action_shape(env.action_space()))
+    played = steps(env, jnp.zeros(shape, jnp.int32))
     assert [int(step[0].elapsed) for step in played] == [0, 1, 2]
 
 
