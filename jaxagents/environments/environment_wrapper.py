@@ -6,7 +6,12 @@ from typing import Any
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxagents.entities import EntityKind
-from jaxagents.environments.protocol import Environment, StepResult, is_step_overridden
+from jaxagents.environments.protocol import (
+    FINAL_OBSERVATION,
+    Environment,
+    StepResult,
+    is_step_overridden,
+)
 from jaxagents.types import Observation, PyTree
 
 
@@ -54,7 +59,9 @@ class EnvironmentWrapper(Environment):
         return self.env.default_params
 
     def entities(self, params: PyTree) -> Mapping[str, EntityKind] | None:
-        """Return the environment's own; see `Environment.entities`."""
+        """Return the environment's own, or None if `observe` is overridden and may move them."""
+        if type(self).observe is not EnvironmentWrapper.observe:
+            return None
         return self.env.entities(params)
 
     def max_episode_steps(self, params: PyTree) -> int | None:
@@ -74,5 +81,9 @@ class EnvironmentWrapper(Environment):
         self, rng: PRNGKeyArray, state: PyTree, action: Array, params: PyTree
     ) -> StepResult:
         """Step; see `Environment.step_env`."""
-        observation, *rest = self.env.step_env(rng, state, action, params)
-        return self.observe(observation), *rest
+        observation, state, reward, terminated, truncated, info = self.env.step_env(
+            rng, state, action, params
+        )
+        if FINAL_OBSERVATION in info:
+            info = {**info, FINAL_OBSERVATION: self.observe(info[FINAL_OBSERVATION])}
+        return self.observe(observation), state, reward, terminated, truncated, info

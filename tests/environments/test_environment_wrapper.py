@@ -34,6 +34,36 @@ def test_a_wrapper_changes_what_actors_observe_and_nothing_else():
     assert wrapped.max_episode_steps(params) == env.max_episode_steps(params) == 500
 
 
+class Replaced(ja.Environment):
+    """In each step another actor takes the place of one that has seen 5, and sees 6."""
+
+    n_actors = 1
+
+    def action_space(self, params):
+        return ja.Discrete(2)
+
+    def reset_env(self, rng, params):
+        return jnp.full((1, 1), 5.0), jnp.int32(0)
+
+    def step_env(self, rng, state, action, params):
+        seen_last, ended = jnp.full((1, 1), 5.0), jnp.ones(1, bool)
+        infos = {"acts_next": ended, "final_observation": seen_last}
+        return seen_last + 1, state, jnp.ones(1), ~ended, ended, infos
+
+
+def test_what_a_replaced_actor_saw_last_is_changed_too():
+    env = Doubled(Replaced())
+    _, state = env.reset(jax.random.key(0))
+    observation, *_, infos = env.step(jax.random.key(0), state, jnp.zeros(1, jnp.int32))
+    assert (observation, infos["final_observation"]) == (12, 10)
+
+
+def test_entities_are_lost_where_observations_change():
+    env, params = ja.make("jaxmarl/MPE_simple_spread_v3")
+    assert ja.ActionRepeat(env, 2).entities(params) == env.entities(params) != {}
+    assert Doubled(env).entities(params) is None
+
+
 def test_a_wrapped_environment_is_drawn_as_before():
     env, params = ja.make("gymnax/CartPole-v1")
     agent = ja.IPPO(

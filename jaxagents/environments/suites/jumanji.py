@@ -160,12 +160,11 @@ class JumanjiEnvironment(Environment):
         features = features_of(self.name, self._fields, observation, self.n_actors)
         # Some observations hold no count of steps, or always 0.
         steps = getattr(state, "step_count", getattr(state, "step", None))
-        if self.name == "MultiCVRP":  # which counts the start at the depot as a step
-            steps = steps - 1
+        start = self.name == "MultiCVRP"  # which counts the start at the depot as a step
         return Observation(
             features=features,
             action_mask=self._mask(getattr(observation, "action_mask", None)),
-            elapsed=None if steps is None else jnp.asarray(steps, jnp.int32),
+            elapsed=None if steps is None else jnp.asarray(steps, jnp.int32) - start,
         )
 
     def _mask(self, mask: Array | None) -> Bool[Array, "actors n_actions"] | None:
