@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from jaxagents.entities import EntityKind
     from jaxagents.environments.action_repeat import ActionRepeat
     from jaxagents.environments.environment_check import EnvironmentFinding, check_environment
+    from jaxagents.environments.environment_wrapper import EnvironmentWrapper
     from jaxagents.environments.host.environment import HostEnvironment
+    from jaxagents.environments.jaxmarl.navigation import JaxNavFeatures
     from jaxagents.environments.protocol import Environment
     from jaxagents.environments.registry import make, register, register_environment
     from jaxagents.environments.sides.opponents import Opponent, RandomOpponent, Scripted
